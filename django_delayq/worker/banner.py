@@ -1,6 +1,7 @@
 """The lines that a worker logs when it starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db import connections
@@ -25,6 +26,8 @@ from django_delayq.worker.options import Options
 
 BROKER_CONNECTIONS = 4
 """One each for claims, settlements, renewals and wake-ups."""
+SUPERVISOR_CONNECTIONS = 2
+"""One each for the settlements and renewals of what a dead worker leaves; to the store too, and one to look there."""
 
 
 def banner(
@@ -38,7 +41,7 @@ def banner(
         f"Durability: {report.durability}",
         f"Queues: {_queues_text(queues, options)}; lease {to_text(alias.options.lease)}",
         *_handler_lines(registered, queues, options),
-        _connections_line(registered, options) + (_of_store(alias) if alias.store else ""),
+        _connections_line(registered, options) + (_of_store(alias, options) if alias.store else ""),
         *(
             f"Warning: {warning}"
             for warning in [
@@ -60,8 +63,10 @@ def _by_weight(options: Options) -> str:
     return " and by weight" if any(queue.weight for queue in options.queues) else ""
 
 
-def _of_store(alias: Alias) -> str:
-    return f", and {STORE_CONNECTIONS} to {alias.database!r} for the store"
+def _of_store(alias: Alias, options: Options) -> str:
+    supervisor = SUPERVISOR_CONNECTIONS + 1 if options.processes else 0
+    count = STORE_CONNECTIONS * max(options.processes, 1) + supervisor
+    return f", and {count} to {alias.database!r} for the store"
 
 
 def _handler_lines(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str], options: Options) -> list[str]:
@@ -74,8 +79,9 @@ def _handler_lines(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str],
 
 def _handler_line(handler: Handler[Any, Any], options: Options) -> str:
     kind = "async" if handler.is_async else "process" if options.processes else "thread"
+    at_once = _in_all(lambda each: concurrency_of(handler, each), options)
     former = f", also {', '.join(handler.former_keys)}" if handler.former_keys else ""
-    return f"  {handler.key}{former}: queue {handler.queue}, {kind}, {concurrency_of(handler, options)} at once"
+    return f"  {handler.key}{former}: queue {handler.queue}, {kind}, {at_once} at once"
 
 
 def _pool_warnings(alias: Alias, handlers: Sequence[Handler[Any, Any]], options: Options) -> list[str]:
@@ -96,9 +102,17 @@ def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]
 
 
 def _connections_line(handlers: Sequence[Handler[Any, Any]], options: Options) -> str:
-    # Each running handler may send.
-    to_broker = BROKER_CONNECTIONS + slots_of(handlers, options) + tasks_of(handlers, options) + SUSPECTS_CHILD
+    own = BROKER_CONNECTIONS * max(options.processes, 1)
+    if options.processes:
+        own += SUPERVISOR_CONNECTIONS
+    sending = _in_all(lambda each: slots_of(handlers, each) + tasks_of(handlers, each) + SUSPECTS_CHILD, options)
+    to_databases = _in_all(lambda each: database_connections(handlers, each), options)
     return (
-        f"Connections at most: {to_broker} to the broker ({BROKER_CONNECTIONS} while no handler sends), "
-        f"{database_connections(handlers, options)} to each database"
+        f"Connections at most: {own + sending} to the broker ({own} while no handler sends), "
+        f"{to_databases} to each database"
     )
+
+
+def _in_all(of_one: Callable[[Options], int], options: Options) -> int:
+    """Return a figure of one worker for all that the options start."""
+    return sum(of_one(replace(options, index=index)) for index in range(max(options.processes, 1)))

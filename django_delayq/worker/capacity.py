@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import ExecutorInfo
+from django_delayq.brokers.base import ExecutorInfo, Pair
 from django_delayq.conf import DEFAULT_QUEUE
 from django_delayq.worker.executors.asyncio import CONCURRENCY
 from django_delayq.worker.options import Options
@@ -35,17 +36,27 @@ def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> l
     ]
 
 
+def served_of(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> set[Pair]:
+    """Return the (queue, key) pairs that workers with these options claim from; `handlers` by key."""
+    return {(queue, key) for queue in queues_of(handlers.values(), options) for key in handlers}
+
+
 def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
-    """Return how many messages of a handler run at once in this worker."""
-    if handler.concurrency is not None:
-        return handler.concurrency
-    return CONCURRENCY if handler.is_async else options.processes or options.threads
+    """Return how many messages of a handler run at once in this worker.
+
+    The workers of one supervisor share what the handler says; a remainder falls to different ones for different keys.
+    """
+    if handler.concurrency is None:
+        return CONCURRENCY if handler.is_async else options.threads
+    workers = max(options.processes, 1)
+    place = (options.index + crc32(handler.key.encode())) % workers
+    return (handler.concurrency + workers - 1 - place) // workers
 
 
 def slots_of(handlers: Handlers, options: Options) -> int:
     """Return how many sync handlers run at once at most."""
     sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
-    return min(sync, options.processes or options.max_threads)
+    return min(sync, options.max_threads)
 
 
 def tasks_of(handlers: Handlers, options: Options) -> int:
@@ -54,7 +65,7 @@ def tasks_of(handlers: Handlers, options: Options) -> int:
 
 
 def executor_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
-    """Return the heartbeat's facts on the threads or child processes, and on the tasks; `handlers` by key."""
+    """Return the heartbeat's facts on the threads, and on the tasks; `handlers` by key."""
 
     def of(*, is_async: bool) -> dict[str, int]:
         return {
@@ -75,6 +86,5 @@ def database_connections(handlers: Handlers, options: Options) -> int:
 
 
 def pooled_connections(handlers: Handlers, options: Options) -> int:
-    """Return `database_connections` of the worker's own process alone: each child has a pool of its own."""
-    in_children = SUSPECTS_CHILD + (slots_of(handlers, options) if options.processes else 0)
-    return database_connections(handlers, options) - in_children
+    """Return `database_connections` of the worker's own process alone: the suspects' child has a pool of its own."""
+    return database_connections(handlers, options) - SUSPECTS_CHILD

@@ -2,11 +2,11 @@
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from django_delayq.brokers.base import Backend, Claims, Pause, SetCount, SettleAction, covering
-from django_delayq.worker.settler import Settler
 
 EVERY_S = 0.2
 Sets = set[tuple[str, str]]
@@ -17,9 +17,8 @@ def claim_of(broker: Backend) -> Callable[..., Claims]:
     return broker.store.claim_all if broker.store else broker.queue.claim
 
 
-def summary(broker: Backend, settler: Settler, served: Sets) -> str:
+def summary(broker: Backend, ended: Counter[SettleAction], served: Sets) -> str:
     """Return one line on how the messages ended, and how many are left: some due, if the drain was stopped early."""
-    ended = settler.counts
     counts, pauses = broker.queue.counts(), broker.presence.pauses()
     waiting = counts.waiting
     not_due = sum(count.pending for count in waiting)
@@ -34,7 +33,7 @@ def summary(broker: Backend, settler: Settler, served: Sets) -> str:
 
 
 @contextmanager
-def progress(broker: Backend, settler: Settler, served: Sets) -> Iterator[None]:
+def progress(broker: Backend, ended_so_far: Callable[[], Counter[SettleAction]], served: Sets) -> Iterator[None]:
     """Show a progress bar for the block, if standard error is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm  # type: ignore[import-untyped]
@@ -50,7 +49,7 @@ def progress(broker: Backend, settler: Settler, served: Sets) -> Iterator[None]:
 
         def show() -> None:
             while not ended.wait(EVERY_S):
-                bar.update(settler.counts.total() - bar.n)
+                bar.update(ended_so_far().total() - bar.n)
 
         thread = threading.Thread(target=show, name="delayq-progress")
         thread.start()
@@ -59,7 +58,7 @@ def progress(broker: Backend, settler: Settler, served: Sets) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
-            bar.update(settler.counts.total() - bar.n)
+            bar.update(ended_so_far().total() - bar.n)
 
 
 def _due(waiting: list[SetCount], served: Sets, pauses: Iterable[Pause]) -> int:

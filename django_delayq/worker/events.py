@@ -31,6 +31,12 @@ class AttemptEvents:
     def __init__(self, worker: str) -> None:
         self._worker = worker
 
+    def starting(self, lease: Lease, deadline: float = 0.0) -> None:
+        """Note that a message is about to start; at `deadline`, if any, only the end of the process can stop it."""
+
+    def settling(self, lease: Lease, transition: Transition) -> None:
+        """Note how a lease ends, before anybody hears of it."""
+
     def begun(self, lease: Lease, message: Message[Any]) -> None:
         """Report that a handler is about to start."""
         if signals.message_started.receivers:
@@ -45,6 +51,7 @@ class AttemptEvents:
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
         """Report that an attempt ended; `message` is None when it was not fit to start."""
+        self.settling(lease, transition)
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)
         if signal.receivers:
@@ -54,6 +61,7 @@ class AttemptEvents:
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
         """Report as `ended` does, on an event loop."""
+        self.settling(lease, transition)
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)
         if signal.receivers:

@@ -34,8 +34,8 @@ def check_path(path: Path) -> None:
 class Heartbeat:
     """Touches `path`, if there is one, and tells systemd, at most once a second."""
 
-    def __init__(self, path: Path | None, tell: Callable[[str], None]) -> None:
-        self._path = path
+    def __init__(self, path: Path | str | None, tell: Callable[[str], None]) -> None:
+        self._path = None if path is None else Path(path)
         self._tell = tell
         self._is_ready = False
         self._next_at = 0.0

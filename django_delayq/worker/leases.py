@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from itertools import chain, compress
 from time import monotonic
+from typing import Protocol
 
 from django_delayq.brokers.base import BATCH, Backend, pages
 from django_delayq.worker.limiter import renew_permits
@@ -18,6 +19,32 @@ LONGEST_PAUSE_S = 5.0
 """Leases are renewed after a third of their length, or this: it keeps the connection of a worker that stops alive."""
 
 
+class LeaseLog(Protocol):
+    """Somebody who is told of the leases of this process, as they come and go."""
+
+    def lease(self, leases: Iterable[Lease]) -> None:
+        """Note leases that were taken, before anything starts."""
+
+    def forget(self, leases: Iterable[Lease]) -> None:
+        """Note leases that are settled, or not this process's any more."""
+
+    def tick(self) -> None:
+        """Note that threads of this process get their turn."""
+
+
+class NoLeaseLog:
+    """Nobody."""
+
+    def lease(self, leases: Iterable[Lease]) -> None:
+        pass
+
+    def forget(self, leases: Iterable[Lease]) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
+
+
 class Leases:
     """The leases held, with one thread that renews them and one that gives up those that can't be renewed.
 
@@ -25,8 +52,15 @@ class Leases:
     is renewed all the same: whoever took it meanwhile has changed its token, so an answer tells whose it is.
     """
 
-    def __init__(self, broker: Backend, lease_ms: int, outage_log: OutageLog) -> None:
+    def __init__(
+        self,
+        broker: Backend,
+        lease_ms: int,
+        outage_log: OutageLog,
+        log: LeaseLog = NoLeaseLog(),  # noqa: B008 - no state
+    ) -> None:
         self._broker = broker
+        self._log = log
         self._outage_log = outage_log
         self._lease_ms = lease_ms
         self.hold_s = lease_ms / 1000 * HOLD
@@ -70,14 +104,18 @@ class Leases:
 
     def add(self, leases: Iterable[Lease]) -> None:
         """Renew these from now on."""
+        leases = list(leases)
+        self._log.lease(leases)
         with self._lock:
             self._held.update(leases)
         self._some.set()
 
     def remove(self, leases: Iterable[Lease]) -> None:
         """Renew these no longer: they were settled, or are left to lapse."""
+        leases = list(leases)
         with self._lock:
             self._held.difference_update(leases)
+        self._log.forget(leases)
 
     def lose(self, leases: Iterable[Lease]) -> None:
         """Drop leases that another has taken: their handlers are stopped where possible, and their ends are refused."""
@@ -89,6 +127,7 @@ class Leases:
             self._lost.update(leases)
         for lease in leases:
             _abandon(lease)
+        self._log.forget(leases)
 
     def _renew_forever(self) -> None:
         renew_s = min(self._lease_ms / 3000, LONGEST_PAUSE_S)
@@ -132,6 +171,7 @@ class Leases:
     def _give_up_forever(self) -> None:
         while not self._closed.wait(self._lease_ms / 20_000):
             self._some.wait()
+            self._log.tick()
             guarded(self._give_up)
 
     def _give_up(self) -> None:

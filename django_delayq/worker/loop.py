@@ -33,7 +33,7 @@ class Loop:
         heartbeat: Heartbeat,
         info: WorkerInfo,
         held: Callable[[], int],
-        is_full: Callable[[], bool] | None,
+        is_full: Callable[[], bool],
         drain: bool,
     ) -> None:
         self._broker = broker
@@ -96,7 +96,7 @@ class Loop:
         self._upkeep.do_due(self._info)
         self._pauses.read_due()
         self._may_find |= self._pauses.known != paused
-        if self._is_full is not None and self._dispatcher.has_run and not self._dispatcher.spent and self._is_full():
+        if self._dispatcher.has_run and not self._dispatcher.spent and self._is_full():
             self._dispatcher.close()
             self._suspects.close()
         if has_leases:

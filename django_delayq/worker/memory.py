@@ -5,7 +5,6 @@ A process whose handlers, or libraries, leak is ended now and then.
 
 import resource
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from django_delayq.core.errors import DelayqError
@@ -38,16 +37,21 @@ def check_limit(limit: int) -> None:
         )
 
 
-def full_of(limit: int | None) -> Callable[[], bool]:
-    """Return a function that tells whether this process is over its limit, and logs it."""
+class MemoryLimit:
+    """The most memory that this process may take; None: as much as it wants."""
 
-    def is_full() -> bool:
-        if limit is None or (taken := resident()) <= limit:
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self.is_exceeded = False
+        """Whether it was found to take more."""
+
+    def check(self) -> bool:
+        """Return whether this process takes more than it may, and log that."""
+        if self._limit is None or (taken := resident()) <= self._limit:
             return False
+        self.is_exceeded = True
         logger.info(
             "Stopping: this worker takes %s, and --max-memory is %s. It finishes what runs.",
-            size_text(taken), size_text(limit),
+            size_text(taken), size_text(self._limit),
         )  # fmt: skip
         return True
-
-    return is_full

@@ -1,7 +1,6 @@
 """The options of `run_delayq`."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from django_delayq.worker.queues import ServedQueue
 
@@ -15,9 +14,12 @@ class Options:
     threads: int = 4
     max_threads: int = 32
     processes: int = 0
+    """How many workers share the `concurrency` of each handler; 0: this one has it for itself."""
+    index: int = 0
+    """Which of them this one is."""
     shutdown_timeout: float = 30.0
     drain: bool = False
-    heartbeat_file: Path | None = None
+    heartbeat_file: str | None = None
     max_messages: int | None = None
     max_memory: int | None = None
-    """Bytes, of the worker's own process and of each child."""
+    """Bytes, of each worker's process."""

@@ -154,13 +154,6 @@ class PrefetchBuffer:
             return 1
         return int(min(max(TIME_SLICE_S / max(self.mean_s, 1e-6), 1), MAX_PER_SLOT))
 
-    def fair_share(self, slots: int) -> int:
-        """Return how many leases a slot takes at a time, of `slots`, so that those to come get their part."""
-        if self.is_idle_only:
-            return 1
-        to_come = min(self.concurrency, slots) - self.active
-        return min(self.prefetch_per_slot, -(-len(self.leases) // max(to_come + 1, 1)))
-
     def note_run(self, count: int, seconds: float) -> None:
         """Count `count` messages that took `seconds` in all."""
         self.ended += count

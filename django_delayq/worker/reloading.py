@@ -14,7 +14,7 @@ from django.utils import autoreload
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.worker import broken_code
-from django_delayq.worker.worker import Worker
+from django_delayq.worker.shutdown import Runnable
 
 CODE_CHANGED = 3
 """The exit code with which Django's autoreloader asks to be started again."""
@@ -22,7 +22,7 @@ FAILED = 1
 """The exit code for code that can't be loaded, or that fails its checks: it has told why."""
 
 
-def run_reloading(make_worker: Callable[[], Worker]) -> None:
+def run_reloading(make_worker: Callable[[], Runnable]) -> None:
     """Run a worker that winds down, and starts again in a new process, when code changes. For development.
 
     SIGTERM, and a terminal's Ctrl-C, end it as they end a worker; a second Ctrl-C interrupts what runs.
@@ -65,8 +65,8 @@ def _start_again_and_again() -> int:
     return code if code >= 0 else 128 - code
 
 
-def _run_watched(make_worker: Callable[[], Worker]) -> None:
-    workers: list[Worker] = []
+def _run_watched(make_worker: Callable[[], Runnable]) -> None:
+    workers: list[Runnable] = []
     ended = threading.Event()
 
     def run() -> None:
@@ -89,7 +89,7 @@ def _run_watched(make_worker: Callable[[], Worker]) -> None:
             ended.wait()
 
 
-def _hurry_on_ctrl_c(worker: Worker) -> None:
+def _hurry_on_ctrl_c(worker: Runnable) -> None:
     # SIGTERM may come twice, from the outer process and from whoever signals the whole group.
     signal.signal(signal.SIGTERM, lambda signum, frame: None)
     signal.signal(signal.SIGINT, lambda signum, frame: worker.hurry())

@@ -6,16 +6,52 @@ import select
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
+from django_delayq.brokers.base import SettleAction
 from django_delayq.support.logging import logger
 from django_delayq.worker.signal_handlers import taken_signals
-from django_delayq.worker.worker import LAST_WORDS_S, Worker
+from django_delayq.worker.worker import LAST_WORDS_S
 
 LOOK_S = 1.0
+INTERRUPTED = (
+    "Not every handler ended in time. What still ran was interrupted: "
+    "it runs again, but what is at_most_once goes to error."
+)
 
 
-def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker], bool] = Worker.run) -> None:
+class Runnable(Protocol):
+    """A worker, or the supervisor of several."""
+
+    @property
+    def counts(self) -> "Counter[SettleAction]":
+        """Return how many leases ended by each action."""
+
+    @property
+    def served(self) -> set[tuple[str, str]]:
+        """Return the (queue, key) pairs that it claims from."""
+
+    def run(self) -> bool:
+        """Work until there is a reason to stop, then wind down. Returns False when a handler would not end."""
+
+    def stop(self) -> None:
+        """Claim no more, finish what runs within the shutdown time-out, give back the rest."""
+
+    def hurry(self) -> None:
+        """Interrupt what runs instead of waiting for it."""
+
+
+Run = Callable[[Runnable], bool]
+
+
+def run(worker: Runnable) -> bool:
+    """Run it."""
+    return worker.run()
+
+
+def run_until_signalled(make_worker: Callable[[], Runnable], run: Run = run) -> None:
     """Make and run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
 
     Returns when the worker ended well; raises what `make_worker` raised. A second signal ends the process at once. So
@@ -34,7 +70,7 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
             if second:
                 logger.warning("Stopping at once on a second %s.", _name(second))
                 running.hurry(LAST_WORDS_S * 2)
-                _exit_at_once(128 + second)
+                exit_at_once(128 + second)
         elif first:
             return  # the broker was still waited for: nothing is held
         running.thread.join()
@@ -43,11 +79,8 @@ def run_until_signalled(make_worker: Callable[[], Worker], run: Callable[[Worker
     if running.error is not None:
         raise running.error
     if not running.ended_well:
-        logger.warning(
-            "Not every handler ended in time. What still ran was interrupted: "
-            "it runs again, but what is at_most_once goes to error."
-        )
-        _exit_at_once(0)
+        logger.warning(INTERRUPTED)
+        exit_at_once(0)
 
 
 def _next_byte(reader: int) -> int:
@@ -61,9 +94,7 @@ def _next_byte(reader: int) -> int:
 class _Running:
     """The thread of a worker."""
 
-    def __init__(
-        self, make_worker: Callable[[], Worker], run: Callable[[Worker], bool], on_end: Callable[[], object]
-    ) -> None:
+    def __init__(self, make_worker: Callable[[], Runnable], run: Run, on_end: Callable[[], object]) -> None:
         self.thread = threading.Thread(target=self._run, name="delayq-loop", daemon=True)
         self.error: BaseException | None = None
         self.ended_well = False
@@ -72,7 +103,7 @@ class _Running:
         self._on_end = on_end
         self._lock = threading.Lock()
         self._stopped = False
-        self._worker: Worker | None = None
+        self._worker: Runnable | None = None
 
     def stop(self) -> bool:
         """Stop the worker. Returns False when there is none yet, and never will be."""
@@ -103,7 +134,7 @@ class _Running:
             self._on_end()
 
 
-def _exit_at_once(code: int) -> None:
+def exit_at_once(code: int) -> None:
     """End the process without waiting for threads: one of them may never end."""
     logging.shutdown()
     sys.stdout.flush()

@@ -5,7 +5,8 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 from time import monotonic, sleep
@@ -27,19 +28,18 @@ from django_delayq.worker.executors.asyncio import AsyncioExecutor
 from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.executors.threads import ThreadExecutor, in_thread
 from django_delayq.worker.heartbeat import Heartbeat
-from django_delayq.worker.leases import Leases
+from django_delayq.worker.leases import LeaseLog, Leases, NoLeaseLog
 from django_delayq.worker.limiter import Limiter, release_permits
 from django_delayq.worker.loop import Loop
-from django_delayq.worker.memory import full_of
+from django_delayq.worker.memory import MemoryLimit
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.prefetch import Lease
-from django_delayq.worker.process_runner import in_child
 from django_delayq.worker.queues import claim_order
 from django_delayq.worker.relaying import Relaying
+from django_delayq.worker.sandbox import in_sandbox
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.turns import BatchExecutor
 from django_delayq.worker.upkeep import Upkeep, new_info
 
 LAST_WORDS_S = 5.0
@@ -51,21 +51,31 @@ class Worker:
     """A worker for one alias. `run` it in any thread; `stop` and `hurry` it from any other."""
 
     def __init__(
-        self, alias: Alias, broker: Backend, handlers: Mapping[str, Handler[Any, Any]], options: Options
+        self,
+        alias: Alias,
+        broker: Backend,
+        handlers: Mapping[str, Handler[Any, Any]],
+        options: Options,
+        *,
+        name: str = "",
+        events: AttemptEvents | None = None,
+        lease_log: LeaseLog | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.name = name or name_worker()
         self._broker = broker
         self._shutdown_timeout = options.shutdown_timeout
         self._hurried = threading.Event()
         lease_ms = alias.options.lease
         outage_log = OutageLog()
-        self._events = AttemptEvents(self.name)
-        self._leases = Leases(broker, lease_ms, outage_log)
+        self._events = events or AttemptEvents(self.name)
+        self._leases = Leases(broker, lease_ms, outage_log, lease_log or NoLeaseLog())
         self.settler = Settler(broker, self._leases, outage_log, self._wake)
         self._relaying = Relaying(broker.store, lease_ms, outage_log) if broker.store else None
         if broker.store and not options.drain:  # a drain is to run what there is now
             broker.store.database.clock_monitor.start(lease_ms)
-        self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
+        self._heartbeat = Heartbeat(options.heartbeat_file, tell or systemd.teller())
+        self.memory = MemoryLimit(options.max_memory)
 
         queues = queues_of(handlers.values(), options)
         sync_executor, async_executor, suspect_executor = self._make_executors(
@@ -105,9 +115,14 @@ class Worker:
             heartbeat=self._heartbeat,
             info=new_info(self.name, queues, sorted(handlers), executor_infos(handlers, options)),
             held=self._leases.__len__,
-            is_full=None if options.max_memory is None else full_of(options.max_memory),
+            is_full=self.memory.check,
             drain=options.drain,
         )
+
+    @property
+    def counts(self) -> "Counter[SettleAction]":
+        """Return how many leases ended by each action."""
+        return self.settler.counts
 
     @property
     def served(self) -> set[tuple[str, str]]:
@@ -133,9 +148,6 @@ class Worker:
 
     def _wind_down(self) -> bool:
         self._heartbeat.begin_end()
-        for executor in self._executors:
-            if isinstance(executor, BatchExecutor):
-                executor.stop()
         for dispatcher in (self._dispatcher, self._suspects):
             dispatcher.release_unstarted(older_than_s=0)
         self._wait_until_idle(self._shutdown_timeout)
@@ -180,24 +192,26 @@ class Worker:
     def _make_executors(
         self, alias: Alias, handlers: Collection[Handler[Any, Any]], queues: Sequence[str], options: Options
     ) -> tuple[Executor, Executor, Executor]:
-        """Return the executors of sync handlers, of async ones, and of suspects, which all run in a child process."""
+        """Return the executors of sync handlers, of async ones, and of suspects, each of which has its own process."""
         sync_buffers = buffers_of([handler for handler in handlers if not handler.is_async], queues, options)
         async_buffers = buffers_of([handler for handler in handlers if handler.is_async], queues, options)
         suspect_buffers = buffers_of(handlers, queues, options)
-        in_children = partial(in_child, self.name, alias.name, self._events, options.max_memory)
+        make_run = partial(in_thread, alias.database, self._events)
+        make_sandbox = partial(in_sandbox, self.name, alias.name, self._events)
         common = self._leases, self.settler, self._wake
-        sync_executor: Executor
-        if options.processes:
-            make_work = partial(in_children, options.processes)
-            sync_executor = BatchExecutor(sync_buffers, options.processes, make_work, *common)
-        else:
-            make_run = partial(in_thread, alias.database, self._events)
-            sync_executor = ThreadExecutor(sync_buffers, options.max_threads, make_run, *common)
-        async_executor = AsyncioExecutor(async_buffers, self._leases, self.settler, self._events, self._wake)
-        return sync_executor, async_executor, BatchExecutor(suspect_buffers, 1, partial(in_children, 1), *common)
+        return (
+            ThreadExecutor(sync_buffers, options.max_threads, make_run, *common),
+            AsyncioExecutor(async_buffers, self._leases, self.settler, self._events, self._wake),
+            ThreadExecutor(suspect_buffers, 1, make_sandbox, *common),
+        )
 
     def _wake(self) -> None:
         self._loop.wake()
+
+
+def name_worker() -> str:
+    """Return a name for a worker of this process that no other has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
 def _interrupted(lease: Lease) -> Transition:

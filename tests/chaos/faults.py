@@ -61,10 +61,10 @@ def kill_a_worker(world: World, draw: Random, seconds: float) -> None:
 def freeze_a_worker(world: World, draw: Random, seconds: float) -> None:
     worker = draw.choice(world.workers)
     begin = time.monotonic()
-    worker.signal(signal.SIGSTOP)
+    worker.signal_all(signal.SIGSTOP)
     time.sleep(seconds)
     _note_signal(worker, "frozen", begin)
-    worker.signal(signal.SIGCONT)
+    worker.signal_all(signal.SIGCONT)
 
 
 def kill_a_child(world: World, draw: Random, seconds: float) -> None:

@@ -1,8 +1,8 @@
 """A fire: many workers over many shards, of which two are killed, one is frozen and one joins, amid a load.
 
-Where a worker runs handlers in child processes, the second to be killed loses these alone, and those of another are
-frozen for a while. And the account of it: each message ran once, or again only where a lease had run out or the child
-that ran it was killed. `make soak` has more of it.
+Where a worker is several processes under a supervisor, the second to be killed loses these alone, and those of another
+are frozen for a while. And the account of it: each message ran once, or again only where a lease had run out or the
+process that ran it was killed. `make soak` has more of it.
 """
 
 import os
@@ -87,7 +87,7 @@ def burn(site: Site, load: int, mix: Sequence[Executor]) -> Account:
     _send_load(site, range(load // 2))
     _until_finished(site, load // 10)
     first.kill()
-    killed, stopped = _children(second), _children(healthy)
+    killed, stopped = second.children, healthy.children
     _signal_each(killed or [second.pid], signal.SIGKILL)
     _signal_each(stopped, signal.SIGSTOP)
     joined = site.worker(*mix[-1].options)
@@ -95,18 +95,19 @@ def burn(site: Site, load: int, mix: Sequence[Executor]) -> Account:
     _send_load(site, range(load // 2, load))
     _until_finished(site, load * 6 // 10)
     _signal_each(stopped, signal.SIGCONT)
-    frozen.signal(signal.SIGSTOP)
+    late = {frozen.pid, *frozen.children}
+    frozen.signal_all(signal.SIGSTOP)
     for worker, call in held.items():
         if worker is not frozen:
             call.release()
     _hear_all_held(site)
     _until_finished(site, load + len(HELD))
 
-    frozen.signal(signal.SIGCONT)
+    frozen.signal_all(signal.SIGCONT)
     held[frozen].release()
     frozen.until_says(mix[2].late)
     codes = [worker.stop() for worker in (frozen, healthy, joined, *([second] if killed else []))]
-    return _account(site, load, frozen.pid, killed, codes)
+    return _account(site, load, late, killed, codes)
 
 
 def _hold(site: Site, workers: Sequence[WorkerProcess]) -> dict[WorkerProcess, Call]:
@@ -115,10 +116,6 @@ def _hold(site: Site, workers: Sequence[WorkerProcess]) -> dict[WorkerProcess, C
     calls = [site.line.next() for _ in HELD]
     by_pid = {pid: call for call in calls for pid in (call.pid, psutil.Process(call.pid).ppid())}
     return {worker: by_pid[worker.pid] for worker in workers}
-
-
-def _children(worker: WorkerProcess) -> list[int]:
-    return [child.pid for child in psutil.Process(worker.pid).children()]
 
 
 def _signal_each(pids: Iterable[int], signum: signal.Signals) -> None:
@@ -157,7 +154,7 @@ def _hear_all_held(site: Site) -> None:
             ran.add(call.id)
 
 
-def _account(site: Site, load: int, frozen: int, killed: Collection[int], codes: Sequence[int]) -> Account:
+def _account(site: Site, load: int, frozen: Collection[int], killed: Collection[int], codes: Sequence[int]) -> Account:
     audit = site.broker.queue.audit()
     sent, finished = load + len(HELD), audit.totals["finished"]
     traces = [[int(word) for word in line.split()] for line in _traces(site).read_text().splitlines()]
@@ -172,24 +169,24 @@ def _account(site: Site, load: int, frozen: int, killed: Collection[int], codes:
     return Account(sent, finished, again, audit.totals["reclaimed"], wrong)
 
 
-def _wrong_runs(traces: Sequence[Sequence[int]], frozen: int, killed: Collection[int]) -> Iterator[str]:
+def _wrong_runs(traces: Sequence[Sequence[int]], frozen: Collection[int], killed: Collection[int]) -> Iterator[str]:
     """What was early. What ran again before a lease had run out; but a frozen thread may be late, once for each, and
-    what a killed child ran, one message, runs again at once."""
+    what a killed process ran, one message, runs again at once."""
     starts: dict[int, list[float]] = {}
     for id, pid, due_ms, started_ns in traces:
         if started_ns < due_ms * 1_000_000:
             yield f"Message {id} ran {due_ms - started_ns / 1e6:.1f} ms early"
-        if pid != frozen and pid not in killed:
+        if pid not in frozen and pid not in killed:
             starts.setdefault(id, []).append(started_ns / 1e9)
     for id, each in starts.items():
         for earlier, later in pairwise(sorted(each)):
             if later - earlier < LEAST_GAP_S:
                 yield f"Message {id} ran again after {later - earlier:.3f} s"
-    by_frozen = Counter(id for id, pid, *_ in traces if pid == frozen)
+    by_frozen = Counter(id for id, pid, *_ in traces if pid in frozen)
     yield from (f"Message {id} ran {count} times in the frozen worker" for id, count in by_frozen.items() if count > 1)
     by_killed = Counter(pid for id, pid, *_ in traces if pid in killed and id in starts)
     yield from (
-        f"{count} messages of the killed child {pid} ran again" for pid, count in by_killed.items() if count > 1
+        f"{count} messages of the killed process {pid} ran again" for pid, count in by_killed.items() if count > 1
     )
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
+
 from django_delayq.brokers.base import Backend, Header, Info, NewMessage
 from django_delayq.core import codec
 from tests.servers.process import DIES_WITH_US
@@ -130,8 +132,18 @@ class WorkerProcess:
         """What it has said so far."""
         return "".join(self.output)
 
+    def signal_all(self, signum: signal.Signals) -> None:
+        """Give a signal to it and to what it started, as a machine does that is suspended."""
+        for pid in (self.pid, *self.children):
+            os.kill(pid, signum)
+
     def signal(self, signum: signal.Signals) -> None:
         self._process.send_signal(signum)
+
+    @property
+    def children(self) -> list[int]:
+        """The ids of the processes that it started: with --processes, its workers."""
+        return [] if self.has_ended else [child.pid for child in psutil.Process(self.pid).children()]
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any
 
@@ -16,10 +16,10 @@ from django_delayq.worker import loop, prefetch, upkeep, worker
 from django_delayq.worker.capacity import buffers_of
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executors.base import Run
 from django_delayq.worker.executors.threads import in_thread
 from django_delayq.worker.options import Options
 from django_delayq.worker.prefetch import MAX_PER_SLOT, Lease, PrefetchBuffer
-from django_delayq.worker.turns import Turns, Work
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
@@ -302,22 +302,10 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
 def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "EVERY_S", 3_600)  # nothing else looks for suspects
 
-    @contextmanager
-    def in_child(name: str, using: str, events: AttemptEvents, *rest: Any) -> Iterator[Work]:
-        turns: Turns = rest[-1]
-        with in_thread("default", events) as run:
+    def in_sandbox(name: str, using: str, events: AttemptEvents) -> AbstractContextManager[Run]:
+        return in_thread("default", events)
 
-            def work(buffer: PrefetchBuffer) -> tuple[int, float]:
-                lease = turns.take(buffer)
-                if lease is None:
-                    return 0, 0.0
-                lease.started_at = monotonic()
-                turns.end(lease, run(lease), monotonic())
-                return 1, monotonic() - lease.started_at
-
-            yield work
-
-    monkeypatch.setattr(worker, "in_child", in_child)
+    monkeypatch.setattr(worker, "in_sandbox", in_sandbox)
     ids = [f"{n}" for n in range(10)]
     rig.send(*ids)
     rig.broker.advance(1)

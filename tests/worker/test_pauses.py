@@ -173,7 +173,7 @@ def test_a_drain_leaves_what_is_paused_and_counts_it(rig: Rig) -> None:
     rig.send("later", delay_ms=HOUR)
     rig.broker.presence.pause(Pause("default", None, "x"))
     worker = rig.drain(make_handler(lambda message: None), queues=served_queues("default,mail"))
-    assert summary(rig.broker, worker.settler, worker.served).endswith(
+    assert summary(rig.broker, worker.counts, worker.served).endswith(
         "Left: 0 due, 1 not due, 1 parked, 3 paused, 0 running elsewhere."
     )
     assert rig.broker.queue.counts().totals["finished"] == 1

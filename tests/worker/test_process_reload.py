@@ -9,12 +9,15 @@ import pytest
 from tests.worker.processes import Site
 
 
-def test_a_change_of_code_finishes_what_runs_and_starts_anew(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["threads", "processes"])
+def test_a_change_of_code_finishes_what_runs_and_starts_anew(
+    site: Site, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     code = tmp_path / "reloaded_settings.py"
     code.write_text("from tests.worker.settings import *\n")
     site.env["DJANGO_SETTINGS_MODULE"] = code.stem
     site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    worker = site.worker("--reload")
+    worker = site.worker("--reload", *arguments)
     site.send("a", key="hold")
     held = site.line.next()
 

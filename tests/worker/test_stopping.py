@@ -168,7 +168,7 @@ def test_a_drain_that_ends_early_counts_what_is_due_and_what_others_run(rig: Rig
     assert rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=60_000, worker="another").messages
     rig.send(*map(str, range(10)))
     worker = rig.drain(make_handler(lambda message: None), max_messages=3)
-    assert summary(rig.broker, worker.settler, worker.served) == (
+    assert summary(rig.broker, worker.counts, worker.served) == (
         "Drained: 3 finished, 0 to retry, 0 snoozed, 0 buried. "
         "Left: 7 due, 0 not due, 0 parked, 0 paused, 1 running elsewhere."
     )

@@ -269,3 +269,24 @@ def test_a_broker_that_cannot_be_woken_ends_no_hand(caplog: pytest.LogCaptureFix
     rig.stop()
     assert rig.ended_well[worker.name]
     assert "can't be woken" in caplog.text
+
+
+def test_a_lease_that_is_over_is_given_back_and_not_run(rig: Rig) -> None:
+    buffer, ran, ended = make_buffer("k"), [], threading.Event()
+
+    def run(lease: Lease) -> Transition | None:
+        ran.append(lease)
+        if len(ran) == 2:
+            ended.set()
+        return None
+
+    hands, _ = hands_of(rig, [buffer], lambda: nullcontext(run))
+    for _ in range(3):
+        fill(buffer)
+    first, over, last = buffer.leases
+    over.held_until = 0.0
+    hands.offer(buffer)
+    assert ended.wait(PATIENCE_S)
+    assert ran == [first, last]
+    assert over.released
+    hands.close(PATIENCE_S)

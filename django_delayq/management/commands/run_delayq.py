@@ -27,7 +27,8 @@ from django_delayq.worker.options import Options
 from django_delayq.worker.preflight import ask_report
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.reloading import run_reloading
-from django_delayq.worker.shutdown import run_until_signalled
+from django_delayq.worker.shutdown import Runnable, run, run_until_signalled
+from django_delayq.worker.supervisor import Supervisor
 from django_delayq.worker.worker import Worker
 
 
@@ -50,20 +51,21 @@ class Command(BaseCommand):
             help="serve only these queues, the first before the next; those with a weight, such as "
             "critical,default:3,bulk:1, share by it (default: all, in no order)")  # fmt: skip
         add("--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="the alias in DELAYQ (default: %(default)s)")
-        add("--threads", type=whole_number(1), default=default.threads, metavar="N",
-            help="messages of one key to run at once, if its handler doesn't say (default: %(default)s)")  # fmt: skip
-        add("--max-threads", type=whole_number(1), default=default.max_threads, metavar="N",
-            help="threads for all keys (default: %(default)s)")  # fmt: skip
+        add("--threads", type=whole_number(1), metavar="N",
+            help="messages of one key to run at once, if its handler doesn't say "
+            f"(default: {default.threads}; 1 in each of --processes)")  # fmt: skip
+        add("--max-threads", type=whole_number(1), metavar="N",
+            help=f"threads for all keys (default: {default.max_threads}; as --threads with --processes)")  # fmt: skip
         add("--processes", type=whole_number(0), default=default.processes, metavar="N",
-            help="run sync handlers in N child processes: for CPU work and hard time-outs")  # fmt: skip
+            help="run N workers, each in a process: for CPU work and hard time-outs")  # fmt: skip
         add("--shutdown-timeout", type=_seconds, default=default.shutdown_timeout, metavar="S",
             help="seconds that running handlers have to end when the worker stops (default: %(default)s)")  # fmt: skip
         add("--drain", action="store_true", help="run all that is due, then exit")
         add("--reload", action=argparse.BooleanOptionalAction, default=False, help="restart when code changes")
-        add("--heartbeat-file", type=Path, metavar="PATH", help="touch this file while the worker is alive")
+        add("--heartbeat-file", metavar="PATH", help="touch this file while the worker is alive")
         add("--max-messages", type=whole_number(1), metavar="N", help="stop after N messages")
         add("--max-memory", type=checked(_size), metavar="SIZE",
-            help="stop when the worker takes more after a message, such as 512MiB; a child is replaced")  # fmt: skip
+            help="stop when the worker takes more after a message, such as 512MiB")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         _check_together(options)
@@ -73,42 +75,53 @@ class Command(BaseCommand):
             broker = get_backend(alias.name)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        fields = [field.name for field in dataclasses.fields(Options)]
-        chosen = Options(**{name: options[name] for name in fields})
-        make_worker = partial(self._make_worker, alias, broker, chosen, is_quiet=options["verbosity"] == 0)
+        chosen = _chosen(options)
+        make_worker = partial(self._make_worker, alias, broker, chosen, options["verbosity"])
         try:
             if options["reload"]:
                 run_reloading(make_worker)
             else:
-                run_until_signalled(make_worker, partial(self._drain, broker) if chosen.drain else Worker.run)
+                run_until_signalled(make_worker, partial(self._drain, broker) if chosen.drain else run)
         except DelayqError as error:
             raise CommandError(str(error)) from error
         finally:
             broker.close()
 
-    def _make_worker(self, alias: Alias, broker: Backend, options: Options, is_quiet: bool) -> Worker:
+    def _make_worker(self, alias: Alias, broker: Backend, options: Options, verbosity: int) -> Runnable:
         handlers = handlers_by_key(alias.name)
         if not handlers:
             raise CommandError(
                 f"Alias {alias.name!r} has no handlers: write them in the `delayed` module of an installed app."
             )
         if options.heartbeat_file is not None:
-            check_path(options.heartbeat_file)
+            check_path(Path(options.heartbeat_file))
         if options.max_memory is not None:
             check_limit(options.max_memory)
         report = ask_report(broker)
-        if not is_quiet:
+        if verbosity > 0:
             self.stdout.write("\n".join(banner(alias, report, handlers, options)))
             self.stdout.flush()
         if self.is_process:
             gc.freeze()  # the site's code and settings stay for good, so no collection needs to visit them again
+        if options.processes:
+            return Supervisor(alias, broker, handlers, options, logs.level_of(verbosity))
         return Worker(alias, broker, handlers, options)
 
-    def _drain(self, broker: Backend, worker: Worker) -> bool:
-        with progress(broker, worker.settler, worker.served):
+    def _drain(self, broker: Backend, worker: Runnable) -> bool:
+        with progress(broker, lambda: worker.counts, worker.served):
             ended_well = worker.run()
-        self.stdout.write(summary(broker, worker.settler, worker.served))
+        self.stdout.write(summary(broker, worker.counts, worker.served))
         return ended_well
+
+
+def _chosen(options: dict[str, Any]) -> Options:
+    """Return the options of the workers: each of several processes runs one sync handler at a time, unless told."""
+    default = Options()
+    processes = options["processes"]
+    threads = options["threads"] or (1 if processes else default.threads)
+    most = options["max_threads"] or (threads if processes else default.max_threads)
+    given = {field.name: options[field.name] for field in dataclasses.fields(Options) if field.name != "index"}
+    return Options(**given | {"threads": threads, "max_threads": most})
 
 
 def _check_together(options: dict[str, Any]) -> None:

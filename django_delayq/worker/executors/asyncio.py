@@ -122,6 +122,7 @@ class AsyncioExecutor(Executor):
 
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
         """Run a message, and return how its lease ends; None lets it lapse."""
+        self._events.starting(lease)
         claimed, handler = lease.claimed, lease.buffer.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
         if not isinstance(begun, Message):

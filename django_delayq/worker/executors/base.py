@@ -20,55 +20,21 @@ Run = Callable[[Lease], Transition | None]
 """Runs one message and says how its lease ends; None leaves the lease to lapse."""
 
 
-class LeaseTaker:
-    """Takes leases from buffers, and ends them, for slots of every kind.
+class Executor(ABC):
+    """The slots that run the messages of some handlers, and the buffers in which these wait.
 
     `wake` ends the loop's sleep: there is something to claim for a slot.
     """
 
-    def __init__(self, leases: Leases, settler: Settler, wake: Callable[[], None]) -> None:
-        self._leases = leases
-        self._settler = settler
-        self._wake = wake
-
-    def _next(self, buffer: PrefetchBuffer) -> Lease | None:
-        """Return the next lease of a buffer, None where nothing waits. Give back those that may not start any more.
-
-        It costs each message little: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
-        """
-        leases = buffer.leases
-        while leases:
-            try:
-                lease = leases.popleft()
-            except IndexError:  # another slot was faster
-                break
-            if len(leases) <= buffer.refill_at:
-                buffer.refill_at = -1
-                self._wake()
-            if not lease.lost and lease.held_until > monotonic():
-                return lease
-            self._settler.release([lease])  # another worker's by now, unless none could ask
-        return None
-
-    def _end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
-        """Settle a lease by its transition; None leaves it to lapse."""
-        lease.ended = True
-        if transition is None:
-            self._leases.remove([lease])
-        else:
-            self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= TIME_SLICE_S)
-
-
-class Executor(LeaseTaker, ABC):
-    """The slots that run the messages of some handlers, and the buffers in which these wait."""
-
     def __init__(
         self, buffers: Sequence[PrefetchBuffer], slots: int, leases: Leases, settler: Settler, wake: Callable[[], None]
     ) -> None:
-        super().__init__(leases, settler, wake)
         self.buffers = buffers
         self.slots = slots
         """How many messages run at once at most."""
+        self._leases = leases
+        self._settler = settler
+        self._wake = wake
 
     @property
     @abstractmethod
@@ -135,6 +101,33 @@ class Executor(LeaseTaker, ABC):
                     with suppress(ValueError):  # a slot was faster
                         buffer.leases.remove(lease)
                         self._settler.release([lease])
+
+    def _next(self, buffer: PrefetchBuffer) -> Lease | None:
+        """Return the next lease of a buffer, None where nothing waits. Give back those that may not start any more.
+
+        It costs each message little: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
+        """
+        leases = buffer.leases
+        while leases:
+            try:
+                lease = leases.popleft()
+            except IndexError:  # another slot was faster
+                break
+            if len(leases) <= buffer.refill_at:
+                buffer.refill_at = -1
+                self._wake()
+            if not lease.lost and lease.held_until > monotonic():
+                return lease
+            self._settler.release([lease])  # another worker's by now, unless none could ask
+        return None
+
+    def _end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
+        """Settle a lease by its transition; None leaves it to lapse."""
+        lease.ended = True
+        if transition is None:
+            self._leases.remove([lease])
+        else:
+            self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= TIME_SLICE_S)
 
 
 def interrupted_settlement(lease: Lease, what: str) -> Transition | None:

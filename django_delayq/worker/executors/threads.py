@@ -195,6 +195,7 @@ class ThreadRunner:
 
     def run(self, lease: Lease) -> Transition | None:
         """Run one message, and return how its lease ends. None lets it lapse: its handler was told that it was lost."""
+        self._events.starting(lease, lease.started_at + lease.timeout_s)
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + self._check_every_s
             guarded(close_stale_connections)

@@ -120,9 +120,11 @@ if "DELAYQ_TEST_LIMITS" in os.environ:  # not every broker can keep them
 
 @delay_execute(key="brisk")
 def brisk(message: Message[str]) -> None:
-    """Known as fast, and then it is not: told to hold, it does as `hold`."""
+    """Known as fast, and then it is not: told to hold, it does as `hold`, and told to seize as `seize`."""
     if message.data == "hold":
         hold(message)
+    elif message.data == "seize":
+        seize(message)
 
 
 @delay_execute(key="ahold")
@@ -227,8 +229,14 @@ def seize(message: Message[str]) -> None:
 @delay_execute(key="garble")
 def garble(message: Message[str]) -> None:
     """Say to the parent what is no answer."""
-    os.write(int(sys.argv[2]), b"\0\0\0\2{]")
+    os.write(int(sys.argv[1]), b"{]\n")
     tell(message, "garbles").close()
+
+
+@delay_execute(key="abort")
+def abort(message: Message[str]) -> None:
+    """Crash as C code does."""
+    os.abort()
 
 
 @delay_execute(key="record")

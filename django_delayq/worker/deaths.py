@@ -1,0 +1,59 @@
+"""What becomes of a message whose process ended before its handler did."""
+
+from django_delayq.core import transitions
+from django_delayq.core.errors import HandlerTimeout
+from django_delayq.core.transitions import Span, Transition
+from django_delayq.support.logging import logger
+from django_delayq.support.units import to_text
+from django_delayq.worker import attempt
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.exactly_once import was_committed
+from django_delayq.worker.executors.base import interrupted_settlement
+from django_delayq.worker.prefetch import Lease
+
+
+class ProcessDied(Exception):
+    """A process ended by itself while it ran the message."""
+
+
+class ProcessGaveUp(Exception):
+    """A process ended, or was ended, because the lease of a message had ended."""
+
+
+class ProcessEnded(Exception):
+    """A process was ended for another reason than this message."""
+
+
+def timeout_of(lease: Lease) -> HandlerTimeout:
+    """Return the failure of a message whose process was killed because it ran for too long."""
+    text = to_text(lease.timeout_s * 1000)
+    return HandlerTimeout(f"It ran for longer than {text}; its process was killed.")
+
+
+def after_death(lease: Lease, ending: Exception, events: AttemptEvents) -> Transition | None:
+    """Return what becomes of a message that had started, and report it; None leaves its lease to lapse.
+
+    An atomic handler may have committed. Then its message is finished, whatever ended its process.
+    """
+    claimed, handler = lease.claimed, lease.buffer.handler
+    started_ms, now_ms = lease.ms_of(lease.started_at), lease.now_ms()
+    policy = attempt.policy_of(claimed, handler)
+    exception: Exception | None = ending.with_traceback(None)  # this tells nothing about its handler
+    if was_committed(claimed, handler):
+        logger.warning(
+            "Message %r (%s) is finished: its transaction was committed before its process died.",
+            claimed.id, handler.key, extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
+        )  # fmt: skip
+        exception = None
+        transition = attempt.after(claimed, handler, None, started_ms, now_ms)
+    elif isinstance(ending, HandlerTimeout):
+        transition = attempt.after(claimed, handler, exception, started_ms, now_ms)
+    elif isinstance(ending, ProcessEnded):
+        transition = transitions.interrupt(claimed, policy, Span(started_ms))
+    elif isinstance(ending, ProcessDied) and lease.is_held():
+        transition = transitions.crash(claimed, str(ending), policy, Span(started_ms, now_ms))
+    else:
+        return interrupted_settlement(lease, "the process that ran it ended")
+    if transition.action is not transitions.SettleAction.INTERRUPT:
+        events.ended(lease, transition, None, exception)
+    return transition

@@ -1,0 +1,305 @@
+"""A worker process's journal of what it holds, in memory that its supervisor reads once the process is dead.
+
+The worker notes each lease, its start and its end, before they take effect. So whatever kills the process, also while a
+handler holds the interpreter's lock, it is known what had started, what had ended and how, and what only waited. A note
+is a copy into shared memory: no call of the system, and nobody to wait for.
+"""
+
+import mmap
+import os
+import struct
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from time import monotonic
+
+from django_delayq.brokers.base import Claimed, PermitRequest
+from django_delayq.core import codec
+from django_delayq.core.transitions import SettleAction, Transition
+from django_delayq.worker.prefetch import Lease
+
+_HALF = 1 << 25
+"""The notes lie in one of two halves. When it is full, those of the leases still held are copied to the other."""
+_LEAST = 1 << 18
+"""A half counts as full at this size, or at twice what was copied, so that the memory in use stays small."""
+_HALVES = (4_096, 4_096 + _HALF + 8)
+_SIZE = _HALVES[1] + _HALF
+
+# Numbers at fixed places, each written in one piece
+_END, _HELD, _BEAT, _ALIVE, _DEADLINE, _STARTED = range(0, 48, 8)
+_COUNTS = 64
+_NAME = 512
+_MOST_NAME = 512
+
+_NOTE = struct.Struct("!IBQ")
+_LEASED, _STARTED_AT, _ENDED, _FORGOTTEN = range(4)
+
+
+@dataclass(slots=True)
+class Leased:
+    """A lease that the process took. Its message has no body here: nobody can run it from a journal."""
+
+    claimed: Claimed
+    clock_ms: float
+
+
+@dataclass(slots=True)
+class Started:
+    """The start of a handler, by the monotonic clock, which all processes of a machine share.
+
+    The supervisor ends its process at the `deadline`, unless that is 0: then its time-out is somebody else's to keep.
+    """
+
+    at: float
+    deadline: float
+    ask: PermitRequest | None = None
+
+
+@dataclass(slots=True)
+class Held:
+    """One lease as its process left it: not started, started, or ended by `transition` but not known as settled."""
+
+    leased: Leased
+    started: Started | None = None
+    transition: Transition | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Return whether its handler had started, and not ended."""
+        return self.started is not None and self.transition is None
+
+
+def open_memory() -> int:
+    """Return a descriptor of empty memory for a journal. It takes up as much as is written there."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("delayq")
+    else:  # no Linux
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, _SIZE)
+    return fd
+
+
+class _Notes:
+    """The notes on one lease."""
+
+    __slots__ = ("leased", "number", "progress")
+
+    def __init__(self, number: int, leased: bytes) -> None:
+        self.number = number
+        self.leased = leased
+        self.progress = b""
+
+
+class Journal:
+    """The writer's side. Any thread may call it. `name` is the worker's."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._memory = mmap.mmap(fd, _SIZE)
+        self._lock = threading.Lock()
+        self._notes: dict[Lease, _Notes] = {}
+        self._deadlines: dict[Lease, float] = {}
+        self._next = 0
+        self._count = 0
+        self._half = 0
+        self._end = _HALVES[0]
+        self._full_at = self._end + _LEAST
+        self._put(_END, "Q", self._end)
+        text = name.encode()[:_MOST_NAME]
+        self._memory[_NAME : _NAME + len(text)] = text
+
+    def beat(self, state: str = "") -> None:
+        """Note that the main loop is alive: `Heartbeat` tells it as it tells systemd, of any state."""
+        self._put(_BEAT, "d", monotonic())
+
+    def tick(self) -> None:
+        """Note that threads of this process get their turn."""
+        self._put(_ALIVE, "d", monotonic())
+
+    def lease(self, leases: Iterable[Lease]) -> None:
+        """Note leases that were taken."""
+        noted = [(lease, codec.dumps(Leased(_without_body(lease.claimed), lease.clock_ms))) for lease in leases]
+        with self._lock:
+            if not self._notes:
+                self.tick()  # the thread that ticks sleeps while nothing is held
+            for lease, leased in noted:
+                self._next += 1
+                self._notes[lease] = notes = _Notes(self._next, _note(_LEASED, self._next, leased))
+                self._write(notes.leased)
+            self._put(_HELD, "Q", len(self._notes))
+
+    def start(self, lease: Lease, deadline: float) -> None:
+        """Note that a handler starts."""
+        started = codec.dumps(Started(lease.started_at, deadline, lease.ask))
+        with self._lock:
+            self._count += 1
+            self._put(_STARTED, "Q", self._count)
+            self._progress(lease, _STARTED_AT, started)
+            if deadline:
+                self._deadlines[lease] = deadline
+                self._put_deadline()
+
+    def end(self, lease: Lease, transition: Transition) -> None:
+        """Note how a lease ends, which is settled in a moment."""
+        ended = codec.dumps(transition)
+        with self._lock:
+            self._progress(lease, _ENDED, ended)
+            self._drop_deadline(lease)
+
+    def forget(self, leases: Iterable[Lease]) -> None:
+        """Note that leases are settled, or not this process's any more."""
+        with self._lock:
+            for lease in leases:
+                self._drop_deadline(lease)
+                if (notes := self._notes.pop(lease, None)) is not None:
+                    self._write(_note(_FORGOTTEN, notes.number))
+            self._put(_HELD, "Q", len(self._notes))
+
+    def counts(self) -> "Counter[SettleAction]":
+        """Return a counter of settled leases whose figures the supervisor sees."""
+        return _SharedCounts(self._memory)
+
+    def _progress(self, lease: Lease, kind: int, body: bytes) -> None:
+        if (notes := self._notes.get(lease)) is not None:
+            note = _note(kind, notes.number, body)
+            notes.progress += note
+            self._write(note)
+
+    def _write(self, note: bytes) -> None:
+        if self._end + len(note) > self._full_at:
+            self._move_on()  # with this note: it is kept with its lease
+        else:
+            self._append(note)
+
+    def _move_on(self) -> None:
+        held = b"".join([notes.leased + notes.progress for notes in self._notes.values()])
+        self._half = 1 - self._half
+        self._end = begin = _HALVES[self._half]
+        self._full_at = begin + min(max(_LEAST, 2 * len(held)), _HALF)
+        self._append(held[: self._full_at - begin])  # a lease that found no place lapses, as without a journal
+
+    def _append(self, note: bytes) -> None:
+        end = self._end + len(note)
+        self._memory[self._end : end] = note
+        self._end = end
+        self._put(_END, "Q", end)  # only now: a reader must see whole notes
+
+    def _drop_deadline(self, lease: Lease) -> None:
+        if self._deadlines.pop(lease, None) is not None:
+            self._put_deadline()
+
+    def _put_deadline(self) -> None:
+        self._put(_DEADLINE, "d", min(self._deadlines.values(), default=0.0))
+
+    def _put(self, place: int, kind: str, value: float) -> None:
+        struct.pack_into(kind, self._memory, place, value)
+
+
+class JournalReader:
+    """The supervisor's side: the figures of a live process, and what a dead one left."""
+
+    def __init__(self, fd: int) -> None:
+        self._memory = mmap.mmap(fd, _SIZE)
+
+    @property
+    def name(self) -> str:
+        """Return the worker's name; '' while it starts."""
+        return self._memory[_NAME : _NAME + _MOST_NAME].rstrip(b"\0").decode(errors="replace")
+
+    @property
+    def beat_at(self) -> float:
+        """Return when its main loop was last known as alive; 0 before that. Times are monotonic."""
+        return float(self._get(_BEAT, "d"))
+
+    @property
+    def alive_at(self) -> float:
+        """Return when its threads last got their turn, while it held anything; 0 before that."""
+        return float(self._get(_ALIVE, "d"))
+
+    @property
+    def holds_any(self) -> bool:
+        """Return whether it holds any lease."""
+        return self._get(_HELD, "Q") > 0
+
+    @property
+    def deadline(self) -> float:
+        """Return when the first of the handlers that must be ended from outside has run for too long; 0 for none."""
+        return float(self._get(_DEADLINE, "d"))
+
+    @property
+    def started(self) -> int:
+        """Return how many messages it started."""
+        return int(self._get(_STARTED, "Q"))
+
+    @property
+    def counts(self) -> "Counter[SettleAction]":
+        """Return how many leases it settled by each action."""
+        counted = {action: int(self._get(_count_place(action), "Q")) for action in SettleAction}
+        return Counter({action: count for action, count in counted.items() if count})
+
+    def held(self) -> list[Held]:
+        """Return the leases that it holds. Exact once the process is dead, or can't write."""
+        held: dict[int, Held] = {}
+        for kind, number, body in self._notes():
+            if kind == _LEASED:
+                held[number] = Held(codec.decode_data(body, Leased))
+            elif kind == _FORGOTTEN:
+                held.pop(number, None)
+            elif (one := held.get(number)) is not None and kind == _STARTED_AT:
+                one.started = codec.decode_data(body, Started)
+            elif one is not None:
+                one.transition = codec.decode_data(body, Transition)
+        return list(held.values())
+
+    def _notes(self) -> Iterator[tuple[int, int, bytes]]:
+        end = int(self._get(_END, "Q"))
+        at = _HALVES[end >= _HALVES[1]]
+        notes, at, end = self._memory[at:end], 0, max(end - at, 0)
+        while at + _NOTE.size <= end:
+            size, kind, number = _NOTE.unpack_from(notes, at)
+            at += _NOTE.size
+            if at + size <= end:
+                yield kind, number, notes[at : at + size]
+            at += size
+
+    def _get(self, place: int, kind: str) -> float:
+        value: float = struct.unpack_from(kind, self._memory, place)[0]
+        return value
+
+
+class _SharedCounts(Counter[SettleAction]):
+    """Writes each count where the supervisor sees it."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def __setitem__(self, action: SettleAction, count: int) -> None:
+        super().__setitem__(action, count)
+        struct.pack_into("Q", self._memory, _count_place(action), count)
+
+
+def _count_place(action: SettleAction) -> int:
+    return _COUNTS + 8 * list(SettleAction).index(action)
+
+
+def _note(kind: int, number: int, body: bytes = b"") -> bytes:
+    return _NOTE.pack(len(body), kind, number) + body
+
+
+def _without_body(claimed: Claimed) -> Claimed:
+    return Claimed(
+        claimed.id,
+        claimed.token,
+        claimed.due_ms,
+        claimed.header,
+        b"",
+        claimed.failures,
+        claimed.crashes,
+        claimed.pk,
+        claimed.history,
+        claimed.claimed_ms,
+        claimed.worker,
+    )

@@ -1,0 +1,177 @@
+"""Run a suspect alone: one message in a child process of its own, which nothing else can suffer from."""
+
+import logging
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+
+from django_delayq.brokers.base import Transition
+from django_delayq.core import codec, transitions
+from django_delayq.core.errors import HandlerTimeout
+from django_delayq.core.transitions import with_history
+from django_delayq.support.logging import logger
+from django_delayq.worker.deaths import ProcessDied, ProcessGaveUp, after_death, timeout_of
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.executors.base import Run
+from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.sandboxed import LEASE_ENDED, NOT_STARTED, Job, Lines, Report
+from django_delayq.worker.spawn import death_of, spawn
+
+START_S = 60.0
+"""How long a child may take to load the site's code."""
+LOOK_S = 1.0
+"""How often a waiting parent checks that its child lives: a grandchild may hold the socket open."""
+END_S = 5.0
+RESTART_PAUSE_MS = 1_000
+"""How long a message waits whose child can't run it: the next child may fail as well."""
+
+
+class SandboxUnavailableError(Exception):
+    """A child process can't be given the message."""
+
+
+@contextmanager
+def in_sandbox(worker: str, using: str, events: AttemptEvents) -> Iterator[Run]:
+    """Yield a way to run messages for one thread, each in a process of its own."""
+    yield partial(_run, worker, using, events)
+
+
+def _run(worker: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
+    """Run one message, and return how its lease ends. Only this message is charged for what becomes of the child."""
+    events.starting(lease)
+    lease.abandon = _nothing_to_stop
+    try:
+        sandbox = Sandbox()
+    except (OSError, SandboxUnavailableError) as error:
+        return _put_off(lease, error)
+    try:
+        transition = sandbox.run(lease, Job(worker, using, _level(), lease.claimed, lease.clock_ms, lease.held_until))
+        if transition is not None:
+            events.settling(lease, transition)
+        return transition
+    except SandboxUnavailableError as error:
+        return _put_off(lease, error)
+    except (HandlerTimeout, ProcessDied, ProcessGaveUp) as ending:
+        sandbox.kill()
+        return after_death(lease, ending, events)
+    except Exception:  # what the child said is no answer
+        logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
+        sandbox.kill()
+        return None
+    finally:
+        lease.abandon = None
+        sandbox.close()
+
+
+def _nothing_to_stop() -> None:
+    """Do nothing: the child starts, and the message has not."""
+
+
+def _put_off(lease: Lease, error: Exception) -> Transition:
+    logger.error("A child process can't run message %r (%s); trying again.", lease.claimed.id, error)
+    return transitions.release(lease.claimed, RESTART_PAUSE_MS)
+
+
+def _level() -> int:
+    return logging.getLogger("django_delayq").level
+
+
+class Sandbox:
+    """A child process, as its parent sees it. Raises `SandboxUnavailableError` when it can't start."""
+
+    def __init__(self) -> None:
+        self._gave_up = False
+        self._socket, theirs = socket.socketpair()
+        self._lines = Lines(self._socket)
+        with theirs:
+            self._process = spawn("django_delayq.worker.sandboxed", [theirs.fileno()])
+        try:
+            if self._line(within_s=START_S) is None:
+                raise SandboxUnavailableError(f"it is not ready after {START_S:g} s")
+        except EOFError:
+            ending = death_of(self._wait())
+            self.close()
+            raise SandboxUnavailableError(ending) from None
+        except BaseException:
+            self.kill()
+            self.close()
+            raise
+
+    def run(self, lease: Lease, job: Job) -> Transition | None:
+        """Have it run the message, and return its end.
+
+        Raises `HandlerTimeout`, `ProcessDied`, `ProcessGaveUp` or `SandboxUnavailableError`; and `DataMismatch` for an
+        answer that is none.
+        """
+        lease.started_at = monotonic()
+        lease.abandon = self._give_up
+        if not lease.is_held():  # given up before there was something to stop
+            raise ProcessGaveUp
+        told = job.held_until = lease.held_until
+        try:
+            self._socket.sendall(codec.dumps(replace(job, claimed=replace(job.claimed, history=""))) + b"\n")
+            while (line := self._line(self._wait_s(lease, told))) is None:
+                if lease.is_over_time():
+                    raise timeout_of(lease)
+                if lease.held_until != told:
+                    told = lease.held_until
+                    self._tell(told)
+        except (EOFError, OSError):
+            raise self._ending() from None
+        report: Report = codec.decode_data(line, Report)
+        return None if report.transition is None else with_history(report.transition, lease.claimed)
+
+    def kill(self) -> None:
+        """Kill the process at once."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Wait until the process has ended as any does: what was printed is written, and exit functions are called."""
+        self._socket.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+            return
+        self._process.kill()
+        self._process.wait()
+
+    def _wait_s(self, lease: Lease, held_until: float) -> float:
+        now = monotonic()
+        until_renewal = max(held_until - now, 0.04) / 4
+        return max(min(LOOK_S, until_renewal, lease.started_at + lease.timeout_s - now), 0)
+
+    def _tell(self, held_until: float) -> None:
+        # A child that holds the interpreter's lock reads nothing. A full buffer must not keep the time-out waiting.
+        with suppress(BlockingIOError):
+            self._socket.send(b"%r\n" % held_until, socket.MSG_DONTWAIT)
+
+    def _line(self, within_s: float) -> bytes | None:
+        """Return the next line, None if none comes in time. Raises `EOFError` or `OSError` when the child is gone."""
+        until = monotonic() + within_s
+        while (line := self._lines.next(max(min(until - monotonic(), LOOK_S), 0))) is None:
+            if self._process.poll() is not None and (line := self._lines.next(0)) is None:
+                raise EOFError("it ended")
+            if line is not None or monotonic() >= until:
+                break
+        return line
+
+    def _give_up(self) -> None:
+        self._gave_up = True
+        self._process.kill()
+
+    def _ending(self) -> Exception:
+        code = self._wait()
+        if self._gave_up or code == LEASE_ENDED:
+            return ProcessGaveUp()
+        if code == NOT_STARTED:
+            return SandboxUnavailableError("it can't take its message: see what it said")
+        return ProcessDied(death_of(code))
+
+    def _wait(self) -> int:
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(END_S)
+        self._process.kill()
+        return self._process.wait()

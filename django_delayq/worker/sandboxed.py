@@ -1,0 +1,142 @@
+"""The child process of a sandbox: it runs the one message that its parent hands it, and ends with it.
+
+It is started as `python -m django_delayq.worker.sandboxed FD PID`, with its end of a socket pair, and its parent. Each
+line on the socket is JSON: the child says that it is ready, the parent gives the job, and then times until which the
+lease is held; the child answers with the end of the message, and exits.
+"""
+
+import os
+import select
+import socket
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+
+import django
+
+from django_delayq.brokers.base import Claimed, Transition
+from django_delayq.core import codec
+from django_delayq.support.logging import logger
+from django_delayq.worker import logs
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.signal_handlers import taken_signals
+from django_delayq.worker.spawn import die_with_parent
+
+LEASE_ENDED = 76
+"""The exit code of a process that ended itself because a lease was lost, or not renewed in time."""
+NOT_STARTED = 77
+"""The exit code of a child that can't take the message it was given."""
+
+_PART = 1 << 16
+
+
+@dataclass(slots=True)
+class Job:
+    """A message to run, for the worker and alias that claimed it, with the level of its log.
+
+    `clock_ms` plus the monotonic milliseconds is the time of the authoritative clock.
+    """
+
+    worker: str
+    using: str
+    level: int
+    claimed: Claimed
+    clock_ms: float
+    held_until: float
+
+
+@dataclass(slots=True)
+class Report:
+    """The end of the message; None leaves its lease to lapse."""
+
+    transition: Transition | None
+
+
+class Lines:
+    """The lines that come in on a socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._received = bytearray()
+
+    def next(self, within_s: float | None) -> bytes | None:
+        """Return the next line, None if nothing comes within `within_s` (None: without end).
+
+        Raises `EOFError` or `OSError` when the other side is gone.
+        """
+        while b"\n" not in self._received:
+            if not self._is_readable(within_s):
+                return None
+            part = self._connection.recv(_PART)
+            if not part:
+                raise EOFError("the other side is gone")
+            self._received += part
+        line, _, rest = bytes(self._received).partition(b"\n")
+        self._received[:] = rest
+        return line
+
+    def _is_readable(self, within_s: float | None) -> bool:
+        poll = select.poll()  # `select.select` takes no descriptor over 1023, and a worker may have as many connections
+        poll.register(self._connection, select.POLLIN)
+        return bool(poll.poll(None if within_s is None else within_s * 1000))
+
+
+def main(fd: int, parent: int) -> None:
+    """Run the one message that the parent gives."""
+    die_with_parent(parent)
+    with taken_signals(_leave_to_parent):
+        os.set_inheritable(fd, False)
+        connection = socket.socket(fileno=fd)
+        django.setup()
+        from django_delayq.conf import get_alias
+        from django_delayq.worker.events import AttemptEvents
+        from django_delayq.worker.executors.threads import (
+            in_thread,  # it imports models, which the apps must be ready for
+        )
+
+        lines = Lines(connection)
+        connection.sendall(b"\n")
+        job, lease = _take(lines)
+        threading.Thread(target=_listen, args=(lines, lease), daemon=True).start()
+        with in_thread(get_alias(job.using).database, AttemptEvents(job.worker)) as run:
+            transition = run(lease)
+        lease.ended = True
+        connection.sendall(codec.dumps(Report(transition)) + b"\n")
+
+
+def _take(lines: Lines) -> tuple[Job, Lease]:
+    from django_delayq.api.registry import get_handler
+
+    try:
+        job: Job = codec.decode_data(lines.next(None) or b"", Job)
+        logs.start(job.level)
+        header = job.claimed.header
+        handler = get_handler(job.using, header.key if header else "")
+        if handler is None:  # only when parent and child import different code
+            raise LookupError(f"The child process has no handler for {header!r}.")
+    except (EOFError, OSError):  # the parent needs it no more
+        os._exit(0)
+    except Exception:
+        logger.exception("A child process can't take a message.")
+        os._exit(NOT_STARTED)
+    now = monotonic()
+    return job, Lease(job.claimed, PrefetchBuffer(handler, (), 1), now, job.held_until, job.clock_ms, started_at=now)
+
+
+def _listen(lines: Lines, lease: Lease) -> None:
+    """End the process with its lease: also with the parent, and while that is frozen."""
+    with suppress(EOFError, OSError):
+        while (line := lines.next(max(lease.held_until - monotonic(), 0))) is not None:
+            lease.held_until = float(line)
+    if not lease.ended:
+        os._exit(LEASE_ENDED)
+
+
+def _leave_to_parent(signum: int) -> None:
+    """Ignore the signal: the parent ends its child, and a signal to the whole group must not do it before."""
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,358 @@
+"""The supervisor of `run_delayq --processes N`: starts N whole workers, and sees to what they leave.
+
+Each worker claims, renews and settles for itself. What it holds stands in its journal. When it dies, or is killed
+because a handler ran for too long, the supervisor ends the leases it left. While a handler holds the interpreter's
+lock, so that the worker can't renew, the supervisor renews.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from time import monotonic, sleep
+from typing import Any
+
+from django.db import connections
+
+from django_delayq.api.handlers import Handler
+from django_delayq.brokers.base import Backend, SettleAction
+from django_delayq.conf import Alias
+from django_delayq.core import codec
+from django_delayq.core.errors import DelayqError
+from django_delayq.support.logging import logger
+from django_delayq.support.units import size_text
+from django_delayq.worker import systemd
+from django_delayq.worker.capacity import concurrency_of, served_of
+from django_delayq.worker.deaths import ProcessDied, ProcessEnded, ProcessGaveUp, after_death, timeout_of
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.heartbeat import Heartbeat
+from django_delayq.worker.journal import Held, JournalReader, open_memory
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.options import Options
+from django_delayq.worker.outage_log import OutageLog, waits
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.sandboxed import LEASE_ENDED
+from django_delayq.worker.settler import Settler
+from django_delayq.worker.spawn import death_of, spawn
+from django_delayq.worker.worker import LAST_WORDS_S, name_worker
+from django_delayq.worker.worker_process import FULL, Order
+
+LOOK_S = 0.1
+"""How often it looks at its workers: a handler is ended this much after its time-out at most."""
+SILENT = 0.2
+"""The part of a lease after which a worker whose threads get no turn has its leases renewed for it."""
+
+
+class WorkerProcess:
+    """One worker, as its supervisor sees it."""
+
+    def __init__(self, order: Order) -> None:
+        memory = open_memory()
+        try:
+            self.journal = JournalReader(memory)
+            self._control, theirs = socket.socketpair()
+            with theirs:
+                self._process = spawn(
+                    "django_delayq.worker.worker_process",
+                    [memory, theirs.fileno()],
+                    codec.dumps(order).decode(),
+                )
+        finally:
+            os.close(memory)
+        self.order = order
+        self.killed_for: Exception | None = None
+        """The reason for which the supervisor killed it."""
+        self.adopted: list[Lease] = []
+        """Its leases, while they are renewed for it."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return its exit code; None while it lives."""
+        return self._process.poll()
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether it has claimed, and was answered."""
+        return self.journal.beat_at > 0
+
+    def tell(self) -> None:
+        """Have it stop; at the second time, without waiting for its handlers."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._control.send(b"\0", socket.MSG_DONTWAIT)
+
+    def kill(self, reason: Exception) -> None:
+        """Kill it at once."""
+        self.killed_for = self.killed_for or reason
+        self._process.kill()
+
+    def wait(self) -> None:
+        """Wait until it is gone, which was killed."""
+        self._process.wait()
+
+    def close(self) -> None:
+        """Give back what it took here."""
+        self._control.close()
+
+
+class Supervisor:
+    """N workers for one alias. `run` it in any thread; `stop` and `hurry` it from any other."""
+
+    def __init__(
+        self, alias: Alias, broker: Backend, handlers: Mapping[str, Handler[Any, Any]], options: Options, level: int
+    ) -> None:
+        self._alias = alias
+        self._broker = broker
+        self._handlers = handlers
+        self._options = options
+        self._level = level
+        self._lease_s = alias.options.lease / 1000
+        outage_log = OutageLog()
+        self._leases = Leases(broker, alias.options.lease, outage_log)
+        self._settler = Settler(broker, self._leases, outage_log)
+        self._events = AttemptEvents(name_worker())
+        self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
+        self._beat_at = 0.0
+        self._stopping = threading.Event()
+        self._hurried = threading.Event()
+        self._processes: list[WorkerProcess] = []
+        self._to_start: list[tuple[float, Order]] = []
+        self._backoff: dict[int, Iterator[float]] = {}
+        self._ended = Counter[SettleAction]()
+
+    @property
+    def counts(self) -> "Counter[SettleAction]":
+        """Return how many leases ended by each action, in all workers."""
+        running = [process.journal.counts for process in list(self._processes)]
+        return sum(running, self._ended + self._settler.counts)
+
+    @property
+    def served(self) -> set[tuple[str, str]]:
+        """Return the (queue, key) pairs that its workers claim from."""
+        return served_of(self._handlers, self._options)
+
+    def run(self) -> bool:
+        """Keep the workers running until there is a reason to stop. Returns False when a handler would not end."""
+        self._leases.start()
+        self._settler.start()
+        self._to_start = [(0.0, order) for order in self._orders()]
+        while (self._to_start or self._processes) and not self._stopping.is_set():
+            self._start_due()
+            self._look()
+            self._stopping.wait(LOOK_S)
+        ended_well = self._wind_down()
+        self._settler.close(LAST_WORDS_S)
+        self._leases.close(LAST_WORDS_S)
+        return ended_well
+
+    def stop(self) -> None:
+        """Have every worker claim no more, finish what runs within the shutdown time-out, and give back the rest."""
+        self._stopping.set()
+
+    def hurry(self) -> None:
+        """Interrupt what runs instead of waiting for it."""
+        self._hurried.set()
+
+    def _orders(self) -> list[Order]:
+        """Return the options of each worker that has anything to do. `--max-messages` is divided among them."""
+        options = self._options
+        orders = []
+        for index in range(options.processes):
+            mine = replace(options, index=index, heartbeat_file=None, max_messages=_part(options, index))
+            if mine.max_messages != 0 and any(concurrency_of(handler, mine) for handler in self._handlers.values()):
+                orders.append(Order(self._alias.name, self._level, mine))
+        return orders
+
+    def _start_due(self) -> None:
+        now = monotonic()
+        due = [order for at, order in self._to_start if at <= now]
+        self._to_start = [(at, order) for at, order in self._to_start if at > now]
+        for order in due:
+            try:
+                self._processes.append(WorkerProcess(order))
+            except OSError as error:
+                logger.error("A worker process can't start (%s); trying again.", error)
+                self._start_later(order)
+
+    def _start_later(self, order: Order) -> None:
+        wait_s = next(self._backoff.setdefault(order.options.index, waits()))
+        self._to_start.append((monotonic() + wait_s, order))
+
+    def _look(self) -> None:
+        for process in list(self._processes):
+            code = process.exit_code
+            if code is not None:
+                self._bury(process, code)
+            else:
+                self._look_after(process)
+        self._beat()
+
+    def _beat(self) -> None:
+        """Be alive while every worker is: its loop got on, or it runs a handler that is within its time."""
+        now = monotonic()
+        journals = [process.journal for process in self._processes]
+        if (
+            journals
+            and not self._to_start
+            and all(process.beat_at > self._beat_at or process.deadline > now for process in journals)
+        ):
+            self._beat_at = now
+            self._heartbeat.beat()
+
+    def _look_after(self, process: WorkerProcess) -> None:
+        now, journal = monotonic(), process.journal
+        deadline, silent_s = journal.deadline, now - journal.alive_at
+        if 0 < deadline <= now:
+            process.kill(ProcessEnded())
+            process.wait()
+            self._bury(process, 0)
+        elif not journal.holds_any or silent_s < self._lease_s * SILENT:
+            self._leases.remove(process.adopted)
+            process.adopted = []
+        elif not process.adopted:
+            self._adopt(process)
+        elif not deadline and silent_s > self._lease_s:
+            logger.error("Worker process %d hangs, and is killed.", process.pid)
+            process.kill(ProcessDied("its process hung, and was killed"))
+
+    def _adopt(self, process: WorkerProcess) -> None:
+        """Renew the leases of a worker whose threads get no turn: its handler holds the interpreter's lock."""
+        held = process.journal.held()
+        if process.journal.alive_at + self._lease_s * SILENT <= monotonic():  # it did not go on beside this look
+            process.adopted = [lease for one in held if (lease := self._lease_of(one)) is not None]
+            for lease in process.adopted:
+                if lease.started_at:  # another has the message: two must not run it
+                    lease.abandon = partial(process.kill, ProcessGaveUp())
+            self._leases.add(process.adopted)
+
+    def _bury(self, process: WorkerProcess, code: int) -> None:
+        """End what a dead worker left, and start another in its place, unless it was done."""
+        self._processes.remove(process)
+        self._leases.remove(process.adopted)
+        death = process.killed_for or self._death_of(code)
+        held = process.journal.held()
+        if death is not None:
+            guarded(partial(self._settle, held, death))
+            with contextlib.suppress(DelayqError):
+                self._broker.presence.leave(process.journal.name)
+        self._ended += process.journal.counts
+        order, was_up = _rest_of(process), process.is_up
+        process.close()
+        if was_up:
+            self._backoff.pop(order.options.index, None)
+        is_done = (death is None and code != FULL) or order.options.max_messages == 0
+        if self._stopping.is_set() or is_done:
+            return
+        if death is not None:
+            logger.warning(
+                "Worker process %d is gone (%s): of %d message(s) it held, %d had started. Starting another.",
+                process.pid, death_of(code) if process.killed_for is None else _why(process.killed_for),
+                len(held), sum(one.runs for one in held),
+            )  # fmt: skip
+        else:
+            logger.info(
+                "Worker process %d took more than --max-memory %s: another takes its place.",
+                process.pid, size_text(self._options.max_memory or 0),
+            )  # fmt: skip
+        if was_up or death is None:
+            self._to_start.append((0.0, order))
+        else:
+            self._start_later(order)
+
+    def _death_of(self, code: int) -> Exception | None:
+        if code in (0, FULL):
+            return None
+        return ProcessGaveUp() if code == LEASE_ENDED else ProcessDied(death_of(code))
+
+    def _settle(self, held: list[Held], death: Exception) -> None:
+        """End the leases that a dead worker left.
+
+        What had not started is released. What had ended is settled as it ended. What ran for too long has failed, and
+        is why the process was killed: what ran beside it is interrupted. If the process died by itself, whatever ran is
+        charged a crash.
+        """
+        now = monotonic()
+        for one in held:
+            lease = self._lease_of(one)
+            if lease is None:
+                continue  # our code knows no such handler: it lapses
+            self._leases.add([lease])
+            if one.started is None:
+                self._settler.release([lease])
+                continue
+            transition = one.transition
+            if transition is None:
+                is_over_time = 0 < one.started.deadline <= now and isinstance(death, ProcessEnded)
+                transition = after_death(lease, timeout_of(lease) if is_over_time else death, self._events)
+            lease.ended = True
+            if transition is None:
+                self._leases.remove([lease])
+            else:
+                self._settler.add(lease, transition)
+        connections.close_all()  # it is long until the next death
+
+    def _lease_of(self, held: Held) -> Lease | None:
+        claimed = held.leased.claimed
+        handler = self._handlers.get(claimed.header.key) if claimed.header else None
+        if handler is None:
+            return None
+        now = monotonic()
+        lease = Lease(claimed, PrefetchBuffer(handler, (), 1), now, now + self._leases.hold_s, held.leased.clock_ms)
+        if held.started is not None:
+            lease.started_at, lease.ask = held.started.at, held.started.ask
+        return lease
+
+    def _wind_down(self) -> bool:
+        """Stop the workers, and wait. Those that don't end in time are killed, and what they ran is interrupted."""
+        self._heartbeat.begin_end()
+        for process in self._processes:
+            process.tell()
+        until = monotonic() + self._options.shutdown_timeout + LAST_WORDS_S
+        is_hurried, ended_well = False, True
+        while self._processes:
+            if self._hurried.is_set() and not is_hurried:
+                is_hurried = True
+                until = monotonic() + LAST_WORDS_S
+                for process in self._processes:
+                    process.tell()
+            if monotonic() >= until:
+                ended_well = False
+                for process in self._processes:
+                    process.kill(ProcessEnded())
+                    process.wait()
+            self._look()
+            sleep(LOOK_S)
+        return ended_well
+
+
+def _part(options: Options, index: int) -> int | None:
+    """Return how many messages one worker may run."""
+    most = options.max_messages
+    return None if most is None else (most + options.processes - 1 - index) // options.processes
+
+
+def _rest_of(process: WorkerProcess) -> Order:
+    """Return the order for a worker that takes the place of one."""
+    order = process.order
+    most = order.options.max_messages
+    if most is None:
+        return order
+    return replace(order, options=replace(order.options, max_messages=max(most - process.journal.started, 0)))
+
+
+def _why(reason: Exception) -> str:
+    match reason:
+        case ProcessEnded():
+            return "killed, because a handler ran for too long"
+        case ProcessGaveUp():
+            return "killed, because the lease of what it ran was lost"
+        case _:
+            return str(reason)

@@ -1,0 +1,131 @@
+"""One of the worker processes of `run_delayq --processes N`: a whole worker, which its supervisor starts and ends.
+
+It is started as `python -m django_delayq.worker.worker_process JOURNAL CONTROL PID ORDER`, with the descriptors of the
+journal's memory and of a socket, and its supervisor. The first byte on the socket stops it, the second has it hurry.
+"""
+
+import gc
+import os
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import django
+
+from django_delayq.brokers.base import Transition
+from django_delayq.core import codec
+from django_delayq.core.errors import DelayqError
+from django_delayq.support.logging import logger
+from django_delayq.worker import logs
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.journal import Journal
+from django_delayq.worker.options import Options
+from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.sandboxed import LEASE_ENDED
+from django_delayq.worker.signal_handlers import taken_signals
+from django_delayq.worker.spawn import die_with_parent
+
+if TYPE_CHECKING:
+    from django_delayq.worker.worker import Worker
+
+FULL = 75
+"""The exit code of a worker that ended in good order because it took more than `--max-memory`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The options of one worker, its alias, and the level of its log."""
+
+    using: str
+    level: int
+    options: Options
+
+
+class JournaledEvents(AttemptEvents):
+    """Reports attempts to the journal first."""
+
+    def __init__(self, worker: str, journal: Journal) -> None:
+        super().__init__(worker)
+        self._journal = journal
+
+    def starting(self, lease: Lease, deadline: float = 0.0) -> None:
+        if deadline:  # nothing else can stop it: its end would come too late
+            lease.abandon = partial(_leave, lease)
+        self._journal.start(lease, deadline)
+        if deadline and lease.lost:  # when there was nothing to stop yet
+            _leave(lease)
+
+    def settling(self, lease: Lease, transition: Transition) -> None:
+        lease.abandon = None
+        self._journal.end(lease, transition)
+
+
+def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
+    """Work until told to stop, or until there is a reason to stop."""
+    die_with_parent(parent)
+    with taken_signals(_leave_to_supervisor):
+        for fd in (journal_fd, control_fd):
+            os.set_inheritable(fd, False)
+        django.setup()
+        from django_delayq.api.registry import handlers_by_key  # these import models, which the apps must be ready for
+        from django_delayq.brokers import get_backend
+        from django_delayq.conf import get_alias
+        from django_delayq.worker.capacity import concurrency_of
+        from django_delayq.worker.shutdown import INTERRUPTED, exit_at_once
+        from django_delayq.worker.worker import Worker, name_worker
+
+        logs.start(order.level)
+        options = order.options
+        alias = get_alias(order.using)
+        handlers = {
+            key: handler for key, handler in handlers_by_key(alias.name).items() if concurrency_of(handler, options)
+        }
+        name = name_worker()
+        journal = Journal(journal_fd, name)
+        broker = get_backend(alias.name)
+        gc.freeze()  # the site's code and settings stay for good, so no collection needs to visit them again
+        try:
+            worker = Worker(
+                alias, broker, handlers, options,
+                name=name, events=JournaledEvents(name, journal), lease_log=journal, tell=journal.beat,
+            )  # fmt: skip
+            worker.settler.counts = journal.counts()
+            control = socket.socket(fileno=control_fd)
+            threading.Thread(target=_listen, args=(control, worker), daemon=True).start()
+            ended_well = worker.run()
+        except DelayqError as error:
+            logger.error("%s", error)
+            sys.exit(1)
+        finally:
+            broker.close()
+        if not ended_well:
+            logger.warning(INTERRUPTED)
+            exit_at_once(0)
+        if worker.memory.is_exceeded:
+            sys.exit(FULL)
+
+
+def _listen(control: socket.socket, worker: "Worker") -> None:
+    for act in (worker.stop, worker.hurry, worker.hurry):
+        if not control.recv(1):
+            os._exit(1)  # the supervisor is gone
+        act()
+        logger.debug("Worker process %d was told to %s.", os.getpid(), act.__name__)
+
+
+def _leave(lease: Lease) -> None:
+    """End the process with the lease of a handler that nothing else can stop; the supervisor sees to the others."""
+    if not lease.interrupted:  # else this worker ends, and gives up its leases itself
+        os._exit(LEASE_ENDED)
+
+
+def _leave_to_supervisor(signum: int) -> None:
+    """Ignore the signal: the supervisor ends its workers, and a signal to the whole group must not do it before."""
+
+
+if __name__ == "__main__":
+    journal_fd, control_fd, parent = map(int, sys.argv[1:4])
+    main(journal_fd, control_fd, parent, codec.decode_data(sys.argv[4].encode(), Order))

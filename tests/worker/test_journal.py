@@ -1,0 +1,145 @@
+"""The journal of a worker process: what its supervisor reads there once it is dead."""
+
+import os
+
+import pytest
+
+from django_delayq.brokers.base import Claimed, Header, PermitRequest, SettleAction
+from django_delayq.core import transitions
+from django_delayq.worker import journal as module
+from django_delayq.worker.journal import Journal, JournalReader, open_memory
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from tests.worker.rig import make_handler
+
+BUFFER = PrefetchBuffer(make_handler(lambda message: None), (), 1)
+
+
+class Pair:
+    """Both sides of a journal."""
+
+    def __init__(self) -> None:
+        fd = open_memory()
+        self.writer, self.reader = Journal(fd, "host:1:abc"), JournalReader(fd)
+        os.close(fd)
+
+    @property
+    def left(self) -> dict[str, str]:
+        """What became of each message that is held."""
+        return {
+            one.leased.claimed.id: one.transition.action.value if one.transition else "runs" if one.runs else "waits"
+            for one in self.reader.held()
+        }
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def lease(id: str, *, history: str = "", token: int = 7) -> Lease:
+    claimed = Claimed(id, token, 123, Header("default", "k", tag="t"), b"secret", 1, 2, "5", history, 99, "w")
+    return Lease(claimed, BUFFER, 0.0, 1.0, 12.5)
+
+
+def test_a_new_journal_holds_nothing(pair: Pair) -> None:
+    reader = pair.reader
+    assert (reader.name, reader.held(), reader.holds_any) == ("host:1:abc", [], False)
+    assert (reader.beat_at, reader.alive_at, reader.deadline, reader.started) == (0, 0, 0, 0)
+
+
+def test_it_tells_what_waits_what_runs_and_how_what_ended_ended(pair: Pair) -> None:
+    waits, runs, ended, over = (lease(id) for id in ("waits", "runs", "ended", "over"))
+    writer = pair.writer
+    writer.lease([waits, runs])
+    writer.lease([ended, over])
+    for one in (runs, ended, over):
+        one.started_at = 3.5
+        writer.start(one, 9.0)
+    for one in (ended, over):
+        writer.end(one, transitions.finish(one.claimed))
+    writer.forget([over])
+    assert pair.left == {"waits": "waits", "runs": "runs", "ended": "finish"}
+    assert (pair.reader.holds_any, pair.reader.started) == (True, 3)
+    held = pair.reader.held()[1]
+    assert held.leased.clock_ms == 12.5
+    assert held.leased.claimed == Claimed("runs", 7, 123, Header("default", "k", tag="t"), b"", 1, 2, "5", "", 99, "w")
+    assert held.started is not None
+    assert (held.started.at, held.started.deadline) == (3.5, 9.0)
+    writer.forget([waits, runs, ended])
+    assert (pair.left, pair.reader.holds_any) == ({}, False)
+
+
+def test_two_leases_of_one_message_are_told_apart(pair: Pair) -> None:
+    old, new = lease("a", token=1), lease("a", token=2)
+    pair.writer.lease([old, new])
+    pair.writer.forget([old])
+    assert [one.leased.claimed.token for one in pair.reader.held()] == [2]
+
+
+def test_the_permit_of_what_runs_is_known(pair: Pair) -> None:
+    one = lease("a")
+    pair.writer.lease([one])
+    one.ask = PermitRequest("k", "value", 5, 1)
+    pair.writer.start(one, 0.0)
+    (held,) = pair.reader.held()
+    assert held.started is not None
+    assert held.started.ask == one.ask
+
+
+def test_the_deadline_is_that_of_the_first_to_overrun(pair: Pair) -> None:
+    first, second, own = (lease(id) for id in ("first", "second", "own"))
+    pair.writer.lease([first, second, own])
+    pair.writer.start(second, 9.0)
+    pair.writer.start(own, 0.0)
+    assert pair.reader.deadline == 9
+    pair.writer.start(first, 5.0)
+    assert pair.reader.deadline == 5
+    pair.writer.end(first, transitions.finish(first.claimed))
+    assert pair.reader.deadline == 9
+    pair.writer.forget([second])
+    assert pair.reader.deadline == 0
+
+
+def test_it_goes_on_for_ever_and_keeps_what_is_held(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LEAST", 4_096)
+    kept = lease("kept", history="[" + " " * 3_000 + "]")
+    pair.writer.lease([kept])
+    pair.writer.start(kept, 0.0)
+    for number in range(10_000):
+        one = lease(f"{number}")
+        pair.writer.lease([one])
+        pair.writer.start(one, 0.0)
+        assert len(pair.reader.held()) == 2
+        pair.writer.end(one, transitions.finish(one.claimed))
+        pair.writer.forget([one])
+    assert pair.left == {"kept": "runs"}
+    assert pair.reader.held()[0].leased.claimed.history == kept.claimed.history
+
+
+def test_what_finds_no_place_is_left_out_and_does_no_harm(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HALF", 4_096)
+    monkeypatch.setattr(module, "_LEAST", 4_096)
+    many = [lease(f"{number}", history=" " * 500) for number in range(1_000)]
+    pair.writer.lease(many)
+    pair.writer.start(many[-1], 0.0)
+    assert 0 < len(pair.reader.held()) < 20
+    pair.writer.forget(many)
+    one = lease("one")
+    pair.writer.lease([one])
+    assert pair.left == {"one": "waits"}
+
+
+def test_a_half_written_note_is_not_read(pair: Pair) -> None:
+    one, two = lease("one"), lease("two")
+    pair.writer.lease([one])
+    end = pair.writer._end
+    pair.writer.lease([two])
+    pair.writer._put(module._END, "Q", end)  # killed before the last step
+    assert pair.left == {"one": "waits"}
+
+
+def test_counts_are_seen_as_they_are_made(pair: Pair) -> None:
+    counts = pair.writer.counts()
+    counts[SettleAction.FINISH] += 2
+    counts[SettleAction.BURY] += 1
+    assert pair.reader.counts == {SettleAction.FINISH: 2, SettleAction.BURY: 1}

@@ -1,0 +1,189 @@
+"""The sandbox of a suspect, without a worker around it."""
+
+import contextlib
+import os
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+
+from django_delayq import Message
+from django_delayq.brokers.base import Claimed, Header, SettleAction, Transition
+from django_delayq.worker import sandbox
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.leases import Leases
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from tests.servers.cluster import until
+from tests.worker.processes import PATIENCE_S, Site
+from tests.worker.rig import Rig, make_handler
+
+FD_SETSIZE = 1024
+
+
+class Bench:
+    """Runs messages in sandboxes that know the handlers of the site."""
+
+    def __init__(self) -> None:
+        self.ends: list[Transition | None] = []
+
+    def lease(
+        self, key: str, *, at_most_once: bool = False, timeout_ms: int | None = None, data: bytes = b'""'
+    ) -> Lease:
+        """The lease of a message for a handler."""
+
+        def func(message: Message[str]) -> None:
+            """Never called: the child has its own."""
+
+        buffer = PrefetchBuffer(make_handler(func, at_most_once=at_most_once), (), 1)
+        claimed = Claimed("a", 1, 0, Header("default", key, timeout_ms=timeout_ms), data)
+        return Lease(claimed, buffer, monotonic(), monotonic() + 60, 0.0, started_at=monotonic())
+
+    def run(self, lease: Lease) -> Transition | None:
+        """How it ends."""
+        with sandbox.in_sandbox("worker", "default", AttemptEvents("worker")) as run:
+            return run(lease)
+
+    def run_one(self, key: str, *, at_most_once: bool = False) -> tuple[SettleAction, str]:
+        """How the lease of a message for a handler ends, and why."""
+        transition = self.run(self.lease(key, at_most_once=at_most_once))
+        assert transition is not None
+        return transition.action, transition.error or ""
+
+    @contextlib.contextmanager
+    def running(self, lease: Lease) -> Iterator[None]:
+        """As `run`, beside the block."""
+        thread = threading.Thread(target=lambda: self.ends.append(self.run(lease)))
+        thread.start()
+        yield
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+    @property
+    def action(self) -> SettleAction | None:
+        """How the last ended that ran beside a block."""
+        end = self.ends[-1]
+        return None if end is None else end.action
+
+
+@pytest.fixture
+def bench(site: Site, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    for name, value in site.env.items():
+        monkeypatch.setenv(name, value)
+    return Bench()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """As many open as `select.select` can take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2 * FD_SETSIZE:
+        pytest.skip(f"this process may have no more than {hard} files open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * FD_SETSIZE), hard))
+    with open(os.devnull) as file, contextlib.ExitStack() as opened:
+        for _ in range(FD_SETSIZE):
+            opened.callback(os.close, os.dup(file.fileno()))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_child_that_dies_of_its_message_is_a_crash_of_that_message(bench: Bench) -> None:
+    assert bench.run_one("die") == (SettleAction.CRASH, "its process died (signal 9)")
+    assert bench.run_one("abort") == (SettleAction.CRASH, "its process died (signal 6)")
+    assert bench.run_one("run") == (SettleAction.FINISH, "")
+
+
+def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    verb, error = bench.run_one("die", at_most_once=True)
+    assert verb is SettleAction.BURY
+    assert error == "its process died (signal 9); at_most_once: it may have run in part"
+    assert "is buried: its process died" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_a_child_that_can_not_take_a_message_costs_it_nothing_but_a_pause(bench: Bench) -> None:
+    transition = bench.run(bench.lease("only the parent knows it"))
+    assert transition is not None
+    assert (transition.action, transition.delay_ms) == (SettleAction.RELEASE, sandbox.RESTART_PAUSE_MS)
+
+
+def test_a_child_that_is_never_ready_costs_its_message_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.worker.hanging_settings")
+    monkeypatch.setattr(sandbox, "START_S", 0.5)
+    assert bench.run_one("run") == (SettleAction.RELEASE, "")
+    assert "it is not ready after 0.5 s" in caplog.text
+
+
+def test_a_message_whose_child_is_killed_at_the_end_of_its_lease_is_charged_nothing(bench: Bench, site: Site) -> None:
+    lease = bench.lease("hold")
+    with bench.running(lease):
+        site.line.next_of("a")
+        lease.held_until = 0.0
+    assert bench.action is SettleAction.INTERRUPT
+
+
+def test_a_lease_that_is_lost_ends_its_handler_at_once(bench: Bench, site: Site, rig: Rig) -> None:
+    lease = bench.lease("seize")
+    with bench.running(lease):
+        call = site.line.next_of("a")
+        Leases(rig.broker, 15_000, OutageLog()).lose([lease])
+        assert call.ended()
+    assert bench.action is None
+
+
+def test_a_time_out_kills_the_child(bench: Bench) -> None:
+    transition = bench.run(bench.lease("spin", timeout_ms=300))
+    assert transition is not None
+    assert transition.action is SettleAction.RETRY
+    assert transition.error == "HandlerTimeout: It ran for longer than 300ms; its process was killed."
+
+
+def test_an_answer_that_is_none_leaves_the_message_to_lapse(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    assert bench.run(bench.lease("garble")) is None
+    assert "is left to lapse" in caplog.text
+
+
+def test_a_message_with_much_data_reaches_the_child(bench: Bench) -> None:
+    transition = bench.run(bench.lease("run", data=b'"%s"' % (b"x" * (1 << 20))))
+    assert transition is not None
+    assert transition.action is SettleAction.FINISH
+
+
+def test_a_child_ends_as_any_process_does(bench: Bench, site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    assert bench.run_one("mutter") == (SettleAction.FINISH, "")
+    assert [site.line.next().what, site.line.next().what] == ["ran", "leaves"]
+    assert "muttered a" in capfd.readouterr().out
+
+
+def test_a_worker_with_a_thousand_connections_has_sandboxes_too(bench: Bench, many_files: None) -> None:
+    assert bench.run_one("run") == (SettleAction.FINISH, "")
+
+
+def test_a_time_out_ends_also_who_reads_nothing_of_what_it_is_told(
+    bench: Bench, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = socket.socketpair
+
+    def narrow_pair() -> tuple[socket.socket, socket.socket]:
+        """It takes what is told within a second: a real one is full after some hundred renewals."""
+        ours, theirs = pair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        return ours, theirs
+
+    monkeypatch.setattr(socket, "socketpair", narrow_pair)
+    lease = bench.lease("seize", timeout_ms=2_000)
+    with bench.running(lease):
+        site.line.next_of("a")
+        until(lambda: bool(bench.ends) or renew(lease))
+    assert bench.action is SettleAction.RETRY
+
+
+def renew(lease: Lease) -> bool:
+    """For so short that it is told of at each look."""
+    lease.held_until = monotonic() + 0.04
+    return False
