@@ -6,18 +6,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 
 from django.core.management.base import CommandError
 from django.utils import autoreload
 
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
-from django_delayq.worker import broken_code
 from django_delayq.worker.shutdown import Runnable
 
 CODE_CHANGED = 3
 """The exit code with which Django's autoreloader asks to be started again."""
+LOOK_S = 1.0
+"""How often it looks for a change of code that can't be loaded."""
 FAILED = 1
 """The exit code for code that can't be loaded, or that fails its checks: it has told why."""
 
@@ -41,28 +43,44 @@ def _start_again_and_again() -> int:
     def stop(signum: int, frame: object) -> None:
         stopping.set()
         for process in inner:
-            process.terminate()
+            if signum == signal.SIGTERM:  # a terminal's Ctrl-C reaches it by itself
+                process.terminate()
 
-    def wait_for(command: list[str], env: Mapping[str, str]) -> int:
-        # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
-        process = subprocess.Popen(command, env=env)  # noqa: S603 - our own command line
-        inner[:] = [process]
-        if stopping.is_set():  # the signal came before there was a process to pass it to
-            process.terminate()
-        return process.wait()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, lambda signum, frame: None)  # the terminal's reaches the inner process by itself
+    # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, stop)
     code = CODE_CHANGED
     while code == CODE_CHANGED and not stopping.is_set():
-        loaded_at = time.time()
-        code = wait_for(autoreload.get_child_arguments(), os.environ | {autoreload.DJANGO_AUTORELOAD_ENV: "true"})
+        started_at = time.time()
+        environment = os.environ | {autoreload.DJANGO_AUTORELOAD_ENV: "true"}
+        inner[:] = [subprocess.Popen(autoreload.get_child_arguments(), env=environment)]  # noqa: S603 - our own command
+        if stopping.is_set():  # the signal came before there was a process to pass it to
+            inner[0].terminate()
+        code = inner[0].wait()
         if code == FAILED and not stopping.is_set():
             logger.error("The code can't be run. Waiting for a change of code.")
-            code = wait_for(broken_code.command(loaded_at), broken_code.environment())
+            code = _wait_for_change(started_at, stopping)
     if stopping.is_set() and code in (CODE_CHANGED, -signal.SIGTERM):  # wound down already, or not begun
         return 0
     return code if code >= 0 else 128 - code
+
+
+def _wait_for_change(since: float, stopping: threading.Event) -> int:
+    """Wait until a file of the code that this process has loaded is changed, as the inner process would.
+
+    That one could not load it. A module that is new since this process started is not known here.
+    """
+    while not any(_changed_at(path) > since for path in autoreload.iter_all_python_module_files()):
+        if stopping.wait(LOOK_S):
+            break
+    return CODE_CHANGED
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # removed
+        return 0.0
 
 
 def _run_watched(make_worker: Callable[[], Runnable]) -> None:
