@@ -15,8 +15,8 @@ def noop(message: Message[Any]) -> None:
 
 @delay_execute(key="bench.burn")
 def burn(message: Message[Any]) -> None:
-    """Keep the processor busy, by the time that this thread itself runs."""
-    until_ns = time.thread_time_ns() + 200_000
+    """Keep the processor busy for 1 ms, by the time that this thread itself runs."""
+    until_ns = time.thread_time_ns() + 1_000_000
     while time.thread_time_ns() < until_ns:
         pass
 

@@ -1,22 +1,84 @@
-"""Draining a handler that burns the processor: in two child processes against in the threads of one."""
+"""Two worker processes against one: of handlers that do nothing, and of some that burn the processor.
 
-from benchmarks.delayed import burn
-from benchmarks.drains import drain_s
+The workers are up before anything is due, so that it does not count when each of them has started.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from benchmarks.delayed import burn, noop
 from benchmarks.rates import in_turn
 from benchmarks.result import Result, at_least
 from benchmarks.scale import scaled
-from benchmarks.site import DATA, site
+from benchmarks.site import DATA, KEYS, site
+from benchmarks.stored_site import stored_site
+from benchmarks.worker import Worker, worker
 from django_delayq import send_delay_messages
+from django_delayq.api.handlers import Handler
+from django_delayq.brokers import get_backend
+
+TWO = ("--processes", "2")
+LONGEST_S = 600
+SENT_PER_S = 4_000
+"""What is sent at least, on a busy machine: all must be sent before the first is due."""
+
+Up = Callable[..., AbstractContextManager[tuple[Worker, Callable[[], int]]]]
+"""Runs workers with the options given, and gives a function that counts the messages that have finished."""
 
 
 def run() -> list[Result]:
-    """The ratio of messages a second."""
-    count = scaled(20_000, least=1_000)
-    with site() as server:
+    """The ratios of messages a second: on Redis alone, and with a store."""
+    results = []
+    with site() as server, server.client() as client:
 
-        def drain(*options: str) -> float:
-            send_delay_messages(burn.prepare(DATA) for _ in range(count))
-            return drain_s(server, count, *options)
+        @contextmanager
+        def up(*options: str) -> Iterator[tuple[Worker, Callable[[], int]]]:
+            with worker(server, *options) as running:
+                yield running, lambda: int(client.hget(KEYS.count, "finished") or 0)
 
-        rates = in_turn(lambda: drain("--processes", "2"), drain, count)
-    return [at_least(f"draining {count:,} that burn 200 µs, --processes 2 / one", rates.ratio, 1.6, str(rates))]
+        results += _ratios("on Redis", up)
+    with stored_site() as stored, stored.client() as database:
+
+        @contextmanager
+        def stored_up(*options: str) -> Iterator[tuple[Worker, Callable[[], int]]]:
+            with stored.worker(*options) as running:
+                yield running, lambda: database.execute("SELECT count(*) FROM delayq_finish").fetchall()[0][0]
+
+        results += _ratios("with the store", stored_up)
+    return results
+
+
+def _ratios(where: str, up: Up) -> list[Result]:
+    def ratio(handler: Handler[Any, Any], count: int, what: str, least: float) -> Result:
+        rates = in_turn(lambda: _seconds(up, handler, count, *TWO), lambda: _seconds(up, handler, count), count)
+        return at_least(f"{count:,} {what} {where}, --processes 2 / one", rates.ratio, least, str(rates))
+
+    return [
+        ratio(noop, scaled(60_000, least=1_000), "that do nothing", 1.6),
+        ratio(burn, scaled(6_000, least=1_000), "that burn 1 ms", 1.9),
+    ]
+
+
+def _seconds(up: Up, handler: Handler[Any, Any], count: int, *options: str) -> float:
+    """Have workers run messages that are all due at once. Gives the seconds from then to the last finish."""
+    old = _names()  # those of killed workers are known for a while
+    with up(*options) as (running, count_finished):
+        workers = 2 if options else 1
+        running.wait_until(lambda: len(_names() - old) >= workers, f"{workers} worker(s) are up")
+        before = count_finished()
+        due_in_s = 2 + count / SENT_PER_S
+        due_at = datetime.now(UTC) + timedelta(seconds=due_in_s)
+        due = time.monotonic() + due_in_s
+        send_delay_messages(handler.prepare(DATA, at=due_at) for _ in range(count))
+        if time.monotonic() > due:
+            raise RuntimeError("The machine is too busy: some messages were due before the last was sent.")
+        time.sleep(max(due - time.monotonic(), 0))
+        ended = running.wait_until(lambda: count_finished() >= before + count, f"{count} finish", LONGEST_S)
+    return ended - due
+
+
+def _names() -> set[str]:
+    return {info.name for info in get_backend().presence.workers()}
