@@ -28,7 +28,7 @@ _HALVES = (4_096, 4_096 + _HALF + 8)
 _SIZE = _HALVES[1] + _HALF
 
 # Numbers at fixed places, each written in one piece
-_END, _HELD, _BEAT, _ALIVE, _DEADLINE, _STARTED = range(0, 48, 8)
+_END, _HELD, _BEAT, _ALIVE, _DEADLINE, _STARTED, _RENEWED_FOR, _HELD_UNTIL = range(0, 64, 8)
 _COUNTS = 64
 _NAME = 512
 _MOST_NAME = 512
@@ -85,12 +85,13 @@ def open_memory() -> int:
 class _Notes:
     """The notes on one lease."""
 
-    __slots__ = ("leased", "number", "progress")
+    __slots__ = ("leased", "number", "progress", "start")
 
     def __init__(self, number: int, leased: bytes) -> None:
         self.number = number
         self.leased = leased
         self.progress = b""
+        self.start = 0  # its number among the starts of the process
 
 
 class Journal:
@@ -134,9 +135,11 @@ class Journal:
         """Note that a handler starts."""
         started = codec.dumps(Started(lease.started_at, deadline, lease.ask))
         with self._lock:
-            self._count += 1
-            self._put(_STARTED, "Q", self._count)
             self._progress(lease, _STARTED_AT, started)
+            self._count += 1
+            if (notes := self._notes.get(lease)) is not None:
+                notes.start = self._count
+            self._put(_STARTED, "Q", self._count)  # only now: a reader finds each start that is counted
             if deadline:
                 self._deadlines[lease] = deadline
                 self._put_deadline()
@@ -157,6 +160,12 @@ class Journal:
                     self._write(_note(_FORGOTTEN, notes.number))
             self._put(_HELD, "Q", len(self._notes))
 
+    def held_until(self, lease: Lease) -> float:
+        """Return until when the supervisor holds a lease that this process could not renew; 0 where it does not."""
+        renewed_for = _get(self._memory, _RENEWED_FOR, "Q")  # read first, because it is written first
+        notes = self._notes.get(lease)
+        return _get(self._memory, _HELD_UNTIL, "d") if notes is not None and 0 < notes.start <= renewed_for else 0.0
+
     def counts(self) -> "Counter[SettleAction]":
         """Return a counter of settled leases whose figures the supervisor sees."""
         return _SharedCounts(self._memory)
@@ -174,11 +183,18 @@ class Journal:
             self._append(note)
 
     def _move_on(self) -> None:
-        held = b"".join([notes.leased + notes.progress for notes in self._notes.values()])
+        room, kept = _HALF, []
+        for lease, notes in tuple(self._notes.items()):
+            room -= len(notes.leased) + len(notes.progress)
+            if room < 0:
+                del self._notes[lease]  # no place: it lapses, as without a journal
+            else:
+                kept.append(notes.leased + notes.progress)
+        held = b"".join(kept)
         self._half = 1 - self._half
         self._end = begin = _HALVES[self._half]
         self._full_at = begin + min(max(_LEAST, 2 * len(held)), _HALF)
-        self._append(held[: self._full_at - begin])  # a lease that found no place lapses, as without a journal
+        self._append(held)
 
     def _append(self, note: bytes) -> None:
         end = self._end + len(note)
@@ -194,11 +210,14 @@ class Journal:
         self._put(_DEADLINE, "d", min(self._deadlines.values(), default=0.0))
 
     def _put(self, place: int, kind: str, value: float) -> None:
-        struct.pack_into(kind, self._memory, place, value)
+        _put(self._memory, place, kind, value)
 
 
 class JournalReader:
-    """The supervisor's side: the figures of a live process, and what a dead one left."""
+    """The supervisor's side: the figures of a live process, and what a dead one left.
+
+    All that it writes is until when it holds what the process runs, while that can't renew.
+    """
 
     def __init__(self, fd: int) -> None:
         self._memory = mmap.mmap(fd, _SIZE)
@@ -264,9 +283,15 @@ class JournalReader:
                 yield kind, number, notes[at : at + size]
             at += size
 
+    def hold(self, started: int, until: float) -> None:
+        """Tell the process that the leases of its first `started` starts are held until then; 0 for not any longer."""
+        if started != self._get(_RENEWED_FOR, "Q"):
+            _put(self._memory, _HELD_UNTIL, "d", 0.0)  # what held for others must not be read as theirs
+            _put(self._memory, _RENEWED_FOR, "Q", started)
+        _put(self._memory, _HELD_UNTIL, "d", until)
+
     def _get(self, place: int, kind: str) -> float:
-        value: float = struct.unpack_from(kind, self._memory, place)[0]
-        return value
+        return _get(self._memory, place, kind)
 
 
 class _SharedCounts(Counter[SettleAction]):
@@ -279,6 +304,15 @@ class _SharedCounts(Counter[SettleAction]):
     def __setitem__(self, action: SettleAction, count: int) -> None:
         super().__setitem__(action, count)
         struct.pack_into("Q", self._memory, _count_place(action), count)
+
+
+def _get(memory: mmap.mmap, place: int, kind: str) -> float:
+    value: float = struct.unpack_from(kind, memory, place)[0]
+    return value
+
+
+def _put(memory: mmap.mmap, place: int, kind: str, value: float) -> None:
+    struct.pack_into(kind, memory, place, value)
 
 
 def _count_place(action: SettleAction) -> int:

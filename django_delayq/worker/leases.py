@@ -31,6 +31,9 @@ class LeaseLog(Protocol):
     def tick(self) -> None:
         """Note that threads of this process get their turn."""
 
+    def held_until(self, lease: Lease) -> float:
+        """Return until when another process has renewed a lease for this one; 0 where none has."""
+
 
 class NoLeaseLog:
     """Nobody."""
@@ -43,6 +46,9 @@ class NoLeaseLog:
 
     def tick(self) -> None:
         pass
+
+    def held_until(self, lease: Lease) -> float:
+        return 0.0
 
 
 class Leases:
@@ -177,6 +183,8 @@ class Leases:
     def _give_up(self) -> None:
         now = monotonic()
         for lease in self.held():
+            if lease.held_until <= now:
+                lease.held_until = max(lease.held_until, self._log.held_until(lease))
             if lease.held_until <= now:
                 _abandon(lease)
 

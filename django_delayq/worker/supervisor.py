@@ -69,6 +69,8 @@ class WorkerProcess:
         """The reason for which the supervisor killed it."""
         self.adopted: list[Lease] = []
         """Its leases, while they are renewed for it."""
+        self.adopted_starts = 0
+        """How many messages it had started when they were adopted; 0 where not each could be."""
 
     @property
     def pid(self) -> int:
@@ -222,16 +224,30 @@ class Supervisor:
         elif not deadline and silent_s > self._lease_s:
             logger.error("Worker process %d hangs, and is killed.", process.pid)
             process.kill(ProcessDied("its process hung, and was killed"))
+        else:
+            self._tell_renewed(process)
 
     def _adopt(self, process: WorkerProcess) -> None:
         """Renew the leases of a worker whose threads get no turn: its handler holds the interpreter's lock."""
-        held = process.journal.held()
+        started, held = process.journal.started, process.journal.held()
+        leases = [(one, lease) for one in held if (lease := self._lease_of(one)) is not None]
         if process.journal.alive_at + self._lease_s * SILENT <= monotonic():  # it did not go on beside this look
-            process.adopted = [lease for one in held if (lease := self._lease_of(one)) is not None]
-            for lease in process.adopted:
-                if lease.started_at:  # another has the message: two must not run it
+            process.adopted = [lease for _, lease in leases]
+            process.adopted_starts = started if len(leases) == len(held) else 0  # what it can't renew must not count
+            for one, lease in leases:
+                if one.runs:  # should another take the message, two must not run it
                     lease.abandon = partial(process.kill, ProcessGaveUp())
             self._leases.add(process.adopted)
+
+    def _tell_renewed(self, process: WorkerProcess) -> None:
+        """Tell a worker until when all that it runs is held, once each lease was renewed.
+
+        Else it would give up what it holds when it goes on, before it can renew by itself. One that is lost is not
+        renewed, and the worker is killed.
+        """
+        runs = [lease for lease in process.adopted if lease.abandon is not None]
+        if all(lease.held_until > lease.claimed_at + self._leases.hold_s for lease in runs):
+            process.journal.hold(process.adopted_starts, min((lease.held_until for lease in runs), default=0.0))
 
     def _bury(self, process: WorkerProcess, code: int) -> None:
         """End what a dead worker left, and start another in its place, unless it was done."""

@@ -100,6 +100,33 @@ def test_the_deadline_is_that_of_the_first_to_overrun(pair: Pair) -> None:
     assert pair.reader.deadline == 0
 
 
+def test_what_is_held_for_a_process_is_what_it_had_started_by_then(pair: Pair) -> None:
+    before, after, waits = (lease(id) for id in ("before", "after", "waits"))
+    pair.writer.lease([before, after, waits])
+    pair.writer.start(before, 0.0)
+    assert pair.writer.held_until(before) == 0
+    pair.reader.hold(pair.reader.started, 50.0)
+    pair.writer.start(after, 0.0)
+    assert [pair.writer.held_until(one) for one in (before, after, waits)] == [50, 0, 0]
+    pair.reader.hold(1, 60.0)
+    assert [pair.writer.held_until(one) for one in (before, after)] == [60, 0]
+    pair.reader.hold(2, 70.0)
+    assert [pair.writer.held_until(one) for one in (before, after, waits)] == [70, 70, 0]
+    pair.writer.forget([before])
+    assert pair.writer.held_until(before) == 0
+
+
+def test_what_was_left_out_is_not_held_for_the_process(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HALF", 4_096)
+    monkeypatch.setattr(module, "_LEAST", 4_096)
+    many = [lease(f"{number}", history=" " * 500) for number in range(1_000)]
+    pair.writer.lease(many)
+    for one in (many[0], many[-1]):
+        pair.writer.start(one, 0.0)
+    pair.reader.hold(2, 50.0)
+    assert [pair.writer.held_until(one) for one in (many[0], many[-1])] == [50, 0]
+
+
 def test_it_goes_on_for_ever_and_keeps_what_is_held(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LEAST", 4_096)
     kept = lease("kept", history="[" + " " * 3_000 + "]")

@@ -10,6 +10,7 @@ import pytest
 
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core.message import State
+from tests.servers import Server
 from tests.servers.cluster import until
 from tests.worker.processes import Site, WorkerProcess
 
@@ -145,8 +146,11 @@ def test_a_time_out_is_charged_to_what_overran_and_what_ran_beside_it_runs_again
     assert worker.stop() == 0
 
 
-def test_the_supervisor_holds_the_leases_of_a_frozen_process_that_runs_a_handler(site: Site) -> None:
-    site.send("a", key="hold")
+def test_the_supervisor_holds_the_leases_of_a_frozen_process_that_runs_a_handler(
+    site: Site, redis_server: Server
+) -> None:
+    """And the process knows when it goes on, before it can renew: what must not start twice is not given up."""
+    site.send("a", key="hold", at_most_once=True)
     worker = site.worker("--processes", "1")
     held = site.line.next()
     os.kill(held.pid, signal.SIGSTOP)
@@ -154,7 +158,10 @@ def test_the_supervisor_holds_the_leases_of_a_frozen_process_that_runs_a_handler
     send_later(site)
     assert site.line.next_of("later").pid == second.pid  # which has not taken the other
     assert site.see("a").state is State.RUNNING
+    with redis_server.client() as client:
+        client.client_pause(300)  # three times as long as a process takes to notice that it can't renew
     os.kill(held.pid, signal.SIGCONT)
+    assert site.see("a").state is State.RUNNING  # answered after the pause
     held.release()
     assert site.line.next_of("a").pid == held.pid
     assert second.stop() == 0
