@@ -122,7 +122,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
     return {
         "claim": lambda: claim.claim(database, alarms, wants, LEASE_MS, "w"),
         "settlement": lambda: settle.settle(database, held()),
-        "renewal": lambda: settle.renew(database, [(one.id, one.token) for one in held()], LEASE_MS),
+        "renewal": lambda: settle.renew(database, held(), LEASE_MS),
         "send of ids that wait": lambda: enqueue.enqueue(database, again, "replace"),
         "cancel": lambda: operations.cancel(database, there),
         "reschedule": lambda: operations.reschedule(database, there, 60_000, None),

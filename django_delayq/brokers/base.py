@@ -288,7 +288,7 @@ class Queue(Protocol):
         any more.
         """
 
-    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
         """Make each lease end `lease_ms` from now. Return False where it was lost, None as for `apply`."""
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:

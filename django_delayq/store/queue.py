@@ -18,7 +18,6 @@ from django_delayq.brokers.base import (
     Counts,
     Enqueued,
     Info,
-    LeaseId,
     MaintenanceResult,
     NewMessage,
     OnConflict,
@@ -197,7 +196,7 @@ class DatabaseQueue:
         self._forget(settled.drop, settled.rearm)
         return settled.answers
 
-    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
         with self.database.available():
             return settle.renew(self.database, leases, lease_ms)

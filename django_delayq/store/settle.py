@@ -7,7 +7,7 @@ waited for. Its lease may still be good, so the answer for it is None: ask again
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import Alarm, LeaseId
+from django_delayq.brokers.base import Alarm, Claimed, LeaseId
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.store.database import Database, Sql
@@ -55,29 +55,24 @@ def _answer(one: Transition, written: dict[LeaseId, Transition], passed_over: Co
     return written.pop(lease, None) is not None
 
 
-def renew(database: Database, held: Sequence[LeaseId], lease_ms: int) -> list[bool | None]:
+def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bool | None]:
     """Make leases end later. Returns whether each was still held; None where another transaction has its row."""
     if not held:
         return []
     changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
-    unlocked = _rows_of(database, held, database.dialect.skip_locked)
-    renewed = statements(database).change(database, changes, unlocked, "message_id, token")
-    found = {(id, token) for id, token in renewed}
-    others = [lease for lease in held if lease not in found]
-    passed_over = _standing(database, _rows_of(database, others)) if others else set()
-    return [None if lease in passed_over else lease in found for lease in held]
+    unlocked = leases(database, held, database.dialect.skip_locked)
+    found = statements(database).change(database, changes, unlocked, "message_id, token")
+    renewed = {(id, token) for id, token in found}
+    others = [one for one in held if (one.id, one.token) not in renewed]
+    passed_over = _standing(database, leases(database, others)) if others else set()
+    asked = [(one.id, one.token) for one in held]
+    return [None if lease in passed_over else lease in renewed for lease in asked]
 
 
 def _standing(database: Database, found: Sql) -> set[LeaseId]:
     """Return the leases that still stand, among rows that were not found unlocked."""
     rows = database.rows(f"SELECT r.message_id, r.token FROM {found.text}", found.parameters)
     return {(id, token) for id, token in rows}
-
-
-def _rows_of(database: Database, ids: Sequence[LeaseId], lock: str = "") -> Sql:
-    """Return the rows `r` of leases of which no pk is known, for FROM."""
-    held = database.given("given", {"of_id": str, "token": int}, ids)
-    return database.joined(held, database.of_ids("r.token = given.token"), lock)
 
 
 def is_finished(database: Database, pk: int) -> bool:

@@ -162,7 +162,7 @@ class Leases:
     def _renew_page(self, page: Sequence[Lease]) -> bool:
         sent_at = monotonic()
         try:
-            held = self._broker.queue.renew([(lease.claimed.id, lease.claimed.token) for lease in page], self._lease_ms)
+            held = self._broker.queue.renew([lease.claimed for lease in page], self._lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
             self._outage_log.begin("renewing", error)
             return False

@@ -16,7 +16,7 @@ def _try_all(rig: Rig, late: Claimed, id: str = "a") -> None:
     before = rig.look(id)
     for verb in VERBS:
         assert not rig.settle(late, verb, error="late", delay_ms=1), verb
-    assert rig.broker.queue.renew([(late.id, late.token)], LEASE_MS) == [False]
+    assert rig.broker.queue.renew([late], LEASE_MS) == [False]
     after = rig.look(id)
     assert after == before
 
@@ -113,14 +113,14 @@ def test_a_guessed_token_is_no_lease(rig: Rig, token: int) -> None:
     for id in ("waits", "a", "unknown"):
         guess = replace(claimed, id=id, token=token + (token == claimed.token))
         assert not rig.settle(guess, SettleAction.FINISH)
-        assert rig.broker.queue.renew([(id, guess.token)], LEASE_MS) == [False]
+        assert rig.broker.queue.renew([guess], LEASE_MS) == [False]
 
 
 def test_renewing_keeps_a_lease(rig: Rig) -> None:
     rig.send("a", "b")
     a, b = by_id(rig.claim())
     rig.advance(LEASE_MS - 1_000)
-    assert rig.broker.queue.renew([(a.id, a.token), ("b", b.token + 1)], LEASE_MS) == [True, False]
+    assert rig.broker.queue.renew([a, replace(b, token=b.token + 1)], LEASE_MS) == [True, False]
     rig.advance(2_000)
     rig.broker.queue.maintain(lease_ms=LEASE_MS)
     assert rig.states("a", "b") == [State.RUNNING, State.READY]
@@ -130,7 +130,7 @@ def test_renewing_keeps_a_lease(rig: Rig) -> None:
 def test_renewing_sets_the_end_from_now(rig: Rig) -> None:
     rig.send("a")
     claimed = rig.claim_one()
-    assert rig.broker.queue.renew([(claimed.id, claimed.token)], 60_000) == [True]
+    assert rig.broker.queue.renew([claimed], 60_000) == [True]
     info = rig.get("a")
     assert info.lease_end_ms is not None
     assert abs(info.lease_end_ms - rig.broker.queue.counts().now_ms - 60_000) < 5_000

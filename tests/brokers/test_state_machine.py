@@ -171,8 +171,8 @@ class MemoryAndRedis(RuleBasedStateMachine):
 
     @rule(lease=leases)
     def renew(self, lease: Lease) -> None:
-        names = iter([(claimed.id, claimed.token) for claimed in lease])
-        self.both(lambda broker: broker.queue.renew([next(names)], LEASE_MS))
+        each = iter(lease)
+        self.both(lambda broker: broker.queue.renew([next(each)], LEASE_MS))
 
     @rule(ms=steps.filter(bool))
     def let_time_pass(self, ms: int) -> None:

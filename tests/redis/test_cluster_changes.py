@@ -165,7 +165,7 @@ def test_what_empties_a_key_of_a_slot_that_moves_loses_nothing(
         if move == "cancel":
             return rig.broker.queue.cancel([second])
         if move == "renew":
-            return rig.broker.queue.renew([(claimed.id, claimed.token)], LEASE_MS)
+            return rig.broker.queue.renew([claimed], LEASE_MS)
         return rig.broker.queue.apply([settlement(claimed, SettleAction.INTERRUPT)])
 
     source, target = redis_cluster.owner(shard.msg), redis_cluster.primaries[0]

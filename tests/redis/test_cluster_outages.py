@@ -96,7 +96,7 @@ def test_the_others_go_on_and_its_own_run_once_it_is_back(
     assert sorted(ids(claims.messages)) == others
     assert "away" in claims.away
     ends = [settlement(claimed, SettleAction.FINISH) for claimed in claims.messages]
-    assert rig.broker.queue.renew([(end.id, end.token) for end in ends], LEASE_MS) == [True] * len(others)
+    assert rig.broker.queue.renew(claims.messages, LEASE_MS) == [True] * len(others)
     assert rig.broker.queue.apply(ends) == [True] * len(others)
     rig.broker.presence.heartbeat(WORKER)  # said when that can be
     assert rig.timer.owner("default 1") == ("" if gone is SHARDS.all[1] else "default 1")
@@ -217,7 +217,8 @@ def test_an_end_whose_answer_was_lost_is_not_taken_for_a_lost_lease(cluster: Clu
     gone = SHARDS.all[0]
     for _ in range(2):  # the second time the node has the scripts, and does what it is sent
         rig.send(*MANY)
-        ends = [settlement(claimed, SettleAction.FINISH) for claimed in rig.claim_all()]
+        held = rig.claim_all()
+        ends = [settlement(claimed, SettleAction.FINISH) for claimed in held]
         if not rig.total("finished"):
             rig.broker.queue.apply(ends)
     own = [end for end in ends if end.id in of(gone)]
@@ -225,7 +226,8 @@ def test_an_end_whose_answer_was_lost_is_not_taken_for_a_lost_lease(cluster: Clu
     node.freeze()
     assert rig.broker.queue.apply(ends) == [None if end in own else True for end in ends]
     assert rig.broker.queue.apply(own[:1]) == [None]
-    assert rig.broker.queue.renew([(own[0].id, own[0].token)], LEASE_MS) == [None]
+    first = next(claimed for claimed in held if claimed.id == own[0].id)
+    assert rig.broker.queue.renew([first], LEASE_MS) == [None]
     node.thaw()  # it does what it was sent
     cluster.wait_until_whole()
     while None in (settled := rig.broker.queue.apply(own)):

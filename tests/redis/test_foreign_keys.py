@@ -81,7 +81,7 @@ MOVES: dict[str, Callable[[Rig, Claimed], object]] = {
     "retry": lambda rig, held: rig.settle(held, SettleAction.RETRY),
     "bury": lambda rig, held: rig.settle(held, SettleAction.BURY),
     "interrupt": lambda rig, held: rig.settle(held, SettleAction.INTERRUPT),
-    "renew": lambda rig, held: rig.broker.queue.renew([(held.id, held.token)], LEASE_MS),
+    "renew": lambda rig, held: rig.broker.queue.renew([held], LEASE_MS),
     "upkeep": lambda rig, _: rig.broker.queue.maintain(lease_ms=LEASE_MS),
     "cancel": lambda rig, _: rig.broker.queue.cancel(["waiting"]),
     "reschedule": lambda rig, _: rig.broker.queue.reschedule(["waiting"], delay_ms=1),

@@ -47,7 +47,7 @@ def upkeep(links: Client, meanwhile: Callable[[], object] = lambda: None) -> tup
 
 
 MEANWHILE: dict[str, Callable[[Rig, Claimed], object]] = {
-    "renewed": lambda rig, held: rig.broker.queue.renew([(held.id, held.token)], LEASE_MS),
+    "renewed": lambda rig, held: rig.broker.queue.renew([held], LEASE_MS),
     "interrupted": lambda rig, held: rig.settle(held, SettleAction.INTERRUPT),
 }
 

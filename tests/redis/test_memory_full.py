@@ -99,7 +99,7 @@ def test_leases_are_renewed_and_reclaimed(own_rig: Rig, full: Full) -> None:
     first, _ = own_rig.claim()
     own_rig.advance(LEASE_MS - 1_000)
     with full():
-        assert own_rig.broker.queue.renew([(first.id, first.token)], LEASE_MS) == [True]
+        assert own_rig.broker.queue.renew([first], LEASE_MS) == [True]
     own_rig.advance(2_000)
     with full():
         assert own_rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1

@@ -81,7 +81,7 @@ def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) 
         ends = [settlement(lease, verb, error="x", delay_ms=HOUR) for verb, lease in claimed.items()]
         assert once_it_is_back(lambda: broker.queue.apply(ends)) == [True] * len(SettleAction)
         assert not any(rig.settle(late, verb) for verb in SettleAction)
-        assert broker.queue.renew([(held.id, held.token)], LEASE_MS) == [True]
+        assert broker.queue.renew([held], LEASE_MS) == [True]
         assert rig.send("waits", on_conflict="keep")[0].created is False
         rig.send("replaced", body=b"2", delay_ms=HOUR, on_conflict="replace")
         assert broker.queue.cancel(["cancelled"]) == broker.queue.rescue(["rescued"]) == [True]

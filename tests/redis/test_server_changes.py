@@ -36,7 +36,7 @@ def test_after_a_jump_of_the_clock_holders_may_renew_before_anything_is_reclaime
     first, _ = rig.claim()
     rig.advance(DAY)
     assert reclaim_as_if(links, server_ms(redis_server) - DAY) == 0
-    assert rig.broker.queue.renew([(first.id, first.token)], LEASE_MS) == [True]
+    assert rig.broker.queue.renew([first], LEASE_MS) == [True]
     with redis_server.client() as client:
         client.hset(KEYS.epoch, "grace", 0)  # the grace of one lease is over
     assert reclaim_as_if(links, server_ms(redis_server)) == 1
@@ -60,7 +60,7 @@ def test_after_redis_hung_holders_may_renew_before_anything_is_reclaimed(rig: Ri
     with redis_server.client() as client:  # nobody got through since then
         client.hset(KEYS.epoch, "upkept", server_ms(redis_server) - LEASE_MS)
     assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 0
-    assert rig.broker.queue.renew([(claimed.id, claimed.token)], LEASE_MS) == [True]
+    assert rig.broker.queue.renew([claimed], LEASE_MS) == [True]
     rig.advance(LEASE_MS)
     with redis_server.client() as client:  # its grace is over, and the next upkeep as late: the worker is slow
         now_ms = server_ms(redis_server)

@@ -8,7 +8,7 @@ What is counted are pages (shared buffers, found or read) and rows looked at in 
 plan that a statement should have goes by primary key, or by an index that ends where the rows are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,8 @@ from tests.databases import database_on
 from tests.servers import PostgresServer
 
 SENT, ENDED = 5_000, 1_250
+USED = 8
+"""How often an id was used before."""
 PAIR = "default", "k"
 HEADER = Header(*PAIR)
 WANTS = [ClaimRequest(*PAIR, BATCH)]
@@ -68,12 +70,19 @@ class Scene:
         return list(rows.values_list("message_id", flat=True)[:count])
 
     def claim(self, count: int) -> list[Claimed]:
-        pks = self.pks(count)
+        return self._claim(self.pks(count))
+
+    def claim_last(self, count: int) -> list[Claimed]:
+        """Claim what was sent last."""
+        last = ReadyMessage.objects.using(self.database.using).order_by("-pk")
+        return self._claim([str(pk) for pk in last.values_list("pk", flat=True)[:count]])
+
+    def _claim(self, pks: Sequence[str]) -> list[Claimed]:
         found: list[Claimed] = []
         for page in pages(pks, 100):
             alarms = [Alarm(*PAIR, pk) for pk in page]
             found += claim.claim(self.database, alarms, WANTS, LEASE_MS, "w").messages
-        assert len(found) == count
+        assert len(found) == len(pks)
         return found
 
 
@@ -210,7 +219,19 @@ def _late(scene: Scene, count: int) -> Callable[[], object]:
 
 def _renew(scene: Scene, count: int) -> Callable[[], object]:
     held = scene.claim(count)
-    return lambda: settle.renew(scene.database, [(one.id, one.token) for one in held], LEASE_MS)
+    return lambda: settle.renew(scene.database, held, LEASE_MS)
+
+
+def _renew_used(scene: Scene, count: int) -> Callable[[], object]:
+    """Leases of ids that were used before: their dead rows stay under the ids, and each lease has a key of its own."""
+    new = [NewMessage(f"used:{n}", HEADER, b"1") for n in range(count)]
+    for _ in range(USED):
+        enqueue.enqueue(scene.database, new, "raise")
+        settle.settle(scene.database, [transitions.finish(one) for one in scene.claim_last(count)])
+    enqueue.enqueue(scene.database, new, "raise")
+    held = scene.claim_last(count)
+    settle.renew(scene.database, held, LEASE_MS)
+    return lambda: settle.renew(scene.database, held, LEASE_MS)
 
 
 def _claim(scene: Scene, count: int) -> Callable[[], object]:
@@ -315,6 +336,7 @@ USES: dict[str, tuple[Callable[[Scene, int], Callable[[], object]], int, int]] =
     "settlement of all kinds": (_mixed, 300, WRITTEN),
     "renewal of 100": (_renew, 100, WRITTEN),
     "renewal of a batch": (_renew, BATCH, WRITTEN),
+    "renewal of ids that were used before": (_renew_used, 845, 4 * FOUND),
     "reclaim of 100": (_reclaim, 100, WRITTEN),
     "send of one": (_put, 1, WRITTEN),
     "send of a batch": (_put, BATCH, WRITTEN),

@@ -51,7 +51,6 @@ def test_nothing_due_is_one_statement_for_the_clock(broker: DatabaseBackend, dat
 
 def test_leases_are_renewed_in_few_statements(due: DatabaseBackend, database: str) -> None:
     claims, _ = _claim(due, database)
-    leases = [(one.id, one.token) for one in claims.messages]
     with CaptureQueriesContext(connections[database]) as captured:
-        assert due.queue.renew(leases, LEASE_MS) == [True] * MANY
+        assert due.queue.renew(claims.messages, LEASE_MS) == [True] * MANY
     assert len(captured) <= MOST_STATEMENTS[connections[database].vendor]

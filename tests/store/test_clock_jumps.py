@@ -121,7 +121,7 @@ def test_after_a_jump_ahead_nothing_is_taken_from_who_renews(
     _ring(broker)
     assert other.queue.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
     assert other.queue.maintain(lease_ms=LEASE_MS).buried == []
-    assert broker.queue.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
+    assert broker.queue.renew(held, LEASE_MS) == [True] * 3
     assert other.queue.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
     assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
@@ -136,7 +136,7 @@ def test_a_jump_between_hearing_the_time_and_reclaiming_takes_nothing_from_who_r
     clock.jump(JUMP_MS)
     assert reclaim_lapsed(broker.database, heard_ms)[0] == []
     assert reclaim(broker.database, [int(one.pk) for one in held], heard_ms) == {}
-    assert broker.queue.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
+    assert broker.queue.renew(held, LEASE_MS) == [True] * 3
     assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")
     assert dict(finished) == {"a": 0, "b": 0, "once": 0}
@@ -193,7 +193,7 @@ def test_a_worker_that_starts_after_a_jump_ahead_takes_nothing_from_who_renews(
     started: list[str] = []
     with _worker(lambda message: started.append(message.id)):
         _until(lambda: all(_rings_later(broker, one.pk) for one in held))  # then it has looked at each
-        assert broker.queue.renew([(one.id, one.token) for one in held], LEASE_MS) == [True] * 3
+        assert broker.queue.renew(held, LEASE_MS) == [True] * 3
         assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     assert started == []
 
@@ -209,7 +209,7 @@ def test_after_a_step_back_nothing_is_early_or_lost_and_what_waits_comes_later_b
     taken: dict[str, tuple[int, float]] = {}
     while len(taken) < 2:
         assert monotonic() < began_at + PATIENCE_S
-        assert broker.queue.renew([(living.id, living.token)], lease_ms) == [True]
+        assert broker.queue.renew([living], lease_ms) == [True]
         broker.queue.maintain(lease_ms=lease_ms)
         found = broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="other")
         taken |= {one.id: (found.now_ms, monotonic() - began_at) for one in found.messages}
@@ -238,7 +238,7 @@ def test_when_nobody_could_ask_the_database_for_longer_than_a_lease_nothing_is_t
     sleep(LEAST_GAP_S + 0.1)
     assert other.queue.maintain(lease_ms=lease_ms).buried == []
     assert other.queue.claim(WANT, lease_ms=lease_ms, worker="other").messages == []
-    assert broker.queue.renew([(one.id, one.token) for one in (once, living)], LEASE_MS) == [True] * 2
+    assert broker.queue.renew([once, living], LEASE_MS) == [True] * 2
     began_at = monotonic()
     while not (taken := other.queue.claim(WANT, lease_ms=lease_ms, worker="other").messages):
         assert monotonic() < began_at + PATIENCE_S
@@ -257,5 +257,5 @@ def test_what_a_worker_gave_up_when_it_stopped_is_claimed_by_one_that_has_just_s
     started.database.clock_monitor.start(LEASE_MS)
     claimed = started.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages
     assert [one.id for one in claimed] == [stopped.id]
-    assert broker.queue.renew([(running.id, running.token)], LEASE_MS) == [True]
+    assert broker.queue.renew([running], LEASE_MS) == [True]
     started.close()

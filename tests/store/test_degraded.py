@@ -261,7 +261,7 @@ def test_a_lease_is_renewed_and_ended_while_the_broker_is_away(
     send_delay_message("k", 1, id="a")
     (held,) = claim(broker)
     server.kill()
-    assert broker.queue.renew([(held.id, held.token)], LEASE_MS) == [True]
+    assert broker.queue.renew([held], LEASE_MS) == [True]
     assert broker.queue.apply([settlement(held, verb)]) == [True]
     assert broker.queue.apply([settlement(held, verb)]) == [False]
 

@@ -72,7 +72,7 @@ def run_and_renew(broker: DatabaseBackend, database: str) -> BaseException | Non
     """What becomes of an atomic handler whose lease is renewed while it runs."""
 
     def renew() -> None:
-        renewed.extend(broker.queue.renew([("a", claimed.token)], LEASE_MS))
+        renewed.extend(broker.queue.renew([claimed], LEASE_MS))
         connections.close_all()
 
     def func(message: Message[Any]) -> None:

@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import pytest
 from django.db import connections, transaction
@@ -63,10 +64,10 @@ def test_an_end_is_neither_lost_nor_waited_for(broker: DatabaseBackend, database
 
 def test_a_renewal_is_neither_lost_nor_waited_for(broker: DatabaseBackend, database: str) -> None:
     claimed = _two(broker)
-    leases = [(claimed[id].id, claimed[id].token) for id in ("held", "free")]
+    leases = [claimed["held"], claimed["free"]]
     with locked(database, "held"):
         assert broker.queue.renew(leases, LEASE_MS) == [None, True]
-    assert broker.queue.renew([leases[0], ("free", 1)], LEASE_MS) == [True, False]
+    assert broker.queue.renew([leases[0], replace(leases[1], token=1)], LEASE_MS) == [True, False]
 
 
 def test_a_worker_settles_it_when_it_is_free(

@@ -60,7 +60,7 @@ def test_a_claim_and_a_renewal_change_no_index(broker: DatabaseBackend, database
     in_place = "SELECT pg_stat_get_xact_tuples_hot_updated('delayq_ready'::regclass)"
     with transaction.atomic(using=database):
         (claimed,) = claim(broker)
-        assert broker.queue.renew([(claimed.id, claimed.token)], LEASE_MS) == [True]
+        assert broker.queue.renew([claimed], LEASE_MS) == [True]
         assert broker.database.rows(in_place) == [(2,)]
 
 

@@ -73,7 +73,7 @@ def nothing(message: Message[Any]) -> None: ...
 
 MOVES: dict[str, Callable[[DatabaseBackend, list[Any]], object]] = {
     "settle": lambda broker, held: broker.queue.apply([settlement(held[0], SettleAction.FINISH)]),
-    "renew": lambda broker, held: broker.queue.renew([(held[0].id, held[0].token)], LEASE_MS),
+    "renew": lambda broker, held: broker.queue.renew([held[0]], LEASE_MS),
     "claim": lambda broker, _: broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w"),
     "upkeep": lambda broker, _: broker.queue.maintain(lease_ms=LEASE_MS),
 }

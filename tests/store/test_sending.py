@@ -42,7 +42,7 @@ def test_ids_that_differ_in_case_or_in_spaces_at_their_ends_are_messages_of_thei
     assert reschedule_delay_messages(tag="a", delay="0s") == 1
     held = claim(broker)
     assert [one.id for one in held] == ["a"]
-    assert broker.queue.renew([("a ", held[0].token), ("a", held[0].token)], LEASE_MS) == [False, True]
+    assert broker.queue.renew([replace(held[0], id="a "), held[0]], LEASE_MS) == [False, True]
     assert broker.queue.apply(
         [settlement(replace(held[0], id="A"), SettleAction.FINISH), settlement(held[0], SettleAction.FINISH)]
     ) == [

@@ -76,7 +76,7 @@ def test_no_router_is_asked(broker: DatabaseBackend, settings: Settings) -> None
     broker.queue.maintain(lease_ms=LEASE_MS)
     rebuild(broker.database, broker.queue.timer, 3_600_000)
     (claimed,) = claim(broker)
-    broker.queue.renew([(claimed.id, claimed.token)], LEASE_MS)
+    broker.queue.renew([claimed], LEASE_MS)
     broker.queue.apply([settlement(claimed, SettleAction.FINISH)])
     assert broker.queue.audit().differences == []
 

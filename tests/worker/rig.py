@@ -7,11 +7,11 @@ from typing import Any
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import (
+    Claimed,
     ClaimRequest,
     Claims,
     Header,
     Info,
-    LeaseId,
     MaintenanceResult,
     NewMessage,
     Pause,
@@ -99,7 +99,7 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return settled
 
-    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
         held = super().renew(leases, lease_ms)
         self.tell()
         return held

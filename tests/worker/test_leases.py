@@ -16,7 +16,6 @@ from django_delayq.brokers.base import (
     Claimed,
     ClaimRequest,
     Claims,
-    LeaseId,
     MaintenanceResult,
     SettleAction,
     Transition,
@@ -41,7 +40,7 @@ class FaultyBroker(WatchedBroker):
     hung = False
     renewals = 0
 
-    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
         if self.away:
             raise BrokerUnavailable("The broker is away.")
         held = super().renew(leases, lease_ms)
@@ -133,7 +132,7 @@ def test_a_long_lease_is_renewed_as_often_as_a_connection_needs_to_be_heard_of(m
 class FullPagesRefused(FaultyBroker):
     """Refuses to renew as many at once as a call takes."""
 
-    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
         if len(leases) == BATCH:
             raise BrokerUnavailable("A page was refused.")
         return super().renew(leases, lease_ms)
@@ -154,7 +153,7 @@ def test_a_close_waits_for_the_renewal_that_is_under_way(faulty: Rig, monkeypatc
     leases = Leases(faulty.broker, LEASE_MS, OutageLog())
     begun, renew = threading.Event(), faulty.broker.queue.renew
 
-    def until_closed(held: Sequence[LeaseId], lease_ms: int) -> list[bool]:
+    def until_closed(held: Sequence[Claimed], lease_ms: int) -> list[bool]:
         begun.set()
         assert leases._closed.wait(PATIENCE_S)
         return renew(held, lease_ms)

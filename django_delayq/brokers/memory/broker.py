@@ -20,7 +20,6 @@ from django_delayq.brokers.base import (
     Counts,
     Enqueued,
     Info,
-    LeaseId,
     MaintenanceResult,
     NewMessage,
     OnConflict,
@@ -209,10 +208,10 @@ class MemoryBroker:
                 self._places.alarms[alarm.queue, alarm.key].put_earlier(alarm.pk, self._due_ms(alarm.wait_ms))
             self._changed.notify_all()
 
-    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> list[bool]:
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
         check_batch(leases)
         with self._changed:
-            held = [self._places.find_held(id, token) for id, token in leases]
+            held = [self._places.find_held(one.id, one.token) for one in leases]
             for entry in held:
                 if entry is not None:
                     self._places.running.put(entry.id, self._now_ms() + lease_ms)

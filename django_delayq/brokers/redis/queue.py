@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import nsmallest
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TypeVar
 
 from django_delayq.brokers.base import (
     Audit,
+    Claimed,
     ClaimRequest,
     Claims,
     Enqueued,
     Info,
-    LeaseId,
     NewMessage,
     OnConflict,
     Transition,
@@ -96,11 +96,9 @@ class RedisQueue(DueScan):
         held = self._access.client.run(self._access.shards.by_id_available(transitions, _id, settle))
         return self._unconfirmed.heard(transitions, held)
 
-    def renew(self, leases: Sequence[LeaseId], lease_ms: int) -> Sequence[bool | None]:
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
-        renewed = self._access.shards.by_id_available(
-            leases, itemgetter(0), lambda keys, own: renew(keys, own, lease_ms)
-        )
+        renewed = self._access.shards.by_id_available(leases, _id, lambda keys, own: renew(keys, own, lease_ms))
         return self._access.client.run(renewed)
 
     # Operations by id

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import LeaseId, Transition, pages
+from django_delayq.brokers.base import Claimed, LeaseId, Transition, pages
 from django_delayq.brokers.redis.client import Argument, Call, Operation
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.scripts import load
@@ -107,11 +107,11 @@ def _line(error: str) -> str:
     return error.replace("\x1e", " ").replace("\x1f", " ")
 
 
-def renew(keys: Keys, leases: Sequence[LeaseId], lease_ms: int) -> Operation[list[bool]]:
+def renew(keys: Keys, leases: Sequence[Claimed], lease_ms: int) -> Operation[list[bool]]:
     """Make leases end `lease_ms` from now."""
     calls = []
     for page in pages(leases, CALL):
-        pairs: list[Argument] = [part for lease in page for part in lease]
+        pairs: list[Argument] = [part for one in page for part in (one.id, one.token)]
         calls.append(Call(load("renew"), (keys.running, keys.state), [lease_ms, *pairs]))
     if not calls:
         return []

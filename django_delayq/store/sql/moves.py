@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django_delayq.brokers.base import pages
+from django_delayq.brokers.base import Claimed, pages
 from django_delayq.core.transitions import Transition
 from django_delayq.store.database import Database, Sql
 from django_delayq.store.sql.rows import CLEAR_LEASE, JOIN_LEASES, LEASES, SHARED, shared_with
@@ -53,9 +53,9 @@ class TimedTransition(NamedTuple):
     ended_ms: int
 
 
-def leases(database: Database, transitions: Sequence[Transition], lock: str = "") -> Sql:
-    """Return the rows `r` whose leases these transitions end, for FROM. A transition without a pk has no row."""
-    held = database.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in transitions])
+def leases(database: Database, leased: Sequence[Claimed | Transition], lock: str = "") -> Sql:
+    """Return the rows `r` of leases, or of transitions that end some, for FROM. One without a pk has no row."""
+    held = database.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in leased])
     return database.joined(held, Sql(JOIN_LEASES), lock)
 
 
