@@ -114,7 +114,7 @@ def test_a_time_to_drain_that_leaves_something_out_is_told_as_a_part() -> None:
     broker = get_backend("default")
     run("default", "done", SettleAction.FINISH)
     broker.presence.heartbeat(
-        WorkerInfo("w", ["mail"], ["k", "new"], 0, 0, hands=[ExecutorInfo(1, {"k": 1, "new": 1})])
+        WorkerInfo("w", ["mail"], ["k", "new"], 0, 0, executors=[ExecutorInfo(1, {"k": 1, "new": 1})])
     )
     broker.queue.enqueue([NewMessage("a", Header("mail", "k"), b"1", at_ms=0)])
     seen = scraped()

@@ -86,12 +86,12 @@ class Counts:
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """The result of one `upkeep`. `dropped` counts errors; `ghosts` are ids whose leases had no message."""
+    """The result of one `upkeep`. `dropped` counts errors; `orphans` are ids whose leases had no message."""
 
     now_ms: int
     reclaimed: int = 0
     buried: list[BuriedInfo] = field(default_factory=list)
-    ghosts: list[str] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
     dropped: int = 0
     suspects_due: int = 0
     next_lease_end_ms: int | None = None
@@ -112,7 +112,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInfo:
-    """Hands of a worker that are alike: threads, child processes or tasks.
+    """Slots of a worker that are alike: threads, child processes or tasks.
 
     `most` run at once, and of each key at most as many as `keys` says.
     """
@@ -135,7 +135,7 @@ class WorkerInfo:
     started_ms: int
     seen_ms: int = 0
     runs: list[RunInfo] = field(default_factory=list)
-    hands: list[ExecutorInfo] = field(default_factory=list)
+    executors: list[ExecutorInfo] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

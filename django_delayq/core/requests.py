@@ -91,16 +91,16 @@ class Alarm:
 
 @dataclass(slots=True)
 class ClaimRequest:
-    """A request for one (queue, key): at most `count` messages, of which `at_once` would start at once.
+    """A request for one (queue, key): at most `count` messages, of which `idle_slots` would start at once.
 
-    A message whose header says `at_most_once` is given only among those `at_once`: if it were leased to wait, and its
-    worker died, it would be buried though it had never started.
+    A message whose header says `at_most_once` is given only among those: if it were leased to wait, and its worker
+    died, it would be buried though it had never started.
     """
 
     queue: str
     key: str
     count: int
-    at_once: int = BATCH
+    idle_slots: int = BATCH
 
 
 @dataclass(slots=True)
@@ -122,9 +122,9 @@ class Claimed:
 
 @dataclass(slots=True)
 class Claims:
-    """The result of a claim. `left` tells that something due was left behind in a wanted (queue, key).
+    """The result of a claim. `more_available` tells that something due was left behind in a requested (queue, key).
 
-    `ghosts` are ids that waited there without a message, because someone else removed it; they are gone now too.
+    `orphans` are ids that waited there without a message, because someone else removed it; they are gone now too.
     `buried` are messages that must not start twice, and whose leases it found to have run out. `away` says why a part
     of the broker could not be asked.
     """
@@ -133,8 +133,8 @@ class Claims:
     alarms: list[Alarm]
     now_ms: int
     next_due_ms: int | None
-    left: bool = False
-    ghosts: list[str] = field(default_factory=list)
+    more_available: bool = False
+    orphans: list[str] = field(default_factory=list)
     buried: list[BuriedInfo] = field(default_factory=list)
     away: str = ""
 

@@ -31,24 +31,24 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """Workers that serve the same queues and keys, each with as many hands: `size` of them."""
+    """Workers that serve the same queues and keys, each with as many slots: `size` of them."""
 
     size: int
     queues: frozenset[str]
     keys: frozenset[str]
-    hands: Sequence[ExecutorInfo]
+    executors: Sequence[ExecutorInfo]
 
     def serves(self, pair: Pair) -> bool:
         """Return whether they run messages of this queue and key."""
         queue, key = pair
         return queue in self.queues and key in self.keys
 
-    def at_once(self, keys: Collection[str]) -> int:
+    def slots(self, keys: Collection[str]) -> int:
         """Return how many messages of these keys they run at once.
 
-        No hand is counted twice, and a worker has at least one.
+        No slot is counted twice, and a worker has at least one.
         """
-        of_each = sum(min(hands.most, sum(hands.keys.get(key, 0) for key in keys)) for hands in self.hands)
+        of_each = sum(min(one.most, sum(one.keys.get(key, 0) for key in keys)) for one in self.executors)
         return self.size * max(of_each, 1)
 
 
@@ -91,18 +91,18 @@ class Capacity:
 
     def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
         """Return how long the messages of `part` take if there is nothing else to do."""
-        workers = hands = 0
+        workers = slots = 0
         for team in self.teams:
             keys = {key for queue, key in part if team.serves((queue, key))}
             if keys:
-                workers, hands = workers + team.size, hands + team.at_once(keys)
+                workers, slots = workers + team.size, slots + team.slots(keys)
         number = sum(load[pair] for pair in part)
         work_ms = sum(load[queue, key] * self.ran_ms.get(key, 0) for queue, key in part)
         limits = self._limits_of({key for _, key in part})
         if limits.max_concurrency is not None and limits.concurrency_key is None:
-            hands = min(hands, limits.max_concurrency)
+            slots = min(slots, limits.max_concurrency)
         starts_ms = number * (limits.interval_us or 0) / 1000
-        return max(work_ms / hands, starts_ms, number * LEAST_MS / workers)
+        return max(work_ms / slots, starts_ms, number * LEAST_MS / workers)
 
     def _limits_of(self, keys: Collection[str]) -> Limits:
         """Return the limits of a single key; several keys have none together."""
@@ -116,9 +116,9 @@ def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
     """Group the workers that are alike: of many workers most are."""
     alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
     for worker in workers:
-        alike[(*worker.queues, *worker.keys, repr(worker.hands))].append(worker)
+        alike[(*worker.queues, *worker.keys, repr(worker.executors))].append(worker)
     return [
-        Team(len(each), frozenset(first.queues), frozenset(first.keys), first.hands)
+        Team(len(each), frozenset(first.queues), frozenset(first.keys), first.executors)
         for each in alike.values()
         for first in each[:1]
     ]

@@ -123,7 +123,7 @@ def _when_due(info: Info, parked: bool) -> str:
         return _("When it is due it stays parked until a worker comes that asks for %(set)s: no live worker does.") % {
             "set": _set(info)
         }
-    return _("When it is due the first worker with a free hand runs it.")
+    return _("When it is due the first worker with a free slot runs it.")
 
 
 def _when_claimed(info: Info, now_ms: int, parked: bool) -> str:
@@ -134,7 +134,7 @@ def _when_claimed(info: Info, now_ms: int, parked: bool) -> str:
         return _("It has expired: the first worker that claims it buries it.")
     if info.suspect:
         return _("Workers died while they ran it: it runs alone in a process of its own, and one more death buries it.")
-    return _("The first worker with a free hand runs it.")
+    return _("The first worker with a free slot runs it.")
 
 
 def _when_run(info: Info, now_ms: int) -> str:

@@ -61,7 +61,7 @@ def claim(
     token = secrets.randbits(63)
     dialect = database.dialect
     sets = {(alarm.queue, alarm.key) for alarm in by_pk.values()}
-    later = _not_at_once(by_pk, requests)
+    later = _over_idle_slots(by_pk, requests)
     of_pks = database.among("r.id", list(by_pk))
     may_wait = database.among("r.id", later) if later else Sql("1 = 0")
     may_be_leased = checked(
@@ -85,15 +85,15 @@ def claim(
         return claimed
 
 
-def _not_at_once(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest]) -> list[int]:
-    """Return the pks whose messages would have to wait for a hand: at-most-once messages among them are not leased."""
-    hands: Counter[tuple[str, str]] = Counter()
+def _over_idle_slots(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest]) -> list[int]:
+    """Return the pks whose messages would have to wait for a slot: at-most-once messages among them are not leased."""
+    idle_slots: Counter[tuple[str, str]] = Counter()
     for request in requests:
-        hands[request.queue, request.key] += request.at_once
+        idle_slots[request.queue, request.key] += request.idle_slots
     later = []
     for pk, alarm in by_pk.items():
-        hands[alarm.queue, alarm.key] -= 1
-        if hands[alarm.queue, alarm.key] < 0:
+        idle_slots[alarm.queue, alarm.key] -= 1
+        if idle_slots[alarm.queue, alarm.key] < 0:
             later.append(pk)
     return later
 
@@ -124,7 +124,7 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
         if crashes < SUSPECT_CRASHES:
             wait_ms = max(due_ms, lease_until_ms) - now
             if wait_ms <= 0 and (queue, key) == (alarm.queue, alarm.key):
-                # Another transaction holds the row, and may commit a cancel or roll it back; or no hand is free for it.
+                # Another transaction holds the row, and may commit a cancel or roll it back; or no slot is free for it.
                 wait_ms = min(max(now - due_ms, LEAST_LOCKED_WAIT_MS), MOST_LOCKED_WAIT_MS)
             claimed.rearm.append(Alarm(queue, key, alarm.pk, max(wait_ms, 0)))
     claimed.drop.extend(by_pk.values())

@@ -131,18 +131,18 @@ class DatabaseQueue:
         gave.
         """
         buried: list[BuriedInfo] = []
-        ghosts: list[str] = []
+        orphans: list[str] = []
         found = Claims([], [], 0, None)
         left = [] if self.degraded.on else requests
         while left and not found.messages:
             found, stale = self._claim_by_timer(left, lease_ms, worker)
-            buried, ghosts = [*buried, *found.buried], [*ghosts, *found.ghosts]
+            buried, orphans = [*buried, *found.buried], [*orphans, *found.orphans]
             left = _stale_batches(requests, stale)
         if not found.messages:
             with self.database.available():
                 found = claim_until_none(self.database, requests, lease_ms, worker)
             buried += found.buried
-        found.buried, found.ghosts = buried, ghosts
+        found.buried, found.orphans = buried, orphans
         return found
 
     def _claim_by_timer(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
@@ -164,11 +164,11 @@ class DatabaseQueue:
             self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
             raise
         # An alarm that a timer which can't be asked did not give may be on its way.
-        may_be_left = found.left or self.alarm_index is None
+        may_be_left = found.more_available or self.alarm_index is None
         self.underfilled.note(requests, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.drop, rows.rearm)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
-        claimed = Claims(rows.messages, [], rows.now_ms, next_due_ms, found.left, found.ghosts, rows.buried)
+        claimed = Claims(rows.messages, [], rows.now_ms, next_due_ms, found.more_available, found.orphans, rows.buried)
         in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
         return claimed, {(request.queue, request.key) for request in requests} & in_vain - _pairs_of(rows.messages)
 
@@ -353,6 +353,6 @@ def _add(found: Claims, more: Claims) -> None:
     """Add to a claim what a later one gave."""
     found.messages += more.messages
     found.buried += more.buried
-    found.ghosts += more.ghosts
-    found.left |= more.left
+    found.orphans += more.orphans
+    found.more_available |= more.more_available
     found.next_due_ms = earliest(found.next_due_ms, more.next_due_ms)

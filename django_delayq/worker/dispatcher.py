@@ -128,8 +128,8 @@ class Dispatcher:
             return False
         claims = self._claim(planned.requests)
         result = self._distribute(claims, sent_at, planned, executors)
-        if claims.buried or claims.ghosts:
-            self._unstarted_events.report(claims.buried, claims.ghosts)
+        if claims.buried or claims.orphans:
+            self._unstarted_events.report(claims.buried, claims.orphans)
         self._note_due(planned, result.found, result.more_for)
         if result.found:  # else another order, over and over until there is a slot, would give all the same chance
             self._queues = self._order()
@@ -196,11 +196,11 @@ class Dispatcher:
             parts.setdefault(key, []).append((given[place, key], limits[place, key]))
         result = _Result(found=bool(foreign))
         for key, of_buffer in parts.items():
-            self._add(key, of_buffer, planned.sizes.get(key, BATCH), claims.left, running, result)
+            self._add(key, of_buffer, planned.sizes.get(key, BATCH), claims.more_available, running, result)
         for key in planned.sizes.keys() - parts.keys():
             buffer, executor = self._buffers[key]
-            executor.note_claim(buffer, left=claims.left)
-            if claims.left:
+            executor.note_claim(buffer, left=claims.more_available)
+            if claims.more_available:
                 result.more_for.add(key)
         return result
 

@@ -108,11 +108,11 @@ class UnstartedEvents:
         self._worker = worker
         self._handlers = handlers
 
-    def report(self, buried: Iterable[BuriedInfo], ghosts: Iterable[str] = ()) -> None:
+    def report(self, buried: Iterable[BuriedInfo], orphans: Iterable[str] = ()) -> None:
         """Report each once: whoever buries or drops a message calls this."""
         for info in buried:
             self._report_buried(info)
-        for id in ghosts:
+        for id in orphans:
             logger.error(
                 "Message %r is gone: it was due or running here, and someone else removed its body.",
                 id, extra={"id": id, "worker": self._worker},

@@ -42,7 +42,7 @@ class Heartbeat:
         self._failing = False
 
     def beat(self) -> None:
-        """Note that the main loop asked the broker and was answered, or waits for hands on schedule."""
+        """Note that the main loop asked the broker and was answered, or waits for slots on schedule."""
         if monotonic() < self._next_at:
             return
         self._next_at = monotonic() + EVERY_S

@@ -1,4 +1,4 @@
-"""The queues that a worker is asked to serve: which come first, and how the others share its hands."""
+"""The queues that a worker is asked to serve: which come first, and how the others share its slots."""
 
 from collections.abc import Iterable
 from itertools import groupby

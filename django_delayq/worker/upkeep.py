@@ -96,8 +96,8 @@ class Upkeep:
         if next_end_ms is not None:
             until_end_s = max((next_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
             self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
-        if upkept.buried or upkept.ghosts:
-            self._unstarted_events.report(upkept.buried, upkept.ghosts)
+        if upkept.buried or upkept.orphans:
+            self._unstarted_events.report(upkept.buried, upkept.orphans)
         if upkept.dropped:
             logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
         if upkept.lost_record:
@@ -105,9 +105,9 @@ class Upkeep:
             signals.emit(signals.broker_changed, type(self._broker), using=self._alias, reason=upkept.lost_record)
 
 
-def new_info(name: str, queues: Sequence[str], keys: Sequence[str], hands: Sequence[ExecutorInfo]) -> WorkerInfo:
+def new_info(name: str, queues: Sequence[str], keys: Sequence[str], executors: Sequence[ExecutorInfo]) -> WorkerInfo:
     """Return the heartbeat of a worker that starts now."""
-    return WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), hands=list(hands))
+    return WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), executors=list(executors))
 
 
 def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:

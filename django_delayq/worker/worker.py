@@ -221,5 +221,5 @@ def _interrupted(lease: Lease) -> Transition:
 
 def _claim_suspect(broker: Backend, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:
     claims = broker.queue.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
-    claims.left = bool(claims.messages)  # it gives one at most: the slot that frees asks for the next at once
+    claims.more_available = bool(claims.messages)  # it gives one at most: the slot that frees asks for the next at once
     return claims

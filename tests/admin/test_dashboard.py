@@ -97,8 +97,10 @@ def working(broker: DatabaseBackend, database: str, *more_keys: str) -> None:
     finish(broker, "done")
     FinishMessage.objects.using(database).update(started_at=F("ended_at") - 1_000)
     keys = ["order.close", *more_keys]
-    hands = [ExecutorInfo(1, dict.fromkeys(keys, 1))]
-    broker.presence.heartbeat(WorkerInfo("host:1", ["default"], keys, 0, broker.queue.counts().now_ms, hands=hands))
+    executors = [ExecutorInfo(1, dict.fromkeys(keys, 1))]
+    broker.presence.heartbeat(
+        WorkerInfo("host:1", ["default"], keys, 0, broker.queue.counts().now_ms, executors=executors)
+    )
 
 
 def test_what_falls_due_is_told_by_the_hour(broker: DatabaseBackend, superuser: Client, database: str) -> None:

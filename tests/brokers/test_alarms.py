@@ -103,9 +103,9 @@ def test_alarms_and_messages_share_a_set(rig: Rig) -> None:
     assert claims.next_due_ms < rig.get("message").due_ms
     rig.advance(2 * HOUR)
     first = _claim(rig, 1)
-    assert ([alarm.pk for alarm in first.alarms], first.messages, first.left) == (["alarm"], [], True)
+    assert ([alarm.pk for alarm in first.alarms], first.messages, first.more_available) == (["alarm"], [], True)
     second = _claim(rig, 1)
-    assert (second.alarms, ids(second.messages), second.left) == ([], ["message"], False)
+    assert (second.alarms, ids(second.messages), second.more_available) == ([], ["message"], False)
 
 
 @pytest.mark.needs("queue")
@@ -163,7 +163,7 @@ def test_full_batches_of_alarms(rig: Rig) -> None:
         rig.timer.schedule([Alarm("q", "k", "one more")])
     claims = _claim(rig, 5 * BATCH)
     assert len(claims.alarms) + len(claims.messages) <= BATCH
-    assert claims.left
+    assert claims.more_available
     while claims.alarms:
         rig.timer.drop(claims.alarms)
         claims = _claim(rig, 5 * BATCH)
@@ -204,7 +204,7 @@ def test_a_pair_wanted_twice_gives_each_alarm_once(rig: Rig) -> None:
 
 def test_a_claim_says_whether_more_is_due_and_when(rig: Rig) -> None:
     _put(rig, "1", "2")
-    assert _claim(rig, 1).left
-    assert not _claim(rig, 9).left
+    assert _claim(rig, 1).more_available
+    assert not _claim(rig, 9).more_available
     assert _claim(rig, 9).next_due_ms is None
     assert _claim(rig, 0).alarms == []

@@ -51,7 +51,7 @@ def test_at_most_what_is_wanted_of_each_set(rig: Rig) -> None:
     wants = [ClaimRequest("q", "a", 2), ClaimRequest("q", "b", 1), ClaimRequest("q", "none", 5)]
     claims = rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")
     assert sorted(id[0] for id in ids(claims.messages)) == ["a", "a", "b"]
-    assert claims.left
+    assert claims.more_available
 
 
 def test_a_look_tells_of_which_pairs_anything_is_due_that_are_asked_for(rig: Rig) -> None:
@@ -80,25 +80,25 @@ def test_what_must_not_start_twice_is_given_only_where_it_would_start_at_once(ri
     for n, put in enumerate(in_order):  # one at a time: the past means now
         rig.broker.queue.enqueue([put(n)])
         rig.advance(1)
-    claimed = rig.broker.queue.claim([ClaimRequest("q", "k", 100, at_once=1)], lease_ms=LEASE_MS, worker="w")
+    claimed = rig.broker.queue.claim([ClaimRequest("q", "k", 100, idle_slots=1)], lease_ms=LEASE_MS, worker="w")
     assert ids(claimed.messages)[:4] == ["once-0", "plain-1", "plain-2", "plain-3"]
     rig.advance(1_000)  # for a store, which looks again at what it passed over
-    none_free = rig.broker.queue.claim([ClaimRequest("q", "k", 1, at_once=0)], lease_ms=LEASE_MS, worker="w")
+    none_free = rig.broker.queue.claim([ClaimRequest("q", "k", 1, idle_slots=0)], lease_ms=LEASE_MS, worker="w")
     assert none_free.messages == []
     assert rig.get("once-4").state is State.READY
     rig.advance(1_000)
-    free = rig.broker.queue.claim([ClaimRequest("q", "k", 100, at_once=2)], lease_ms=LEASE_MS, worker="w")
+    free = rig.broker.queue.claim([ClaimRequest("q", "k", 100, idle_slots=2)], lease_ms=LEASE_MS, worker="w")
     assert ids(free.messages)[0] == "once-4"
-    assert not free.left
+    assert not free.more_available
 
 
-def test_each_set_has_its_own_hands_for_what_must_not_start_twice(rig: Rig) -> None:
+def test_each_set_has_its_own_slots_for_what_must_not_start_twice(rig: Rig) -> None:
     for key in ("a", "b", "c"):
         rig.send(f"{key}1", f"{key}2", key=key, at_most_once=key != "c")
     wants = [
-        ClaimRequest("q", "a", 9, at_once=1),
-        ClaimRequest("q", "b", 9, at_once=2),
-        ClaimRequest("q", "c", 9, at_once=0),
+        ClaimRequest("q", "a", 9, idle_slots=1),
+        ClaimRequest("q", "b", 9, idle_slots=2),
+        ClaimRequest("q", "c", 9, idle_slots=0),
     ]
     claims = rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")
     assert sorted(id[0] for id in ids(claims.messages)) == ["a", "b", "b", "c", "c"]
@@ -122,7 +122,7 @@ def test_what_a_call_can_not_give_all_of_is_given_of_the_sets_wanted_first(rig: 
         [ClaimRequest("q", "other", 1), ClaimRequest("q", "flood", BATCH)], lease_ms=LEASE_MS, worker="w"
     )
     assert "other" in ids(claims.messages)
-    assert claims.left
+    assert claims.more_available
 
 
 def test_queues_and_keys_are_apart(rig: Rig) -> None:
@@ -145,13 +145,13 @@ def test_next_due_time_and_what_was_left(rig: Rig) -> None:
     rig.send("now", "now too")
     (later,) = rig.send("later", delay_ms=MINUTE)
     first = rig.broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
-    assert first.left
+    assert first.more_available
     assert first.next_due_ms is not None
     assert first.next_due_ms <= first.now_ms
     second = rig.broker.queue.claim([ClaimRequest("q", "k", 9)], lease_ms=LEASE_MS, worker="w")
-    assert (second.left, second.next_due_ms) == (False, later.due_ms)
+    assert (second.more_available, second.next_due_ms) == (False, later.due_ms)
     empty = rig.broker.queue.claim([ClaimRequest("q", "none", 9)], lease_ms=LEASE_MS, worker="w")
-    assert (empty.left, empty.next_due_ms) == (False, None)
+    assert (empty.more_available, empty.next_due_ms) == (False, None)
 
 
 def test_a_claim_of_nothing_gives_nothing(rig: Rig) -> None:

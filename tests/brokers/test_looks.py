@@ -128,13 +128,13 @@ def test_the_audit_adds_up_in_every_place(rig: Rig) -> None:
 def test_workers_are_seen_while_their_heart_beats(rig: Rig) -> None:
     runs = [RunInfo("ü\x00", "q", "k", 7)]
     worker = WorkerInfo(
-        "host:1:x", ["q"], ["k", "ü"], 3, started_ms=5, runs=runs, hands=[ExecutorInfo(4, {"k": 4, "ü": 1})]
+        "host:1:x", ["q"], ["k", "ü"], 3, started_ms=5, runs=runs, executors=[ExecutorInfo(4, {"k": 4, "ü": 1})]
     )
     rig.broker.presence.heartbeat(worker)
     rig.broker.presence.heartbeat(WorkerInfo("host:2:y", [], [], 0, started_ms=6))
     (seen,) = [found for found in rig.broker.presence.workers() if found.name == "host:1:x"]
     assert (seen.queues, seen.keys, seen.running, seen.started_ms) == (["q"], ["k", "ü"], 3, 5)
-    assert (seen.runs, seen.hands) == (runs, worker.hands)
+    assert (seen.runs, seen.executors) == (runs, worker.executors)
     assert abs(seen.seen_ms - rig.now_us() // 1000) < 5_000
     rig.advance(10_000)
     rig.broker.presence.heartbeat(worker)

@@ -100,7 +100,7 @@ def test_a_pause_and_a_resume_each_end_the_wait_and_are_heard(rig: Rig) -> None:
 def test_a_claim_without_wants_gives_nothing_and_sleeps_for_no_message(rig: Rig) -> None:
     rig.send("a")
     claims = rig.broker.queue.claim([], lease_ms=LEASE_MS, worker="w")
-    assert (claims.messages, claims.next_due_ms, claims.left) == ([], None, False)
+    assert (claims.messages, claims.next_due_ms, claims.more_available) == ([], None, False)
     assert [claimed.id for claimed in rig.claim()] == ["a"]
 
 

@@ -55,7 +55,7 @@ verbs = st.sampled_from([verb for verb in SettleAction if verb != SettleAction.I
 alarms = st.builds(lambda name, pk, wait: Alarm(name[0], name[1], pk, wait), sets, st.sampled_from(PKS), steps)
 wants = st.lists(
     st.builds(
-        lambda name, count, at_once: ClaimRequest(name[0], name[1], count, at_once),
+        lambda name, count, idle_slots: ClaimRequest(name[0], name[1], count, idle_slots),
         sets,
         st.integers(0, 3),
         st.integers(0, 3),
@@ -249,7 +249,7 @@ def _claims(claims: Claims, now_ms: int) -> object:
         for one in claims.messages
     ]
     rung = [(alarm.queue, alarm.key, alarm.pk) for alarm in claims.alarms]
-    return messages, rung, claims.left, _distance(claims.next_due_ms, now_ms)
+    return messages, rung, claims.more_available, _distance(claims.next_due_ms, now_ms)
 
 
 def _header(header: Header | None, now_ms: int) -> dict[str, Any]:

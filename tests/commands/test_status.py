@@ -32,10 +32,12 @@ def test_a_key_is_parked_until_a_live_worker_asks_for_it_in_its_queue(broker: Ba
 
 
 def test_a_worker_tells_how_many_messages_it_runs_at_once(broker: Backend) -> None:
-    hands = [ExecutorInfo(32, {"order.close": 4}), ExecutorInfo(100, {"order.remind": 100})]
-    broker.presence.heartbeat(WorkerInfo("host:1", ["default"], ["order.close", "order.remind"], 0, 0, hands=hands))
+    executors = [ExecutorInfo(32, {"order.close": 4}), ExecutorInfo(100, {"order.remind": 100})]
+    broker.presence.heartbeat(
+        WorkerInfo("host:1", ["default"], ["order.close", "order.remind"], 0, 0, executors=executors)
+    )
     (worker,) = delayq_json("status")["workers"]
-    assert worker["hands"] == [
+    assert worker["executors"] == [
         {"most": 32, "keys": {"order.close": 4}},
         {"most": 100, "keys": {"order.remind": 100}},
     ]
@@ -102,5 +104,5 @@ def test_the_json_has_one_shape_whatever_there_is(broker: Backend) -> None:
         *("next_due_at", "next_due_ms", "lag_ms", "parked", "paused"),
     ]
     assert list(seen["workers"][0]) == [
-        *("name", "queues", "keys", "running", "hands", "runs", "started_at", "started_ms", "seen_at", "seen_ms"),
+        *("name", "queues", "keys", "running", "executors", "runs", "started_at", "started_ms", "seen_at", "seen_ms"),
     ]

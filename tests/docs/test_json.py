@@ -27,8 +27,8 @@ def waiting_message(settings: Settings) -> None:
     """A message, a worker and a pause, on a memory broker of this test."""
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
     get_backend().queue.enqueue([NewMessage(ID, Header(QUEUE, KEY), b"1")])
-    runs, hands = [RunInfo(ID, QUEUE, KEY, 0)], [ExecutorInfo(1, {KEY: 1})]
-    get_backend().presence.heartbeat(WorkerInfo("w", [QUEUE], [KEY], 1, 0, runs=runs, hands=hands))
+    runs, executors = [RunInfo(ID, QUEUE, KEY, 0)], [ExecutorInfo(1, {KEY: 1})]
+    get_backend().presence.heartbeat(WorkerInfo("w", [QUEUE], [KEY], 1, 0, runs=runs, executors=executors))
     get_backend().presence.pause(Pause(QUEUE, None, "x"))
 
 
@@ -47,7 +47,7 @@ def test_status(told: dict[str, list[str]]) -> None:
     assert [list(each) for each in status["pauses"]] == [told["status, explain, each of pauses"]]
     (worker,) = status["workers"]
     assert list(worker) == told["status, each of workers"]
-    assert [list(each) for each in worker["hands"]] == [told["status, each of hands"]]
+    assert [list(each) for each in worker["executors"]] == [told["status, each of executors"]]
     assert [list(each) for each in worker["runs"]] == [told["status, each of runs"]]
 
 

@@ -10,8 +10,10 @@ from django_delayq.store.statistics import Pair
 HALF_A_MINUTE = 30_000.0
 
 
-def worker(name: str, *hands: ExecutorInfo, queues: tuple[str, ...] = ("default",)) -> WorkerInfo:
-    return WorkerInfo(name, list(queues), [key for one in hands for key in one.keys], 0, 0, hands=list(hands))
+def worker(name: str, *executors: ExecutorInfo, queues: tuple[str, ...] = ("default",)) -> WorkerInfo:
+    return WorkerInfo(
+        name, list(queues), [key for one in executors for key in one.keys], 0, 0, executors=list(executors)
+    )
 
 
 def drain(load: dict[str, int], ran_ms: dict[str, float], *workers: WorkerInfo, queue: str = "default") -> Drain:
@@ -29,11 +31,11 @@ def test_a_few_slow_messages_take_as_long_as_their_key_does() -> None:
     assert drain({"k": 3}, {"k": HALF_A_MINUTE}, worker("w", ExecutorInfo(1, {"k": 1}))) == Drain(90_000)
 
 
-def test_a_key_has_the_hands_of_its_concurrency_in_each_live_worker() -> None:
+def test_a_key_has_the_slots_of_its_concurrency_in_each_live_worker() -> None:
     assert drain({"k": 80}, {"k": HALF_A_MINUTE}, worker("a", FOUR), worker("b", FOUR)) == Drain(300_000)
 
 
-def test_keys_run_beside_one_another_as_far_as_there_are_hands() -> None:
+def test_keys_run_beside_one_another_as_far_as_there_are_slots() -> None:
     many, load = {"k": 1_000.0, "l": 1_000.0}, {"k": 40, "l": 40}
     assert drain(load, many, worker("w", FOUR)) == Drain(10_000)
     assert drain(load, many, worker("w", ExecutorInfo(5, {"k": 4, "l": 4}))) == Drain(16_000)
@@ -54,14 +56,14 @@ def test_a_queue_takes_as_long_as_the_workers_that_serve_it() -> None:
     assert drained(Capacity(teams_of(workers), ran_ms), load) == Drain(20_000)
 
 
-def test_a_key_of_one_queue_has_the_hands_of_the_workers_that_serve_that_queue() -> None:
-    hands, ran_ms = ExecutorInfo(5, {"k": 1, "l": 4}), {"k": 1_000.0, "l": 1_000.0}
-    others = [worker(f"other {i}", hands, queues=("bulk",)) for i in range(9)]
+def test_a_key_of_one_queue_has_the_slots_of_the_workers_that_serve_that_queue() -> None:
+    executor, ran_ms = ExecutorInfo(5, {"k": 1, "l": 4}), {"k": 1_000.0, "l": 1_000.0}
+    others = [worker(f"other {i}", executor, queues=("bulk",)) for i in range(9)]
     load = {("default", "k"): 100, ("default", "l"): 1, ("bulk", "k"): 1}
-    assert drained(Capacity(teams_of([worker("w", hands), *others]), ran_ms), load) == Drain(100_000)
+    assert drained(Capacity(teams_of([worker("w", executor), *others]), ran_ms), load) == Drain(100_000)
 
 
-def test_keys_of_several_queues_share_the_hands_of_a_worker() -> None:
+def test_keys_of_several_queues_share_the_slots_of_a_worker() -> None:
     both = worker("w", ExecutorInfo(1, {"k": 1, "l": 1}), queues=("bulk", "default"))
     load = {("bulk", "k"): 10, ("default", "l"): 10}
     assert drained(Capacity(teams_of([both]), {"k": 1_000, "l": 1_000}), load) == Drain(20_000)
@@ -90,7 +92,7 @@ def test_nothing_takes_no_time() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_worker_that_tells_of_no_hands_has_one(number: int) -> None:
+def test_a_worker_that_tells_of_no_slots_has_one(number: int) -> None:
     workers = [WorkerInfo(str(i), ["default"], ["k"], 0, 0) for i in range(number)]
     assert drain({"k": 4}, {"k": 1_000}, *workers) == Drain(4_000 // number)
 

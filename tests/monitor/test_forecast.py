@@ -9,7 +9,7 @@ from django_delayq.support.timestamps import HOUR_MS
 EIGHT = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 MINUTE_MS = 60_000
 PAIR = ("default", "k")
-WORKER = WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[ExecutorInfo(1, {"k": 1})])
+WORKER = WorkerInfo("w", ["default"], ["k"], 0, 0, executors=[ExecutorInfo(1, {"k": 1})])
 
 
 def taking(ms: float, *workers: WorkerInfo) -> Capacity:
@@ -89,10 +89,10 @@ def test_with_more_queues_and_keys_than_are_told_no_hour_is_complete() -> None:
 
 
 def of_two_keys(
-    by_hour: dict[int, dict[str, int]], ran_ms: dict[str, float], hands: dict[str, int]
+    by_hour: dict[int, dict[str, int]], ran_ms: dict[str, float], slots: dict[str, int]
 ) -> tuple[Hour, ...]:
     pending = {hour_ms: {("default", key): due for key, due in of.items()} for hour_ms, of in by_hour.items()}
-    worker = WorkerInfo("w", ["default"], list(hands), 0, 0, hands=[ExecutorInfo(8, hands)])
+    worker = WorkerInfo("w", ["default"], list(slots), 0, 0, executors=[ExecutorInfo(8, slots)])
     return forecast(Waiting(Counts(EIGHT, [], 0, 0, 0), EIGHT, 0, 0, pending), Capacity(teams_of([worker]), ran_ms))
 
 

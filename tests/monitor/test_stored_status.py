@@ -78,7 +78,7 @@ def test_many_are_estimated(broker: DatabaseBackend, database: str, monkeypatch:
 def test_the_forecast_tells_how_long_the_live_workers_take(broker: DatabaseBackend, database: str) -> None:
     finish(broker, database, "a", "b")
     FinishMessage.objects.using(database).update(started_at=F("ended_at") - 2_000)
-    broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0, hands=[ExecutorInfo(4, {"k": 4})]))
+    broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0, executors=[ExecutorInfo(4, {"k": 4})]))
     send(database, "ready")
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     send_delay_messages(Send("k", 1, at=at) for _ in range(40))

@@ -56,7 +56,7 @@ def test_a_claim_gives_no_more_than_is_wanted_of_all_shards(rig: Rig) -> None:
     rig.send(*MANY)
     claims = rig.broker.queue.claim([ClaimRequest("q", "k", 7)], lease_ms=LEASE_MS, worker="w")
     assert len(claims.messages) == 7
-    assert claims.left
+    assert claims.more_available
 
 
 def test_a_claim_finds_the_few_that_are_spread_thinly(rig: Rig) -> None:
@@ -81,7 +81,7 @@ def test_a_backlog_costs_few_calls_at_any_number_of_shards(rig: Rig, client: red
     assert counted["evalsha"] <= SHARDS + 2
 
 
-def test_a_backlog_is_looked_at_once_a_second_also_while_other_hands_are_free(
+def test_a_backlog_is_looked_at_once_a_second_also_while_other_slots_are_free(
     rig: Rig, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim_planner, "LONGEST_S", 3_600)

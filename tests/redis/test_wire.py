@@ -77,7 +77,7 @@ def write_one_of_each(rig: Rig) -> None:
             2,
             1_700_000_000_000,
             runs=[RunInfo("a", "q", "k", 1_700_000_000_000)],
-            hands=[ExecutorInfo(4, {"k": 4})],
+            executors=[ExecutorInfo(4, {"k": 4})],
         )
     )
     broker.presence.pause(Pause("q", "k", "why", 4_000_000_000_000))

@@ -50,7 +50,7 @@ def test_a_heartbeat_tells_how_many_messages_run_at_once_of_each_key(rig: Rig) -
     )
     rig.broker.until(rig.broker.presence.workers)
     (worker,) = rig.broker.presence.workers()
-    assert worker.hands == [ExecutorInfo(4, {"k": 3, "was k": 3, "l": 1}), ExecutorInfo(7, {"m": 7})]
+    assert worker.executors == [ExecutorInfo(4, {"k": 3, "was k": 3, "l": 1}), ExecutorInfo(7, {"m": 7})]
 
 
 @pytest.mark.usefixtures("often")

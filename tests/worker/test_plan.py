@@ -277,7 +277,7 @@ def test_never_more_than_there_is_room_for(scene: Scene, knows_due: bool, in_ord
         state, executor = states(scene)[owner(scene, request.key)]
         assert 0 < request.count <= min(scene.room, scene.rooms.get(state.key, BATCH))
         assert request.count + state.waiting <= max(executor.slots, state.slots) * state.per_slot
-        assert request.at_once == state.idle_slots(executor.idle)
+        assert request.idle_slots == state.idle_slots(executor.idle)
         if state.is_idle_only:
             assert request.count <= max(state.slots - state.active - state.waiting, 0)
 

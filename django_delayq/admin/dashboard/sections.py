@@ -89,10 +89,10 @@ def capacity(seen: Status) -> list[str]:
         return [_("No worker is alive, so nothing is drained.")]
     told = [
         _(
-            "Times are for the live workers, which run up to %(hands)s messages at once. A message takes as long as "
+            "Times are for the live workers, which run up to %(slots)s messages at once. A message takes as long as "
             "the last ones of its key, all attempts together. What is ready now is included."
         )
-        % {"hands": number(sum(hands.most for worker in seen.workers for hands in worker.hands))}
+        % {"slots": number(sum(one.most for worker in seen.workers for one in worker.executors))}
     ]
     if seen.untimed:
         told.append(_("Left out, since none has run of late: %(keys)s.") % {"keys": some(seen.untimed)})

@@ -144,7 +144,7 @@ class MemoryBroker:
             filled = [self._claim_set(request, claims, token, lease_ms, worker) for request in requests]
             pairs = [(request.queue, request.key) for request in requests]
             claims.next_due_ms = earliest(*map(self._places.next_due, pairs))
-            claims.left = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
+            claims.more_available = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
             # A set that filled its slots is not waited for: what is left in it would end the wait at once.
             self._wanted = [pair for pair, full in zip(pairs, filled, strict=True) if not full]
             return claims
@@ -155,7 +155,7 @@ class MemoryBroker:
         room = BATCH - len(claims.messages) - len(claims.alarms)
         due = self._places.due(name, claims.now_ms, min(request.count, room))
         for position, (_due_ms, member, is_alarm) in enumerate(due):
-            if position >= request.at_once and not is_alarm and self._places.entries[member].header.at_most_once:
+            if position >= request.idle_slots and not is_alarm and self._places.entries[member].header.at_most_once:
                 return True
             if is_alarm:
                 self._places.alarms[name].drop(member)

@@ -116,11 +116,13 @@ class RabbitMQBroker:
                 room = BATCH - len(claims.alarms)
                 taken = list(self._consumer.subscriptions[pair].take(min(want.count, room)))
                 claims.alarms += [self._leases.lease(delivery, until) for delivery in taken]
-                claims.left = claims.left or len(taken) == room < want.count
+                claims.more_available = claims.more_available or len(taken) == room < want.count
                 if short := want.count - len(taken):
                     self._wanted.append(pair)  # a pair that got all is not waited for
                 self._subscribe(pair, short)
-            claims.left = claims.left or any(self._consumer.subscriptions[pair].ready for pair in pairs)
+            claims.more_available = claims.more_available or any(
+                self._consumer.subscriptions[pair].ready for pair in pairs
+            )
             claims.next_due_ms = self._next_due_ms(pairs, claims)
             return claims
 
@@ -133,7 +135,7 @@ class RabbitMQBroker:
         self._consumer.promote_due()
 
     def _next_due_ms(self, pairs: Sequence[Pair], claims: Claims) -> int | None:
-        if claims.left:
+        if claims.more_available:
             return claims.now_ms
         ready_at = self._consumer.next_ready_at(pairs)
         return None if ready_at == math.inf else claims.now_ms + self._clock.ms_until(ready_at)

@@ -41,7 +41,7 @@ def claim(
     """
     token = secrets.randbits(62) + 1
     waits = [keys.wait(set_name(request.queue, request.key)) for request in requests]
-    counts = [n for request in requests for n in (request.count, request.at_once)]
+    counts = [n for request in requests for n in (request.count, request.idle_slots)]
     cell = cells.take()
     call = Call(
         load("claim"),
@@ -93,7 +93,7 @@ def _read(described: list[Reply], token: int, claims: Claims) -> None:
             queue, key, pk = member[1:].decode(errors="replace").split("\x1f", 2)
             claims.alarms.append(Alarm(queue, key, pk))
         else:
-            claims.ghosts.append(member.decode(errors="replace"))
+            claims.orphans.append(member.decode(errors="replace"))
 
 
 @cache

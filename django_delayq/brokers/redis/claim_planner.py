@@ -81,15 +81,15 @@ class Demand:
 
     def __init__(self, requests: Sequence[ClaimRequest]) -> None:
         counts: dict[str, int] = {}  # Counter adds slowly, and many queues of many handlers are 10,000 sets
-        at_once: dict[str, int] = {}
+        idle_slots: dict[str, int] = {}
         self._sets: dict[str, tuple[str, str]] = {}
         for request in requests:
             if request.count > 0:
                 name = set_name(request.queue, request.key)
                 self._sets[name] = request.queue, request.key
                 counts[name] = counts.get(name, 0) + request.count
-                at_once[name] = at_once.get(name, 0) + max(request.at_once, 0)
-        self._counts, self._at_once = Counter(counts), Counter(at_once)
+                idle_slots[name] = idle_slots.get(name, 0) + max(request.idle_slots, 0)
+        self._counts, self._idle_slots = Counter(counts), Counter(idle_slots)
         self.names = frozenset(self._sets)
         self._ranks = {name: rank for rank, name in enumerate(self._sets)}
         self.left = min(MOST, self._counts.total())
@@ -108,13 +108,15 @@ class Demand:
 
     def part(self, name: str, nth: int, of: int) -> ClaimRequest:
         """Return the `nth` of `of` even shares of what is wanted of a set."""
-        return ClaimRequest(*self._sets[name], _part(self._counts[name], nth, of), _part(self._at_once[name], nth, of))
+        return ClaimRequest(
+            *self._sets[name], _part(self._counts[name], nth, of), _part(self._idle_slots[name], nth, of)
+        )
 
     def fill(self, name: str, count: int) -> None:
         """Note that a set gave `count`."""
         self.left -= count
         self._counts[name] -= count
-        self._at_once[name] = max(self._at_once[name] - count, 0)
+        self._idle_slots[name] = max(self._idle_slots[name] - count, 0)
 
 
 def _part(number: int, nth: int, of: int) -> int:
@@ -209,14 +211,14 @@ class ClaimPlanner:
                     continue
                 _fill(snapshot, demand, shard, some, result)
                 _merge_claims(given, result)
-                (behind.add if result.left else behind.discard)(shard)
+                (behind.add if result.more_available else behind.discard)(shard)
             most *= 2
         self._snapshot = snapshot
         self.waiter.take_hints(snapshot.hints)
         left = [at for (_, name), at in snapshot.due.items() if name in demand.names]
         given.messages.sort(key=lambda message: (message.due_ms, message.id))
         given.next_due_ms = earliest(given.next_due_ms, *left)
-        given.left, given.away = bool(behind or left), snapshot.away
+        given.more_available, given.away = bool(behind or left), snapshot.away
         return given
 
     def _recall(self, names: frozenset[str]) -> _DueSnapshot | None:
@@ -324,14 +326,14 @@ def _fill(snapshot: _DueSnapshot, demand: Demand, shard: int, asked: Sequence[Cl
     for message in claims.messages:  # a message that can't be read does not say where it was
         of = message.header or asked[0]
         given[set_name(of.queue, of.key)] += 1
-    if not claims.left:  # a look tells the next due time only of sets where nothing was due, not of these
+    if not claims.more_available:  # a look tells the next due time only of sets where nothing was due, not of these
         snapshot.falls_due(shard, claims.next_due_ms)
     elif any(given[set_name(one.queue, one.key)] < one.count for one in asked):  # its next due time is not known
         snapshot.falls_due(shard, claims.now_ms)
     for request in asked:
         name = set_name(request.queue, request.key)
         demand.fill(name, given[name])
-        if not claims.left or given[name] < request.count:
+        if not claims.more_available or given[name] < request.count:
             del snapshot.due[shard, name]
         elif claims.next_due_ms is not None:
             snapshot.due[shard, name] = max(snapshot.due[shard, name], claims.next_due_ms)
@@ -346,6 +348,6 @@ def _exclude(snapshot: _DueSnapshot, shard: int, error: TransientError) -> None:
 def _merge_claims(given: Claims, claims: Claims) -> None:
     given.messages += claims.messages
     given.alarms += claims.alarms
-    given.ghosts += claims.ghosts
+    given.orphans += claims.orphans
     given.now_ms = max(given.now_ms, claims.now_ms)
     given.next_due_ms = earliest(given.next_due_ms, claims.next_due_ms)

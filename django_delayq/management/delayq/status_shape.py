@@ -85,15 +85,15 @@ def _worker_shape(worker: WorkerInfo) -> dict[str, Any]:
         "queues": worker.queues,
         "keys": worker.keys,
         "running": worker.running,
-        "hands": [_hands_shape(each) for each in worker.hands],
+        "executors": [_executor_shape(each) for each in worker.executors],
         "runs": [_run_shape(each) for each in worker.runs],
         **instant("started", worker.started_ms),
         **instant("seen", worker.seen_ms),
     }
 
 
-def _hands_shape(hands: ExecutorInfo) -> dict[str, Any]:
-    return {"most": hands.most, "keys": hands.keys}
+def _executor_shape(executor: ExecutorInfo) -> dict[str, Any]:
+    return {"most": executor.most, "keys": executor.keys}
 
 
 def _run_shape(run: RunInfo) -> dict[str, Any]:
