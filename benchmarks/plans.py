@@ -127,7 +127,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "cancel": lambda: operations.cancel(database, there),
         "reschedule": lambda: operations.reschedule(database, there, 60_000, None),
         "rescue": lambda: operations.rescue(database, there),
-        "purge-errors": lambda: operations.purge_errors(database, there),
+        "purge-failed": lambda: operations.purge_failed(database, there),
         "cancel by tag": lambda: queries.tagged(database, "customer:42"),
         "relay": lambda: relay.relay(database, clock, HORIZON_MS),
         "rebuild": lambda: relay.rebuild(database, clock, HORIZON_MS),

@@ -16,7 +16,7 @@ def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[i
 
     For what failed it is the error. For the others it is when they were due, and when they are due now if that changed.
     """
-    if change.move in ("rescue", "purge_errors"):
+    if change.move in ("rescue", "purge_failed"):
         return {row.pk: " ".join(row.error.split())[:LONGEST] for row in rows}
     was = {row.pk: f"due_at {_utc(row.due_at)}" for row in rows}
     if change.move not in ("reschedule", "shift"):

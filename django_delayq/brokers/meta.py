@@ -35,7 +35,7 @@ class SharedState:
         young = {name: info for name, info in self.workers.items() if info.seen_ms >= now_ms - FORGOTTEN_MS}
         self.workers = {**young, worker.name: replace(worker, seen_ms=now_ms)}
 
-    def retire(self, worker: str) -> None:
+    def leave(self, worker: str) -> None:
         """Delete a heartbeat."""
         self.workers.pop(worker, None)
 
@@ -84,7 +84,7 @@ class Meta(SharedState):
         self.pauses = [pause for pause in held if (pause.queue, pause.key) != (queue, key)]
         return len(self.pauses) < len(held)
 
-    def announce(self, worker: WorkerInfo, now_ms: int) -> list[Pause]:
+    def heartbeat(self, worker: WorkerInfo, now_ms: int) -> list[Pause]:
         """Record a heartbeat, and return the pauses in force."""
         self.record(worker, now_ms)
         return self.pauses_at(now_ms)

@@ -1,28 +1,28 @@
 """Read-only figures on one alias. The admin, the commands and the metrics take theirs only from here."""
 
 from django_delayq.monitor.capacity import Drain
-from django_delayq.monitor.carried import Carried, carried
 from django_delayq.monitor.connection import closed_after
 from django_delayq.monitor.explain import Explanation, explain
 from django_delayq.monitor.forecast import Hour
 from django_delayq.monitor.language import translated
 from django_delayq.monitor.status import Status, now_ms, status
+from django_delayq.monitor.storeless import Storeless, storeless
 from django_delayq.monitor.throughput import Lateness, Throughput
 from django_delayq.monitor.waiting import WaitingSet
 
 __all__ = [
-    "Carried",
     "Drain",
     "Explanation",
     "Hour",
     "Lateness",
     "Status",
+    "Storeless",
     "Throughput",
     "WaitingSet",
-    "carried",
     "closed_after",
     "explain",
     "now_ms",
     "status",
+    "storeless",
     "translated",
 ]

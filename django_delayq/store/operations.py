@@ -24,9 +24,9 @@ def purge(database: Database, ids: Sequence[str]) -> set[str]:
     return database.transaction(partial(_purge, database, ids))
 
 
-def purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
+def purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
     """Remove every buried row of the ids, and count it."""
-    return database.transaction(partial(_purge_errors, database, ids))
+    return database.transaction(partial(_purge_failed, database, ids))
 
 
 def reschedule(
@@ -73,7 +73,7 @@ def _purge(database: Database, ids: Sequence[str]) -> set[str]:
     return {id for _, id in rows}
 
 
-def _purge_errors(database: Database, ids: Sequence[str]) -> set[str]:
+def _purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
     if not ids:
         return set()
     buried = database.under_ids(ids, lock=database.dialect.lock, table="delayq_error")

@@ -62,7 +62,7 @@ class DatabaseQueue:
         self.broker = broker
         self.timer = broker.timer
         self.alarm_index = broker.alarm_index
-        self._carried = broker.queue
+        self._broker_queue = broker.queue
         self._keeps_limits = broker.limiter is None
         self._polling = Polling(database)
         self._commit_notifier = CommitNotifier(broker.timer)
@@ -172,16 +172,16 @@ class DatabaseQueue:
         in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
         return claimed, {(request.queue, request.key) for request in requests} & in_vain - _pairs_of(rows.messages)
 
-    def _leave(self, carried: Sequence[Claimed]) -> None:
+    def _leave(self, messages: Sequence[Claimed]) -> None:
         """Put back messages that were claimed along with alarms, for long enough not to be ahead of those.
 
         They are from before the store was switched on, or forged. Those that can't be put back now return when their
         lease ends.
         """
-        readable = [release(claimed, LEFT_ALONE_MS) for claimed in carried if claimed.header]
-        if readable and self._carried is not None:
+        readable = [release(claimed, LEFT_ALONE_MS) for claimed in messages if claimed.header]
+        if readable and self._broker_queue is not None:
             with contextlib.suppress(DelayqError), self.degraded.asking():
-                self._carried.apply(readable)
+                self._broker_queue.apply(readable)
 
     def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
@@ -303,7 +303,7 @@ class DatabaseQueue:
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
-        return operations.answers(ids, operations.purge_errors(self.database, ids))
+        return operations.answers(ids, operations.purge_failed(self.database, ids))
 
     # Queries
 

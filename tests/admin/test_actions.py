@@ -39,7 +39,7 @@ from tests.admin.support import (
 )
 
 READY = ("run_now", "reschedule", "cancel", "purge")
-ERROR = ("rescue", "purge_errors")
+ERROR = ("rescue", "purge_failed")
 
 
 def logged() -> list[str]:
@@ -110,7 +110,7 @@ def test_what_runs_is_neither_cancelled_nor_deleted(broker: DatabaseBackend, sup
     assert ids_in(database, ReadyMessage) == {"a"}
 
 
-@pytest.mark.parametrize(("model", "action"), [(ReadyMessage, "purge"), (ErrorMessage, "purge_errors")])
+@pytest.mark.parametrize(("model", "action"), [(ReadyMessage, "purge"), (ErrorMessage, "purge_failed")])
 def test_deleted_messages_are_counted(
     broker: DatabaseBackend, superuser: Client, database: str, model: type[MessageRow], action: str
 ) -> None:
@@ -442,7 +442,7 @@ def test_there_is_no_page_of_a_job_that_there_is_not(superuser: Client) -> None:
         (ReadyMessage, "cancel", "cancel_message"),
         (ReadyMessage, "purge", "delete_readymessage"),
         (ErrorMessage, "rescue", "rescue_message"),
-        (ErrorMessage, "purge_errors", "delete_errormessage"),
+        (ErrorMessage, "purge_failed", "delete_errormessage"),
     ],
 )
 def test_each_action_needs_its_own_permission(

@@ -132,7 +132,7 @@ def moves_of(model: type[MessageRow]) -> list[str]:
     """What may be asked for of a table's rows."""
     return {
         ReadyMessage: ["run_now", "reschedule", "cancel", "purge"],
-        ErrorMessage: ["rescue", "purge_errors"],
+        ErrorMessage: ["rescue", "purge_failed"],
         FinishMessage: [],
     }[model]
 

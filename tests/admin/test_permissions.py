@@ -13,7 +13,7 @@ from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, bury, content, finish, pk_of, send, text_of, url
 
 INDEX = "/admin/delayq/"
-FIGURES, PAUSE, CARRIED = (url("readymessage", "dashboard", *part) for part in ((), ("pause",), ("carried",)))
+FIGURES, PAUSE, STORELESS = (url("readymessage", "dashboard", *part) for part in ((), ("pause",), ("storeless",)))
 REPORT = url("reportrow")
 IDS: dict[type[MessageRow], str] = {ReadyMessage: "waits", FinishMessage: "finished", ErrorMessage: "failed"}
 TO_SEE = [f"{may}_{name}" for name in (*LISTS.values(), "reportrow") for may in ("view", "change")]
@@ -60,7 +60,7 @@ def test_a_permission_to_act_alone_opens_nothing_and_changes_nothing(
         for address in (FIGURES, PAUSE, *(of_one[0] for of_one in pages.values())):
             assert client.get(address).status_code == 403, (permission, address)
         asked = {"move": "rescue", "id": ["waits", "failed"], "sure": "yes"}
-        assert client.post(CARRIED, asked).status_code == 403, permission
+        assert client.post(STORELESS, asked).status_code == 403, permission
         assert client.post(PAUSE, {"queue": "mail", "reason": "x"}).status_code == 403, permission
     assert content(database) == before
     assert not LogEntry.objects.exists()

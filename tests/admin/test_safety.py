@@ -104,7 +104,7 @@ def model_actions(model: type[MessageRow]) -> list[str]:
     """The actions that ask before they do something."""
     return {
         ReadyMessage: ["run_now", "reschedule", "cancel", "purge"],
-        ErrorMessage: ["rescue", "purge_errors"],
+        ErrorMessage: ["rescue", "purge_failed"],
         FinishMessage: [],
     }[model]
 
@@ -146,7 +146,7 @@ def attempts_to_act(client: Client, pks: dict[type[MessageRow], int]) -> None:
 def expected(address: str, *, read_only: bool = False) -> int:
     """How a GET is answered."""
     acts = {"payload": 200, "pause": 200, "resume": 302}  # 302: nothing is paused
-    answers = {"none": 404, "add": 403, "delete": 403, "carried": 405} | (
+    answers = {"none": 404, "add": 403, "delete": 403, "storeless": 405} | (
         dict.fromkeys(acts, 403) if read_only else acts
     )
     return answers.get(address.strip("/").rpartition("/")[2], 200)
@@ -165,7 +165,7 @@ def test_staff_without_permission_sees_and_does_nothing(
 ) -> None:
     client, before = staff(), content(database)
     for address in addresses(one_of_each):
-        answers = {"carried": 405, "delayq": 404}  # Django's own index of an app is not there for them
+        answers = {"storeless": 405, "delayq": 404}  # Django's own index of an app is not there for them
         assert client.get(address).status_code == answers.get(address.strip("/").rpartition("/")[2], 403), address
     for model, pk in one_of_each.items():
         for action in model_actions(model):

@@ -18,8 +18,8 @@ from tests.admin.support import page, text_of, url
 from tests.brokers.rig import settlement
 
 INDEX = "/admin/delayq/"
-MOVE = url("readymessage", "dashboard", "carried")
-CARRIED = import_module("django_delayq.monitor.carried")  # the package has its function under that name
+MOVE = url("readymessage", "dashboard", "storeless")
+STORELESS = import_module("django_delayq.monitor.storeless")  # the package has its function under that name
 FAR = "redis://127.0.0.1:1/0"
 
 
@@ -93,7 +93,7 @@ def test_what_is_buried_retried_and_parked_is_listed(broker: Backend, superuser:
 def test_all_are_seen_page_by_page(
     broker: Backend, superuser: Client, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(CARRIED, "PAGE", 2)
+    monkeypatch.setattr(STORELESS, "PAGE", 2)
     names = [f"{kind} {number}" for number in range(5)]
     for name in names:
         FILL[kind](broker, name)
@@ -110,8 +110,8 @@ def test_all_are_seen_page_by_page(
 def test_after_the_last_page_that_there_are_more_is_told(
     broker: Backend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CARRIED, "PAGE", 1)
-    monkeypatch.setattr(CARRIED, "LAST", 2)
+    monkeypatch.setattr(STORELESS, "PAGE", 1)
+    monkeypatch.setattr(STORELESS, "LAST", 2)
     for name in ("a", "b", "c"):
         end(broker, name, SettleAction.BURY)
     assert "There are more" not in text_of(superuser.get(INDEX))

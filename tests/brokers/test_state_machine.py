@@ -215,7 +215,7 @@ class MemoryAndRedis(RuleBasedStateMachine):
         self.both(lambda broker: broker.queue.purge(some))
 
     @rule(some=st.lists(ids, max_size=2))
-    def purge_errors(self, some: list[str]) -> None:
+    def purge_failed(self, some: list[str]) -> None:
         self.both(lambda broker: broker.queue.purge_failed(some))
 
     @invariant()

@@ -48,14 +48,14 @@ def test_every_state_has_a_row() -> None:
 
 
 def test_every_script_has_a_row_with_its_moves() -> None:
-    (told, *_) = tables("internals/moves.md")
+    (told, *_) = tables("internals/scripts.md")
     assert {codes(script)[0] for script, *_ in told} == set(SCRIPTS)
     assert {move for _, moves, *_ in told for move in moves.split(", ") if move} == set(MOVES)
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS))
 def test_a_script_has_the_keys_that_its_row_says(script: str) -> None:
-    _, keys, _ = rows("internals/moves.md")[script]
+    _, keys, _ = rows("internals/scripts.md")[script]
     assert set(codes(keys)) == _keys_of(SCRIPTS[script])
 
 

@@ -286,10 +286,10 @@ def _rescue(scene: Scene, count: int) -> Callable[[], object]:
     return lambda: operations.rescue(scene.database, ids)
 
 
-def _purge_errors(scene: Scene, count: int) -> Callable[[], object]:
+def _purge_failed(scene: Scene, count: int) -> Callable[[], object]:
     _bury(scene, 2 * ENDED)()
     ids = list(ErrorMessage.objects.using(scene.database.using).values_list("message_id", flat=True)[:count])
-    return lambda: operations.purge_errors(scene.database, ids)
+    return lambda: operations.purge_failed(scene.database, ids)
 
 
 def _relay(scene: Scene, count: int) -> Callable[[], object]:
@@ -350,7 +350,7 @@ USES: dict[str, tuple[Callable[[Scene, int], Callable[[], object]], int, int]] =
     "reschedule of 100": (_reschedule, 100, WRITTEN),
     "reschedule of a batch": (_reschedule, BATCH, WRITTEN),
     "rescue of 100": (_rescue, 100, MOVED),
-    "purge of 100 failed": (_purge_errors, 100, 2 * FOUND),
+    "purge of 100 failed": (_purge_failed, 100, 2 * FOUND),
     "pass of the relay": (_relay, BATCH, WRITTEN),
     "look for what is due": (_sweep, 100, FOUND),
     "claim of suspects": (_suspects, 1, 20),

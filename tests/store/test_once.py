@@ -15,7 +15,7 @@ from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.database import Database
 from django_delayq.store.enqueue import insert_new
-from django_delayq.store.sql.bulk_copy import can_copy, copy_new, copy_once
+from django_delayq.store.sql.bulk_copy import can_copy, copy_missing, copy_new
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
@@ -23,7 +23,7 @@ PutOnce = Callable[[Database, Sequence[NewMessage]], int]
 POSTGRES = pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 
 
-@pytest.fixture(params=[insert_new, copy_once, copy_new], ids=["put", "copy", "copy-new"])
+@pytest.fixture(params=[insert_new, copy_missing, copy_new], ids=["put", "copy", "copy-new"])
 def once(request: pytest.FixtureRequest, broker: DatabaseBackend) -> PutOnce:
     """Each way to put."""
     if request.param is not insert_new and not can_copy(broker.database):

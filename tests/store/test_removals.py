@@ -106,7 +106,7 @@ def _purge(broker: DatabaseBackend) -> None:
     assert broker.queue.purge(["a"]) == [True]
 
 
-def _purge_errors(broker: DatabaseBackend) -> None:
+def _purge_failed(broker: DatabaseBackend) -> None:
     _end(SettleAction.BURY, broker)
     assert broker.queue.purge_failed(["a"]) == [True]
 
@@ -128,7 +128,7 @@ def _bury(broker: DatabaseBackend) -> None:
 
 
 MOVES: list[Move] = [
-    *(_finish, _bury, _cancel, _die_three_times, _lapse_at_most_once, _rescue, _purge, _purge_errors, _prune)
+    *(_finish, _bury, _cancel, _die_three_times, _lapse_at_most_once, _rescue, _purge, _purge_failed, _prune)
 ]
 
 

@@ -91,11 +91,11 @@ PURGE = Move(
     deletes=True,
 )
 PURGE_ERRORS = Move(
-    "purge_errors",
-    LABELS["purge_errors"],
+    "purge_failed",
+    LABELS["purge_failed"],
     gettext_lazy("Nothing is kept of them but a count, nor of what failed earlier under their ids."),
     gettext_lazy("Deleted for good"),
-    Change("purge_errors"),
+    Change("purge_failed"),
     deletes=True,
 )
 

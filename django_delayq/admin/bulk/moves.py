@@ -39,7 +39,7 @@ LABELS: dict[str, Any] = {
     "reschedule": gettext_lazy("Reschedule"),
     "shift": gettext_lazy("Reschedule"),
     "purge": gettext_lazy("Delete for good"),
-    "purge_errors": gettext_lazy("Delete for good"),
+    "purge_failed": gettext_lazy("Delete for good"),
 }
 
 
@@ -133,7 +133,7 @@ def _purge(alias: str, page: Rows, change: Change) -> list[MessageRow]:
     return _moved(page, get_backend(alias).queue.purge)
 
 
-def _purge_errors(alias: str, page: Rows, change: Change) -> list[MessageRow]:
+def _purge_failed(alias: str, page: Rows, change: Change) -> list[MessageRow]:
     return _moved(page, get_backend(alias).queue.purge_failed)
 
 
@@ -150,5 +150,5 @@ MOVES: dict[str, Callable[[str, Rows, Change], list[MessageRow]]] = {
     "reschedule": _reschedule,
     "shift": _shift,
     "purge": _purge,
-    "purge_errors": _purge_errors,
+    "purge_failed": _purge_failed,
 }

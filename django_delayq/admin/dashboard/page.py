@@ -17,7 +17,7 @@ from django_delayq.admin.access import address, check_may_look
 from django_delayq.admin.aliases import alias_of, database_of, query_of
 from django_delayq.admin.dashboard import charts, sections
 from django_delayq.admin.dashboard.pausing import pause_view, resume_view
-from django_delayq.admin.dashboard.storeless import Group, carried_view, groups
+from django_delayq.admin.dashboard.storeless import Group, groups, storeless_view
 from django_delayq.admin.lists.columns import exact
 from django_delayq.admin.lists.page_cost import LIMIT_S, TooSlow, time_limit
 from django_delayq.conf import alias_names, get_alias
@@ -39,7 +39,7 @@ def urls(site: AdminSite) -> list[URLPattern]:
         "": require_safe(partial(_fragment, site)),
         "pause/": partial(pause_view, site),
         "resume/": partial(resume_view, site),
-        "carried/": require_POST(partial(carried_view, site)),
+        "storeless/": require_POST(partial(storeless_view, site)),
     }
     return [
         path(f"dashboard/{route}", site.admin_view(view), name=f"delayq_dashboard{route and '_' + route[:-1]}")
@@ -56,7 +56,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
         "aliases": [(name, query_of(name)) for name in names] if len(names) > 1 else [],
         "update_address": address(request, "delayq_dashboard", alias),
         "groups": [] if context["trouble"] else _groups(request, alias),
-        "move_address": address(request, "delayq_dashboard_carried", alias),
+        "move_address": address(request, "delayq_dashboard_storeless", alias),
         "request": request,
     }
 

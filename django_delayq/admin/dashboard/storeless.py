@@ -23,8 +23,8 @@ from django_delayq.brokers.base import Backend, Info
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
-from django_delayq.monitor import carried, translated
-from django_delayq.monitor.carried import LOOKED_THROUGH, PAGE, Page
+from django_delayq.monitor import storeless, translated
+from django_delayq.monitor.storeless import LOOKED_THROUGH, PAGE, Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def groups(request: HttpRequest, alias: str, patience_s: float) -> list[Group]:
     may_see_errors, may_see_waiting = may(request, "view_errormessage"), may(request, "view_readymessage")
     if get_alias(alias).store is not None or not (may_see_errors or may_see_waiting):
         return []
-    found = carried(alias, _pages(request), patience_s=patience_s)
+    found = storeless(alias, _pages(request), patience_s=patience_s)
     group = partial(_group, request, alias)
     shown = []
     if may_see_errors:
@@ -137,7 +137,7 @@ def _pages(request: HttpRequest) -> dict[str, int]:
     return {kind: int(text) for kind, text in asked.items() if text.isdecimal() and len(text) <= _DIGITS}
 
 
-def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
+def storeless_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     """Ask for confirmation, and move the chosen messages once it is given."""
     move = MOVES.get(request.POST.get("move", ""))
     if move is None:
@@ -156,7 +156,7 @@ def carried_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
             "ids": ids,
             "index_address": address(request, "app_list", alias, "delayq"),
         }
-        return TemplateResponse(request, "admin/delayq/carried.html", context)
+        return TemplateResponse(request, "admin/delayq/storeless.html", context)
     try:
         answers = move.verb(get_backend(alias), ids)
     except DelayqError as error:

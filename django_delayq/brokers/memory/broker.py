@@ -371,11 +371,11 @@ class MemoryBroker:
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
         with self._changed:
-            return self._meta.announce(worker, self._now_ms())
+            return self._meta.heartbeat(worker, self._now_ms())
 
     def leave(self, worker: str) -> None:
         with self._changed:
-            self._meta.retire(worker)
+            self._meta.leave(worker)
 
     def workers(self) -> list[WorkerInfo]:
         with self._changed:

@@ -239,7 +239,7 @@ class RabbitMQBroker:
         self._publisher.change_state(lambda state: state.record(worker, self._clock.now_ms()))
 
     def leave(self, worker: str) -> None:
-        self._publisher.change_state(lambda state: state.retire(worker))
+        self._publisher.change_state(lambda state: state.leave(worker))
 
     def workers(self) -> list[WorkerInfo]:
         return self._publisher.shared_state().workers_at(self._clock.now_ms())

@@ -38,7 +38,7 @@ def run(options: Options, write: Write) -> None:
     elif by_set:
         _purge_waiting(backend, queue, key, options["interactive"], write)
     else:
-        _purge_errors(backend, options["interactive"], write)
+        _purge_failed(backend, options["interactive"], write)
 
 
 def _purge_named(backend: Backend, ids: list[str], interactive: bool, write: Write) -> None:
@@ -81,7 +81,7 @@ def _size(counts: list[SetCount]) -> int:
     return sum(each.pending + each.ready for each in counts)
 
 
-def _purge_errors(backend: Backend, interactive: bool, write: Write) -> None:
+def _purge_failed(backend: Backend, interactive: bool, write: Write) -> None:
     ids = buried_ids(backend)
     if ids and interactive:
         confirm(f"Purge {counted(len(ids), 'buried message')} for good?")

@@ -15,7 +15,7 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.store.database import Database
 from django_delayq.store.enqueue import insert_new
-from django_delayq.store.sql.bulk_copy import can_copy, copy_new, copy_once
+from django_delayq.store.sql.bulk_copy import can_copy, copy_missing, copy_new
 
 T = TypeVar("T")
 
@@ -134,7 +134,7 @@ class _StoreSink:
         for batch in batches(puts, COPY_BATCH):
             sent = patiently(partial(self._put, batch), self._patience_ms)
             self._taken.count(len(batch), sent)
-            self._copy = copy_new if sent == len(batch) else copy_once
+            self._copy = copy_new if sent == len(batch) else copy_missing
 
     def finish(self) -> Taken:
         self._database.connection.close()

@@ -45,14 +45,14 @@ def can_copy(database: Database) -> bool:
 
 
 def copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
-    """Insert as `copy_once` does, messages that are most probably new: it takes PostgreSQL two thirds of the time.
+    """Insert as `copy_missing` does, messages that are most probably new: it takes PostgreSQL two thirds of the time.
 
-    Where an id waits or runs, the COPY does nothing, and `copy_once` takes over. So don't call it in a transaction.
+    Where an id waits or runs, the COPY does nothing, and `copy_missing` takes over. So don't call it in a transaction.
     """
     try:
         return database.transaction(lambda: _copy_new(database, messages))
     except IntegrityError:
-        return copy_once(database, messages)
+        return copy_missing(database, messages)
 
 
 def _copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
@@ -99,15 +99,15 @@ def _ended(database: Database, ids: Sequence[str]) -> list[str]:
     return [id for (id,) in rows]
 
 
-def copy_once(database: Database, messages: Sequence[NewMessage]) -> int:
+def copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert as `insert_new` does, in four statements. Returns how many were inserted.
 
     It takes as many messages as memory holds.
     """
-    return database.transaction(lambda: _copy_once(database, messages))
+    return database.transaction(lambda: _copy_missing(database, messages))
 
 
-def _copy_once(database: Database, messages: Sequence[NewMessage]) -> int:
+def _copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     database.rows(_WITHOUT_JIT)
     database.changed(_CREATE)
     lines, kinds = _staged(messages)

@@ -36,7 +36,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Storeless:
     """Pages of buried, retried and parked messages.
 
     Buried messages come newest first, the others in due order. Retried ones wait for their next attempt; they are those
@@ -48,17 +48,17 @@ class Carried:
     parked: Page
 
 
-def carried(
+def storeless(
     using: str = DEFAULT_ALIAS, pages: Mapping[str, int] | None = None, *, patience_s: float | None = None
-) -> Carried:
+) -> Storeless:
     """Look at the messages that a broker carries. Changes nothing, and raises as `status` does.
 
     It is the first page of each kind, or the one that `pages` says, such as `{"buried": 2}`.
     """
-    return within(patience_s, partial(_carried, get_backend(using), pages or {}))
+    return within(patience_s, partial(_storeless, get_backend(using), pages or {}))
 
 
-def _carried(backend: Backend, pages: Mapping[str, int]) -> Carried:
+def _storeless(backend: Backend, pages: Mapping[str, int]) -> Storeless:
     buried, retried, parked = (min(max(pages.get(kind, 1), 1), LAST) for kind in ("buried", "retried", "parked"))
     found = backend.queue.failed(PAGE + 1, (buried - 1) * PAGE)
     of_buried = Page(found[:PAGE], buried, len(found) > PAGE)
@@ -67,7 +67,7 @@ def _carried(backend: Backend, pages: Mapping[str, int]) -> Carried:
     unasked = [each for each in sets if not is_asked_for(each.queue, each.key, workers)]
     most = parked * PAGE + 1
     nobodys = (info for each in unasked for info in backend.queue.peek(each.queue, most, each.key))
-    return Carried(of_buried, _page([info for info in next_ones if info.failures], retried), _page(nobodys, parked))
+    return Storeless(of_buried, _page([info for info in next_ones if info.failures], retried), _page(nobodys, parked))
 
 
 def _page(infos: Iterable[Info], number: int) -> Page:

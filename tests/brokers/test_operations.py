@@ -186,14 +186,14 @@ def test_purge_removes_what_waits(rig: Rig) -> None:
     rig.assert_counted("purged", 3)
 
 
-def test_purge_errors_removes_what_is_buried(rig: Rig) -> None:
+def test_purge_failed_removes_what_is_buried(rig: Rig) -> None:
     _one_in_each_state(rig)
     assert rig.broker.queue.purge_failed(ALL) == [False, False, False, False, True, False]
     assert rig.look("error") is None
     rig.assert_counted("purged", 1)
 
 
-def test_purge_errors_takes_all_that_is_buried_under_an_id_and_not_what_waits(rig: Rig) -> None:
+def test_purge_failed_takes_all_that_is_buried_under_an_id_and_not_what_waits(rig: Rig) -> None:
     for _ in range(2):
         rig.bury("a")
         rig.advance(10)
