@@ -58,21 +58,34 @@ def blocks_open() -> Blocks:
 
 def end_left_open(before: Blocks = NONE) -> str:
     """Roll back what was not open `before`, close its connections, and return what to say of it; '' for nothing."""
-    open_now = blocks_open()
-    if open_now == before:
-        return ""
-    left = [one for one, blocks in open_now.items() if blocks > before.get(one, -1)]
+    left = _left_open(before)
     if not left:
         return ""
+    told = _tell_of(left)
+    _roll_back(left, before)
+    return told
+
+
+def _left_open(before: Blocks = NONE) -> list[BaseDatabaseWrapper]:
+    open_now = blocks_open()
+    if open_now == before:
+        return []
+    return [one for one, blocks in open_now.items() if blocks > before.get(one, -1)]
+
+
+def _tell_of(left: list[BaseDatabaseWrapper]) -> str:
     told = ", ".join(f"{one.alias!r} ({_what_is_open(one)})" for one in left)
-    for connection in left:
-        _leave_blocks(connection, before.get(connection, 0))
-        if connection not in before:
-            _close(connection)
     return (
         f"It left a transaction open on database {told}. What it did there is rolled back: write `with atomic():`, or "
         "end by hand what began by hand."
     )
+
+
+def _roll_back(left: list[BaseDatabaseWrapper], before: Blocks = NONE) -> None:
+    for connection in left:
+        _leave_blocks(connection, before.get(connection, 0))
+        if connection not in before:
+            _close(connection)
 
 
 class LeavingNothingOpen:
@@ -129,9 +142,10 @@ class SyncThread:
 
     def end_left_open(self) -> None:
         """Roll back, in that thread, what a handler left open."""
-        if told := end_left_open():
-            self._found += 1
-            self._told = told
+        if left := _left_open():
+            self._told = _tell_of(left)
+            self._found += 1  # first: an attempt that ends beside this may already see nothing open
+            _roll_back(left)
 
 
 def _is_open(connection: BaseDatabaseWrapper) -> bool:

@@ -1,6 +1,7 @@
 """A handler that leaves a transaction open fails, and costs those after it in its thread nothing."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -15,7 +16,7 @@ from django_delayq.core.message import State
 from django_delayq.worker.left_open import SyncThread
 from tests.servers import PostgresServer
 from tests.worker.processes import Site
-from tests.worker.rig import Rig, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 Leave = Callable[[str], object]
 
@@ -228,6 +229,39 @@ def test_what_one_left_open_is_found_while_a_statement_of_another_runs_in_it(
     with postgres_server.client(connections[postgres_database].settings_dict["NAME"]) as holder:
         holder.execute("SELECT pg_advisory_lock(1)")
         assert "a BEGIN was not ended" in asyncio.run(run())
+
+
+def test_an_attempt_that_ends_while_what_another_left_open_is_rolled_back_fails_too(sqlite_database: str) -> None:
+    """What it wrote there is gone: it must not count as finished because the transaction is no longer open."""
+    closing, may_close = threading.Event(), threading.Event()
+
+    def slow_down_close() -> None:
+        connection = connections[sqlite_database]
+        close = connection.close
+
+        def close_slowly() -> None:
+            connection.close = close  # type: ignore[method-assign]
+            closing.set()
+            assert may_close.wait(PATIENCE_S)
+            close()
+
+        connection.close = close_slowly  # type: ignore[method-assign]
+
+    async def run() -> tuple[str, str]:
+        sync_thread = SyncThread()
+        assert await sync_thread.watch()() == ""
+        end_bad, end_beside = sync_thread.watch(), sync_thread.watch()
+        await sync_to_async(leave_begun_by_hand)(sqlite_database)
+        await sync_to_async(slow_down_close)()
+        bad = asyncio.ensure_future(end_bad())
+        assert await asyncio.to_thread(closing.wait, PATIENCE_S)  # it is rolled back
+        beside = asyncio.ensure_future(end_beside())
+        await asyncio.sleep(0)  # it has looked
+        may_close.set()
+        return await bad, await beside
+
+    for told in asyncio.run(run()):
+        assert "a BEGIN was not ended" in told
 
 
 def test_in_a_child_process_too(site: Site) -> None:
