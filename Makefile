@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
+	@echo "make demo BROKER=database   the same, with no server beside the database"
 	@echo "make demo SHARDS=8 WORKERS=3   the same, with Redis in 8 shards and 3 workers"
 	@echo "make spark-demo   a month of departures through Spark: sent, run, archived, reported, reconciled"
 	@echo "make test    the suite, in random order"

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("registry")
 
 MEMORY = "django_delayq.brokers.memory.MemoryBroker"
 RABBITMQ = "django_delayq.brokers.rabbitmq.RabbitMQBroker"
+ALONE = "django_delayq.brokers.database.DatabaseBroker"
 
 
 class Parcel(TypedDict):
@@ -109,6 +110,32 @@ def test_rabbitmq_without_a_store_is_refused_by_name(settings: Settings) -> None
     settings.DELAYQ = {"default": rabbitmq | {"STORE": {}}}
     assert found() == []
     assert isinstance(get_backend(), DatabaseBackend)
+
+
+def test_the_database_alone_without_a_store_is_refused_by_name(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": ALONE, "STORE": None}}
+    (message,) = found()
+    assert message.id == "delayq.E014"
+    assert "DatabaseBroker keeps no messages" in message.msg
+    settings.DELAYQ = {"default": {"BROKER": ALONE}}
+    assert found() == []
+    assert isinstance(get_backend(), DatabaseBackend)
+
+
+def test_the_database_alone_is_at_no_other_location(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": ALONE, "LOCATION": "redis://:secret@redis/0"}}
+    (message,) = found()
+    assert message.id == "delayq.E001"
+    assert 'DELAYQ["default"]: LOCATION is given, and DatabaseBroker connects to no server' in message.msg
+    assert "secret" not in message.msg
+
+
+def test_the_database_alone_must_be_one_that_a_store_can_use(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections["default"], "vendor", "oracle")
+    settings.DELAYQ = {"default": {"BROKER": ALONE}}
+    assert ["is oracle; the store needs one of" in message.msg for message in found()] == [True]
 
 
 def test_a_store_in_a_database_that_commits_nothing_by_itself_is_refused_by_name(

@@ -55,6 +55,7 @@ from django_delayq.core.transitions import (  # part of this contract
 )
 
 if TYPE_CHECKING:
+    from django_delayq.store.database import Database
     from django_delayq.store.queue import DatabaseQueue
 
 T = TypeVar("T")
@@ -395,6 +396,10 @@ class Broker(Protocol):
     @property
     def queue(self) -> Queue | None:
         """Return the queue of an alias without a store; None where the broker carries no messages."""
+
+    @property
+    def database(self) -> "Database | None":
+        """Return the database whose rows are the alarms; None for a broker that is a server of its own."""
 
     def open(self) -> None:
         """Connect, or raise. If it is not called, the first other method connects."""

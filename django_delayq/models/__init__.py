@@ -235,7 +235,8 @@ class ReportRow(models.Model):
 class LimitRow(models.Model):
     """The permits of a key, or of one value of its data, and its next turn, where the broker can't keep them.
 
-    See django_delayq/brokers/limits.py. `slots` is JSON: each token with the end of its hold.
+    See django_delayq/brokers/limits.py. `slots` is JSON: each token with the end of its hold. A row without a key is
+    the heartbeat of a worker: see django_delayq/brokers/database/heartbeats.py.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)

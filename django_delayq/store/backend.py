@@ -1,5 +1,7 @@
 """The backend of an alias with a store: the tables, with a broker beside them as their timer."""
 
+import math
+
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
@@ -19,8 +21,9 @@ class DatabaseBackend:
 
     def __init__(self, alias: Alias, settings: Store, broker: Broker) -> None:
         self.check(alias)
-        self.database = Database(alias.name, alias.database)
-        self.degraded = Degraded(settings.degraded_after)
+        self.database = broker.database or Database(alias.name, alias.database)
+        # Where the rows are the alarms, there is nothing to go on from alone.
+        self.degraded = Degraded(settings.degraded_after if broker.database is None else math.inf)
         self.broker = broker
         self.queue = self.store = DatabaseQueue(alias, settings, self.database, broker, self.degraded)
         self.presence = DatabasePresence(alias, self.database, broker, self.degraded)

@@ -16,7 +16,7 @@ class Degraded:
     parts of the timer that answer meanwhile are asked beside the tables.
     """
 
-    def __init__(self, after_ms: int) -> None:
+    def __init__(self, after_ms: float) -> None:
         self._after_ms = after_ms
         self._away_since: float | None = None
         self._partly_since: float | None = None

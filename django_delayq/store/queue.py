@@ -157,9 +157,14 @@ class DatabaseQueue:
         if found.away:  # a claim can't tell that nothing is away: it needs no memory
             self.degraded.hear(found.away)
         self._leave(found.messages)
+        rows_are_alarms = self.broker.database is not None
+        if rows_are_alarms and not (found.alarms or self.database.unanswered):
+            return found, set()  # it has just asked the tables
         try:
             with self.database.available():
-                rows = claim.claim(self.database, found.alarms, requests, lease_ms, worker)
+                rows = claim.claim(
+                    self.database, found.alarms, requests, lease_ms, worker, from_alarms=not rows_are_alarms
+                )
         except Exception:
             self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
             raise

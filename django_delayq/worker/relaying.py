@@ -66,6 +66,8 @@ class Relaying:
         return is_full
 
     def _relay_page(self) -> bool:
+        if self._queue.broker.database is not None:  # its timer reads the rows by itself
+            return False
         try:
             self._come_back()
         except PartlyUnavailable:

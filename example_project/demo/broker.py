@@ -1,11 +1,13 @@
 """The broker of the demo, and its end of the world."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from django.conf import settings
 from redis import Redis
 
 from django_delayq.brokers.redis.client import embedded
+from django_delayq.conf import get_alias
 from example_project.demo.rabbitmq import RabbitMQ
 
 
@@ -42,6 +44,29 @@ class EmbeddedRedis:
         embedded.stop(settings.REDIS_DIR)
 
 
+class Tables:
+    """The database alone."""
+
+    name = "the database"
+
+    def start(self) -> None:
+        """It is there once it is migrated."""
+
+    def lose_all(self) -> str:
+        """Lose nothing. Why, in words."""
+        return "There is no broker that could lose anything"
+
+    def stop(self) -> None:
+        """It is a file."""
+
+
+BROKERS: dict[str, Callable[[], Backend]] = {
+    "RedisBroker": EmbeddedRedis,
+    "RabbitMQBroker": RabbitMQ,
+    "DatabaseBroker": Tables,
+}
+
+
 def broker_of_demo() -> Backend:
     """The one that the settings name."""
-    return RabbitMQ() if settings.DELAYQ["default"]["LOCATION"].startswith("amqp:") else EmbeddedRedis()
+    return BROKERS[get_alias().broker.rpartition(".")[2]]()

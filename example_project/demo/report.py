@@ -6,13 +6,14 @@ from pathlib import Path
 
 from django.conf import settings
 
+from django_delayq.conf import get_alias
 from example_project.demo.figures import Figures
 from example_project.demo.pace import DAY
 from example_project.demo.tables import Kind
 
 LOOK_AROUND = """
 To see it in the admin (Ctrl-C ends it):
-  {python} manage.py demo --admin{rabbitmq}
+  {python} manage.py demo --admin{broker}
 
 To look around, with the demo's data and at its pace (an order closes in 42 ms and is reminded within 14 s{ended}):
   export DJANGO_SETTINGS_MODULE=example_project.demo.settings
@@ -72,9 +73,12 @@ def show_where_to_look() -> None:
     """How to start the site and look around."""
     python = Path(sys.executable)
     near = python.relative_to(settings.BASE_DIR) if python.is_relative_to(settings.BASE_DIR) else python
-    is_redis = settings.DELAYQ["default"]["LOCATION"].startswith("embedded:")
-    rabbitmq, ended = ("", "") if is_redis else (" --broker rabbitmq", "; RabbitMQ has ended, so with Redis")
-    say(LOOK_AROUND.format(python=near, rabbitmq=rabbitmq, ended=ended))
+    broker, ended = {
+        "RedisBroker": ("", ""),
+        "RabbitMQBroker": (" --broker rabbitmq", "; RabbitMQ has ended, so with Redis"),
+        "DatabaseBroker": (" --broker database", "; with Redis, unless you set DELAYQ_DEMO_BROKER=database"),
+    }[get_alias().broker.rpartition(".")[2]]
+    say(LOOK_AROUND.format(python=near, broker=broker, ended=ended))
 
 
 def day() -> str:

@@ -23,6 +23,9 @@ DELAYQ = {
 }
 if amqp := os.environ.get("DELAYQ_DEMO_AMQP"):  # make demo BROKER=rabbitmq
     DELAYQ["default"] |= {"BROKER": "django_delayq.brokers.rabbitmq.RabbitMQBroker", "LOCATION": amqp}
+if os.environ.get("DELAYQ_DEMO_BROKER") == "database":  # make demo BROKER=database
+    DELAYQ["default"]["BROKER"] = "django_delayq.brokers.database.DatabaseBroker"
+    del DELAYQ["default"]["LOCATION"]
 
 SHOP_CLOSE_AFTER = shorten(shop.SHOP_CLOSE_AFTER)
 SHOP_REMIND_AFTER = [shorten(delay) for delay in shop.SHOP_REMIND_AFTER]

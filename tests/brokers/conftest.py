@@ -12,6 +12,7 @@ from tests import databases, servers
 from tests.brokers.rig import (
     OPTIONS,
     Rig,
+    alone_rig,
     memory_rig,
     rabbitmq_rig,
     real_time_memory_rig,
@@ -39,14 +40,16 @@ STORES = {
     "store on mariadb": "mariadb_server",
 }
 """Each with a memory broker as its clock, which leaves limits to the tables, as RabbitMQ does."""
-BROKERS = [*WITHOUT_STORE, *STORES]
+ALONE = {f"{name}, alone": server for name, server in STORES.items()}
+"""Each with the rows themselves as alarms."""
+BROKERS = [*WITHOUT_STORE, *STORES, *ALONE]
 RABBITMQ = "rabbitmq"
 TIMERS = [*WITHOUT_STORE, RABBITMQ]
 """Those that a store may have as its clock. RabbitMQ is one, and no broker."""
 ALL = [*BROKERS, RABBITMQ]
 
 
-LACKED = {RABBITMQ: {"queue", "alarm_index"}}
+LACKED = {RABBITMQ: {"queue", "alarm_index"}} | {broker: {"alarm_index", "rebuild"} for broker in ALONE}
 
 
 class WithoutLimits(MemoryBroker):
@@ -87,6 +90,13 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
             databases.reused_database_on(request.getfixturevalue(STORES[request.param])) as database,
         ):
             yield from _audited(stored_rig(real_time_memory_rig(kind=WithoutLimits), database))
+        return
+    if request.param in ALONE:
+        with (
+            django_db_blocker.unblock(),
+            databases.reused_database_on(request.getfixturevalue(ALONE[request.param])) as database,
+        ):
+            yield from _audited(alone_rig(database))
         return
     if request.param == RABBITMQ:
         yield from _audited(rabbitmq_rig(request.getfixturevalue("rabbitmq_server")))

@@ -254,9 +254,6 @@ def real_time_memory_rig(options: Options = OPTIONS, kind: type[MemoryBroker] = 
 
 def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -> Rig:
     """A store on a database, with the broker of another rig as its clock; time passes by making rows older, too."""
-    from django.db.models import F
-
-    from django_delayq.models import ErrorMessage, FinishMessage, LimitRow, PauseRow, ReadyMessage
     from django_delayq.store import DatabaseBackend
     from django_delayq.store.relay import relay
 
@@ -271,27 +268,52 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
     def advance(ms: int) -> None:
         place()  # as the relay does once a second: what is due after the leap is at the broker before it
         older = ms + 1
-        ReadyMessage.objects.using(using).update(
-            due_at=F("due_at") - older,
-            scheduled_at=F("scheduled_at") - older,
-            sent_at=F("sent_at") - older,
-            expires_at=F("expires_at") - older,
-            lease_until=F("lease_until") - older,
-        )
-        for ended in (FinishMessage, ErrorMessage):
-            ended.objects.using(using).update(ended_at=F("ended_at") - older)
-        limits = LimitRow.objects.using(using)
-        limits.update(line_ms=F("line_ms") - older, since_ms=F("since_ms") - older, turn_us=F("turn_us") - older * 1000)
-        for row in limits.all():
-            row.slots = json.dumps({token: end - older for token, end in json.loads(row.slots).items()})
-            row.save(update_fields=["slots"])
-        PauseRow.objects.using(using).update(paused_at=F("paused_at") - older, until=F("until") - older)
+        age_rows(using, older)
         clock.advance(older)
 
     def now_us() -> int:
         return broker.database.now_ms() * 1000
 
     return Rig(broker, clock.timer, advance, now_us)
+
+
+def alone_rig(using: str, options: Options = OPTIONS) -> Rig:
+    """A store on a database that is its own timer."""
+    from django_delayq.brokers.database import DatabaseBroker
+    from django_delayq.store import DatabaseBackend
+
+    alias = Alias("default", database=using, store=Store(), options=options)
+    timer = DatabaseBroker(alias)
+    broker = DatabaseBackend(alias, Store(), timer)
+
+    def advance(ms: int) -> None:
+        age_rows(using, ms + 1)
+        timer.timer.forget()  # what it read has moved
+
+    return Rig(broker, cast(AlarmTimer, timer.timer), advance, lambda: broker.database.now_ms() * 1000)
+
+
+def age_rows(using: str, older: int) -> None:
+    """Make all that a store holds older by so many ms."""
+    from django.db.models import F
+
+    from django_delayq.models import ErrorMessage, FinishMessage, LimitRow, PauseRow, ReadyMessage
+
+    ReadyMessage.objects.using(using).update(
+        due_at=F("due_at") - older,
+        scheduled_at=F("scheduled_at") - older,
+        sent_at=F("sent_at") - older,
+        expires_at=F("expires_at") - older,
+        lease_until=F("lease_until") - older,
+    )
+    for ended in (FinishMessage, ErrorMessage):
+        ended.objects.using(using).update(ended_at=F("ended_at") - older)
+    limits = LimitRow.objects.using(using)
+    limits.update(line_ms=F("line_ms") - older, since_ms=F("since_ms") - older, turn_us=F("turn_us") - older * 1000)
+    for row in limits.exclude(key=""):  # which has heartbeats
+        row.slots = json.dumps({token: end - older for token, end in json.loads(row.slots).items()})
+        row.save(update_fields=["slots"])
+    PauseRow.objects.using(using).update(paused_at=F("paused_at") - older, until=F("until") - older)
 
 
 def rabbitmq_rig(server: RabbitMQServer, options: Options = OPTIONS) -> Rig:

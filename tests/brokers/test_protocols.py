@@ -3,6 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import AlarmIndex, Heartbeats, Limiter, Presence, Queue, Timer
+from django_delayq.brokers.database import DatabaseBroker
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.conf import Alias
 from tests.brokers.conftest import TIMERS, WITHOUT_STORE, name
@@ -41,6 +42,13 @@ def test_rabbitmq_is_a_timer_and_no_more() -> None:
     others: tuple[type, ...] = (Queue, Limiter, AlarmIndex, Presence)
     shared = methods(Timer) | methods(Heartbeats)
     assert not {verb for each in others for verb in methods(each) - shared if hasattr(broker, verb)}
+
+
+def test_the_database_alone_is_a_timer_and_no_more() -> None:
+    broker = DatabaseBroker(Alias("default"))
+    assert (broker.queue, broker.limiter, broker.alarm_index) == (None, None, None)
+    assert_is(Timer, broker.timer)
+    assert_is(Heartbeats, broker.presence)
 
 
 def test_what_waits_is_counted_by_queue_and_key_with_its_next_due_time(rig: Rig) -> None:

@@ -11,7 +11,7 @@ from tests.brokers.rig import Rig
 
 LOCK_MS = 20_000
 
-pytestmark = pytest.mark.parametrize("rig", ALL, ids=name, indirect=True)
+pytestmark = [pytest.mark.parametrize("rig", ALL, ids=name, indirect=True), pytest.mark.needs("rebuild")]
 
 Caller = Callable[[Callable[[], bool]], bool]
 

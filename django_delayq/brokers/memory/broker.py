@@ -59,7 +59,7 @@ class MemoryBroker:
     """
 
     needs_store: ClassVar[bool] = False
-    store = None
+    store = database = None
     pause_version = 0
 
     def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:

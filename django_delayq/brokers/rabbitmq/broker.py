@@ -45,7 +45,7 @@ class RabbitMQBroker:
     """
 
     needs_store: ClassVar[bool] = True
-    queue = alarm_index = limiter = None
+    queue = alarm_index = limiter = database = None
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class RedisBroker:
     """See `Broker` and `Backend` in brokers/base.py."""
 
     needs_store: ClassVar[bool] = False
-    store = None
+    store = database = None
 
     def __init__(self, alias: Alias) -> None:
         self._access = Access(alias)

@@ -19,7 +19,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--broker",
-            choices=["redis", "rabbitmq"],
+            choices=["redis", "rabbitmq", "database"],
             default="redis",
             help="What times the messages. Default: %(default)s.",
         )
@@ -41,9 +41,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         environment = os.environ | {"DJANGO_SETTINGS_MODULE": "example_project.demo.settings"}
+        if options["broker"] != "redis" and options["shards"] > 1:
+            raise CommandError(f"--shards {options['shards']} is for Redis: leave it out with another broker.")
+        environment["DELAYQ_DEMO_BROKER"] = options["broker"]
         if options["broker"] == "rabbitmq":
-            if options["shards"] > 1:
-                raise CommandError(f"--shards {options['shards']} is for Redis: leave it out with RabbitMQ.")
             environment["DELAYQ_DEMO_AMQP"] = f"amqp://guest:guest@127.0.0.1:{free_port()}"
         if not options["admin"]:
             environment |= {"DELAYQ_DEMO_" + name.upper(): str(options[name]) for name in ("shards", "workers")}

@@ -1,0 +1,5 @@
+"""The database alone: the tables are their own timer. See docs/internals/database.md."""
+
+from django_delayq.brokers.database.broker import DatabaseBroker
+
+__all__ = ["DatabaseBroker"]

@@ -1,0 +1,57 @@
+"""The broker of a site that has no server but its database."""
+
+from functools import cached_property
+from typing import ClassVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+from django_delayq.brokers.base import ServerReport
+from django_delayq.brokers.database.heartbeats import DatabaseHeartbeats
+from django_delayq.brokers.database.timer import DatabaseTimer
+from django_delayq.conf import LOCATION, Alias
+from django_delayq.store.database import Database
+from django_delayq.support.texts import text as _
+
+
+class DatabaseBroker:
+    """See `Broker` in brokers/base.py. It needs a store: the rows of that are all that there is."""
+
+    needs_store: ClassVar[bool] = True
+    queue = alarm_index = limiter = None
+
+    def __init__(self, alias: Alias) -> None:
+        self.database = Database(alias.name, alias.database)
+
+    @cached_property
+    def timer(self) -> DatabaseTimer:
+        return DatabaseTimer(self.database)
+
+    @cached_property
+    def presence(self) -> DatabaseHeartbeats:
+        return DatabaseHeartbeats(self.database, self.timer)
+
+    @classmethod
+    def check(cls, alias: Alias) -> None:
+        if alias.location != LOCATION:
+            raise ImproperlyConfigured(
+                "LOCATION is given, and DatabaseBroker connects to no server beside the database; leave it out, or name"
+                " the broker that it is for in BROKER."
+            )
+        if alias.database in connections.settings:  # else another check tells
+            Database(alias.name, alias.database).vendor  # noqa: B018 - raises where the store can't use it
+
+    @classmethod
+    def places(cls, alias: Alias) -> frozenset[str]:
+        return frozenset()  # rows have their alias in them
+
+    def open(self) -> None:
+        with self.database.available():
+            self.database.now_ms()
+
+    def close(self) -> None:
+        self.timer.forget()
+        self.timer.wake()
+
+    def report(self) -> ServerReport:
+        return ServerReport(_("the tables in database %(database)r alone", database=self.database.using), "")

@@ -1,0 +1,66 @@
+"""The heartbeats of workers, in a table that they share with limits: rows that go by themselves when they are over."""
+
+from dataclasses import replace
+
+from django.db.models import QuerySet
+from django.db.models.expressions import RawSQL
+
+from django_delayq.brokers.base import WorkerInfo
+from django_delayq.brokers.database.timer import DatabaseTimer
+from django_delayq.brokers.meta import FORGOTTEN_MS, HEARTBEAT_MS
+from django_delayq.core import codec
+from django_delayq.models import LimitRow
+from django_delayq.store.database import Database
+
+NO_KEY = ""
+"""The key of the rows of heartbeats: no handler has it, so no limit."""
+
+
+class DatabaseHeartbeats:
+    """See `Heartbeats` in brokers/base.py."""
+
+    def __init__(self, database: Database, timer: DatabaseTimer) -> None:
+        self._database = database
+        self._timer = timer
+
+    def heartbeat(self, worker: WorkerInfo) -> None:
+        now = self._database.dialect.now
+        row = LimitRow(
+            alias=self._database.alias,
+            key=NO_KEY,
+            value=worker.name,
+            slots=codec.dumps(worker).decode(),
+            line_ms=RawSQL(now, []),  # noqa: S611
+            since_ms=0,
+            turn_us=0,
+            over_ms=RawSQL(f"{now} + %s", [FORGOTTEN_MS]),  # noqa: S611
+        )
+        is_told_which = self._database.connection.features.supports_update_conflicts_with_target
+        with self._database.available(), self._database.telling_what_it_lacks():
+            LimitRow.objects.using(self._database.using).bulk_create(
+                [row],
+                update_conflicts=True,
+                update_fields=["slots", "line_ms", "over_ms"],
+                unique_fields=["alias", "key", "value"] if is_told_which else None,
+            )
+
+    def leave(self, worker: str) -> None:
+        with self._database.available():
+            self._rows().filter(value=worker).delete()
+
+    def workers(self) -> list[WorkerInfo]:
+        oldest = RawSQL(f"{self._database.dialect.now} - %s", [HEARTBEAT_MS])  # noqa: S611
+        with self._database.available():
+            rows = list(self._rows().filter(line_ms__gte=oldest).order_by("value"))
+        decode = codec.decoder_for(WorkerInfo).decode  # ignores the fields of later versions
+        return [replace(decode(row.slots.encode()), seen_ms=row.line_ms) for row in rows]
+
+    def announce_pauses(self) -> None:
+        self._timer.announce_pauses()
+
+    @property
+    def pause_version(self) -> int:
+        return self._timer.pause_version
+
+    def _rows(self) -> QuerySet[LimitRow]:
+        return LimitRow.objects.using(self._database.using).filter(alias=self._database.alias, key=NO_KEY)

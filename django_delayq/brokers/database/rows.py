@@ -1,0 +1,48 @@
+"""Read the rows that are due soon."""
+
+from collections.abc import Sequence
+
+from django_delayq.brokers.base import BATCH, Pair, pages
+from django_delayq.core.transitions import SUSPECT_CRASHES
+from django_delayq.store.database import Database
+from django_delayq.store.sql.rows import LEASE_FREE
+from django_delayq.store.sql.selects import waiting_pairs
+
+PAIRS = 50
+"""The most (queue, key) pairs that one statement looks at."""
+
+Found = tuple[int, int, bool]
+"""The due time and the pk of a row, and whether its lease has run out."""
+
+
+def look(database: Database, pairs: Sequence[Pair], within_ms: int, most: int) -> tuple[int, dict[Pair, list[Found]]]:
+    """Return the database's time, and of each pair at most `most` rows that a claim may lease within `within_ms`."""
+    if len(pairs) > PAIRS:  # of very many, those that have a row
+        limit = max(len(pairs), BATCH)
+        there = waiting_pairs(database, limit)
+        pairs = pairs if len(there) >= limit else [pair for pair in pairs if pair in set(there)]
+    clock_ms = 0
+    found: dict[Pair, list[Found]] = {}
+    for page in list(pages(pairs, PAIRS)) or [[]]:
+        clock_ms = _look(database, page, within_ms, most, found)
+    return clock_ms, found
+
+
+def _look(database: Database, pairs: Sequence[Pair], within_ms: int, most: int, found: dict[Pair, list[Found]]) -> int:
+    """Add the rows of these pairs to `found`, and return the time."""
+    dialect = database.dialect
+    of_pair = (
+        f"SELECT * FROM (SELECT r.due_at, r.id, r.queue, r.key, r.token FROM delayq_ready r WHERE {dialect.of_alias}"
+        f" AND r.queue = %s AND r.key = %s AND r.due_at <= {dialect.now} + %s"
+        f" AND {LEASE_FREE.format(now=dialect.now)} AND r.crashes < {SUSPECT_CRASHES}"
+        f" {dialect.by_due_time} {dialect.limit.format(count='%s')}) AS due{{i}}"
+    )
+    looks = [f"SELECT {dialect.now}, 0, '', '', 0", *(of_pair.format(i=i) for i in range(len(pairs)))]
+    values = [value for pair in pairs for value in (database.alias, *pair, within_ms, most)]
+    clock_ms = 0
+    for at_ms, pk, queue, key, token in database.rows(" UNION ALL ".join(looks), values):
+        if pk:
+            found.setdefault((queue, key), []).append((at_ms, pk, token is not None))
+        else:
+            clock_ms = at_ms
+    return clock_ms

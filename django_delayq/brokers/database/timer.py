@@ -1,0 +1,230 @@
+"""The rows as their own alarms: each process reads those of the next seconds, and sleeps until the first is due.
+
+Nothing is written for it. What was read is a hint, as every alarm is: the row decides when it is claimed.
+"""
+
+import math
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from time import monotonic
+
+from django.db import DatabaseError
+
+from django_delayq.brokers.base import (
+    BATCH,
+    Alarm,
+    ClaimRequest,
+    Claims,
+    MaintenanceResult,
+    Pair,
+    check_batch,
+    earliest,
+)
+from django_delayq.brokers.database.rows import PAIRS, look
+from django_delayq.brokers.schedule import Schedule
+from django_delayq.core.errors import DelayqError
+from django_delayq.store.database import Database
+
+WINDOW_MS = 5_000
+"""How far ahead rows are read."""
+POLL_S = 0.25
+"""How often the rows are read."""
+ROWS = 5_000
+"""The most rows that are read for all pairs, while there are no more than a hundred pairs."""
+
+
+class _Known:
+    """The rows of one (queue, key) that were read: when each is due, in ms of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.alarms: Schedule[str] = Schedule()
+        self.lapsed: dict[str, int] = {}
+        """The rows whose leases ran out, until `maintain` makes them ready, with their times."""
+        self.look_at_ms = 0
+        self.is_full = False
+        """Whether more rows than were read may be due within the window."""
+
+    def looks_at_ms(self) -> float:
+        """Return when to read the rows again: those that follow a full page once it is used up."""
+        return 0 if self.is_full and not (self.alarms or self.lapsed) else self.look_at_ms
+
+    def next_at_ms(self) -> float:
+        """Return when the first is due."""
+        first = self.alarms.first()
+        return math.inf if first is None else first
+
+    def take(self, now_ms: int, most: int) -> list[str]:
+        """Return the rows that are due, and forget them."""
+        due = [pk for _, pk in self.alarms.due(now_ms, most)]
+        for pk in due:
+            self.alarms.drop(pk)
+        return due
+
+
+class DatabaseTimer:
+    """See `Timer` in brokers/base.py. One thread takes and waits; any may schedule, drop and wake."""
+
+    owner_key = ""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._changed = threading.Condition()
+        self._known: defaultdict[Pair, _Known] = defaultdict(_Known)
+        self._wanted: list[Pair] = []
+        self._woken = False
+        self._announced = 0
+        self._ahead_ms = 0  # the database's clock of the monotonic one, as the last look saw it
+
+    # Alarms
+
+    def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
+        """Note rows of this process's own, for pairs that it takes from: others read them from the table."""
+        check_batch(alarms)
+        with self._changed:
+            now_ms = _now_ms()
+            for alarm in alarms:
+                pair = alarm.queue, alarm.key
+                if pair in self._known and alarm.wait_ms <= WINDOW_MS:
+                    self._known[pair].alarms.put_earlier(alarm.pk, _after(now_ms, alarm.wait_ms))
+            self._changed.notify_all()
+
+    def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
+        check_batch(alarms)  # those were forgotten when they were taken
+        self.schedule(rearm)
+
+    def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        counts: Counter[Pair] = Counter()
+        for request in requests:
+            if request.count > 0:
+                counts[request.queue, request.key] += request.count
+        self._look_due(counts)
+        with self._changed:
+            now_ms = _now_ms()
+            alarms: list[Alarm] = []
+            self._wanted = []
+            for pair, count in counts.items():
+                taken = self._known[pair].take(now_ms, min(count, BATCH - len(alarms)))
+                alarms += [Alarm(*pair, pk) for pk in taken]
+                if len(taken) < count:
+                    self._wanted.append(pair)  # a pair that got all is not waited for
+            next_at_ms = earliest(*(self._known[pair].alarms.first() for pair in counts))
+            left = next_at_ms is not None and next_at_ms <= now_ms
+            next_due_ms = None if next_at_ms is None else next_at_ms + self._ahead_ms
+            return Claims([], alarms, now_ms + self._ahead_ms, next_due_ms, left)
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        self._look_due(pairs)
+        with self._changed:
+            now_ms = _now_ms()
+            return [pair for pair in pairs if self._known[pair].next_at_ms() <= now_ms]
+
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
+        self._look_due(list(self._known))
+        lapsed = 0
+        with self._changed:
+            for known in self._known.values():
+                for pk in list(known.lapsed)[: BATCH - lapsed]:
+                    known.alarms.put_earlier(pk, known.lapsed.pop(pk))
+                    lapsed += 1
+            return MaintenanceResult(_now_ms() + self._ahead_ms, lapsed)
+
+    # Sleep
+
+    def wait(self, timeout: float) -> bool:
+        until_ms = _now_ms() + math.ceil(timeout * 1000)
+        heard = self.pause_version
+        while True:
+            with self._changed:
+                if self._must_wake(heard):
+                    self._woken = False
+                    return True
+                next_ms = min([until_ms, *(self._known[pair].looks_at_ms() for pair in self._wanted)])
+                next_ms = min([next_ms, *(self._known[pair].next_at_ms() for pair in self._wanted)])
+                if (rest_ms := next_ms - _now_ms()) > 0:
+                    self._changed.wait(rest_ms / 1000)
+                    continue
+            if _now_ms() >= until_ms:
+                return False
+            try:
+                self._look_due(self._wanted)
+            except (DelayqError, DatabaseError):
+                return True  # the next claim will tell
+
+    def _must_wake(self, heard: int) -> bool:
+        now_ms = _now_ms()
+        is_due = any(self._known[pair].next_at_ms() <= now_ms for pair in self._wanted)
+        return is_due or self._woken or self.pause_version != heard
+
+    def wake(self) -> None:
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def forget(self) -> None:
+        """Forget what was read: it is read again."""
+        with self._changed:
+            self._known = defaultdict(_Known, {pair: _Known() for pair in self._known})
+
+    # Pauses
+
+    @property
+    def pause_version(self) -> int:
+        """See `Heartbeats`. Other processes tell nobody: each second is worth a look."""
+        return int(monotonic()) + self._announced
+
+    def announce_pauses(self) -> None:
+        """See `Heartbeats`."""
+        self._announced += 1
+        self.wake()
+
+    # There is nothing to lose, and nobody else whose alarms they could be.
+
+    def begin_rebuild(self, lock_ms: int) -> bool:
+        return False
+
+    def end_rebuild(self) -> bool:
+        return False
+
+    def owner(self, candidate: str = "") -> str:
+        return candidate
+
+    # Looks
+
+    def _look_due(self, pairs: Iterable[Pair]) -> None:
+        """Read the rows of those of the pairs that it is time for."""
+        with self._changed:
+            now_ms = _now_ms()
+            asked = [pair for pair in pairs if self._known[pair].looks_at_ms() <= now_ms]
+            before = {pair: {pk for _, pk in self._known[pair].alarms} for pair in asked}
+        if not asked:
+            return
+        most = max(min(ROWS // len(asked), BATCH), PAIRS)
+        with self._database.available():
+            clock_ms, rows = look(self._database, asked, WINDOW_MS, most)
+        with self._changed:
+            told_ms = _now_ms()
+            self._ahead_ms = clock_ms - told_ms
+            for pair in asked:
+                known = self._known[pair]
+                found = rows.get(pair, [])
+                for pk in before[pair]:  # what was scheduled meanwhile stays
+                    known.alarms.drop(pk)
+                known.lapsed = {}
+                for due_ms, row, has_lapsed in found:
+                    at_ms = _after(told_ms, due_ms - clock_ms)
+                    if has_lapsed:
+                        known.lapsed[str(row)] = at_ms
+                    else:
+                        known.alarms.put_earlier(str(row), at_ms)
+                known.is_full = len(found) >= most
+                known.look_at_ms = told_ms + int(POLL_S * 1000)
+
+
+def _now_ms() -> int:
+    return int(monotonic() * 1000)
+
+
+def _after(now_ms: int, wait_ms: int) -> int:
+    """Return when a wait ends. Never early: a row that is not due yet would be claimed in vain."""
+    return now_ms + wait_ms + (wait_ms > 0)
