@@ -21,7 +21,7 @@ from benchmarks.admin_rows import COMMON_KEY, COMMON_QUEUE, RARE_KEY, RARE_QUEUE
 from benchmarks.result import Result
 from benchmarks.scale import scaled
 from benchmarks.stored_site import HORIZON_MS, StoredSite, stored_site
-from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage, Transition
+from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Header, NewMessage, Transition
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias
 from django_delayq.core import transitions
@@ -109,20 +109,22 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
     header = Header(COMMON_QUEUE, COMMON_KEY)
     again = [NewMessage(id, header, b"1", delay_ms=60_000) for id in there]
 
+    def claimed() -> list[Claimed]:
+        return claim.claim(database, alarms, wants, LEASE_MS, "w").messages
+
     def held() -> list[Transition]:
-        found = claim.claim(database, alarms, wants, LEASE_MS, "w").messages
         failure = transitions.Failure("KeyError: 'x'")
         ends = (
             transitions.finish,
             lambda one: transitions.fail(one, failure, transitions.Policy(), transitions.UNSTARTED, lambda _attempt: 0),
             partial(transitions.bury, failure=failure),
         )
-        return [ends[n % 3](each) for n, each in enumerate(found)]
+        return [ends[n % 3](each) for n, each in enumerate(claimed())]
 
     return {
         "claim": lambda: claim.claim(database, alarms, wants, LEASE_MS, "w"),
         "settlement": lambda: settle.settle(database, held()),
-        "renewal": lambda: settle.renew(database, held(), LEASE_MS),
+        "renewal": lambda: settle.renew(database, claimed(), LEASE_MS),
         "send of ids that wait": lambda: enqueue.enqueue(database, again, "replace"),
         "cancel": lambda: operations.cancel(database, there),
         "reschedule": lambda: operations.reschedule(database, there, 60_000, None),

@@ -107,7 +107,7 @@ def test_no_order_was_asked_for_where_no_queue_was() -> None:
     assert claim_order((), Random(1)) == []
 
 
-# The worker, with one hand: then what runs next is what was claimed next.
+# The worker, with one slot: then what runs next is what was claimed next.
 
 
 def sends_another(rig: Rig, gate: threading.Event, queue: str = "default") -> Callable[[Message[Any]], None]:

@@ -31,7 +31,7 @@ def test_every_process_is_a_worker_of_its_own_with_one_sync_handler_at_a_time(si
     worker = up(site)
     infos = site.broker.presence.workers()
     assert {int(info.name.split(":")[-2]) for info in infos} == set(worker.children)
-    assert [info.hands[0].most for info in infos] == [1, 1]
+    assert [info.executors[0].most for info in infos] == [1, 1]
     site.send("a", "b", "c", key="hold")
     held = [site.line.next(), site.line.next()]
     assert {call.pid for call in held} == set(worker.children)
@@ -51,7 +51,7 @@ def test_every_process_is_a_worker_of_its_own_with_one_sync_handler_at_a_time(si
 
 def test_threads_are_those_of_each_process(site: Site) -> None:
     worker = up(site, "--threads", "2")
-    assert [info.hands[0].most for info in site.broker.presence.workers()] == [2, 2]
+    assert [info.executors[0].most for info in site.broker.presence.workers()] == [2, 2]
     site.send("a", "b", "c", "d", key="hold")
     held = [site.line.next() for _ in range(4)]
     assert Counter(call.pid for call in held) == dict.fromkeys(worker.children, 2)
