@@ -6,6 +6,7 @@ import pytest
 
 from django_delayq.brokers.base import Claimed, Header, PermitRequest, SettleAction
 from django_delayq.core import transitions
+from django_delayq.core.transitions import Failure, Span
 from django_delayq.worker import journal as module
 from django_delayq.worker.journal import Journal, JournalReader, open_memory
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
@@ -67,6 +68,21 @@ def test_it_tells_what_waits_what_runs_and_how_what_ended_ended(pair: Pair) -> N
     assert (held.started.at, held.started.deadline) == (3.5, 9.0)
     writer.forget([waits, runs, ended])
     assert (pair.left, pair.reader.holds_any) == ({}, False)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("span", [Span(1_700_000_000_000, 1_700_000_000_025), Span(3), Span()])
+def test_an_end_is_read_as_it_was_written(pair: Pair, span: Span, is_written: bool) -> None:
+    finished, buried = lease("finished"), lease("buried")
+    ends = {
+        finished: transitions.finish(finished.claimed, span, is_written=is_written),
+        buried: transitions.bury(buried.claimed, Failure("no such order", "détail"), span, failed=True),
+    }
+    pair.writer.lease(list(ends))
+    for one, end in ends.items():
+        pair.writer.start(one, 0.0)
+        pair.writer.end(one, end)
+    assert [held.transition for held in pair.reader.held()] == list(ends.values())
 
 
 def test_two_leases_of_one_message_are_told_apart(pair: Pair) -> None:
@@ -161,7 +177,7 @@ def test_a_half_written_note_is_not_read(pair: Pair) -> None:
     pair.writer.lease([one])
     end = pair.writer._end
     pair.writer.lease([two])
-    pair.writer._put(module._END, "Q", end)  # killed before the last step
+    pair.writer._put(module._END, module._WHOLE, end)  # killed before the last step
     assert pair.left == {"one": "waits"}
 
 
