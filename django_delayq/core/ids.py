@@ -1,10 +1,9 @@
 """Ids for messages that get none from their sender."""
 
 import os
+import time
 from collections.abc import Iterator
 from functools import lru_cache
-
-from django_delayq.support.timestamps import wall_clock_ms
 
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order, as ids sort
 _PAIRS = [chr(first) + chr(second) for first in _ALPHABET for second in _ALPHABET]
@@ -19,7 +18,7 @@ def new_id() -> str:
 
     The layout follows the ULID's. The system gives the random part: forked processes must not share it.
     """
-    return _moment(wall_clock_ms()) + _random_letters(_RANDOM)
+    return _moment(time.time_ns() // 1_000_000) + _random_letters(_RANDOM)
 
 
 def new_ids() -> Iterator[str]:
@@ -27,7 +26,7 @@ def new_ids() -> Iterator[str]:
     while True:
         letters = _random_letters(_RANDOM * _BLOCK)
         for start in range(0, len(letters), _RANDOM):
-            yield _moment(wall_clock_ms()) + letters[start : start + _RANDOM]
+            yield _moment(time.time_ns() // 1_000_000) + letters[start : start + _RANDOM]
 
 
 def _random_letters(count: int) -> str:

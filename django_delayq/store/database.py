@@ -68,14 +68,10 @@ class Database:
             )
         return vendor
 
-    @property
+    @cached_property
     def dialect(self) -> Dialect:
         """Return the fragments of SQL that differ between databases."""
-        return DIALECTS[self._dialect_name]
-
-    @cached_property
-    def _dialect_name(self) -> str:
-        return self.vendor if self.vendor != "mysql" else database_name(self.connection)
+        return DIALECTS[self.vendor if self.vendor != "mysql" else database_name(self.connection)]
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run one statement and return its rows."""

@@ -42,7 +42,7 @@ def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, lin
 def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
     rig.send("a", "b", "c")
     by = claim.Claimant("w", LEASE_MS)
-    calls = next(claim.claim(KEYS, CallCells(), [ClaimRequest("q", "k", 2)], by))
+    calls = next(claim.claim(KEYS, CallCells(), {"q:k": ClaimRequest("q", "k", 2)}, by))
     (first,) = links.run(ask(calls))
     (again,) = links.run(ask(calls))
     given = [4, 5, 6, 8, 9, 10]  # id, due time and message of each
@@ -53,7 +53,7 @@ def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
 
 def test_a_claim_again_does_not_give_what_it_settled(rig: Rig, links: Client) -> None:
     rig.send("a")
-    calls = next(claim.claim(KEYS, CallCells(), [ClaimRequest("q", "k", 1)], claim.Claimant("w", LEASE_MS)))
+    calls = next(claim.claim(KEYS, CallCells(), {"q:k": ClaimRequest("q", "k", 1)}, claim.Claimant("w", LEASE_MS)))
     (first,) = links.run(ask(calls))
     token = calls[0].arguments[0]
     assert isinstance(token, int)

@@ -89,11 +89,11 @@ def test_due_messages_left_behind_call_others_once_a_second(rig: Rig, published:
     assert len(published()) == 1
 
 
-def test_a_worker_sleeps_over_what_was_left_for_want_of_a_hand(rig: Rig, links: Client) -> None:
+def test_a_worker_sleeps_over_what_was_left_for_want_of_a_slot(rig: Rig, links: Client) -> None:
     rig.send("a", at_most_once=True)
     by = Claimant("w", LEASE_MS)
     wants = [ClaimRequest("q", "k", 9, idle_slots=0)]
-    claimed, sleep_until_ms = links.run(claim(Keys("delayq"), CallCells(), wants, by))
+    claimed, sleep_until_ms = links.run(claim(Keys("delayq"), CallCells(), {"q:k": wants[0]}, by))
     assert (claimed.messages, claimed.more_available) == ([], True)
     assert sleep_until_ms > claimed.now_ms
 

@@ -16,7 +16,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMes
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.database import Database
 from django_delayq.store.prune import prune_errors
-from django_delayq.store.sql.dialects import DIALECTS, idle_in_transaction_timeout
+from django_delayq.store.sql.dialects import idle_in_transaction_timeout
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 from tests.worker.rig import PATIENCE_S
@@ -98,11 +98,8 @@ def test_a_process_that_is_frozen_in_a_transaction_of_the_stores_keeps_no_row(
     broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
-    monkeypatch.setitem(
-        DIALECTS,
-        "postgresql",
-        replace(DIALECTS["postgresql"], idle_in_transaction_timeout=idle_in_transaction_timeout(50)),
-    )
+    soon = replace(broker.database.dialect, idle_in_transaction_timeout=idle_in_transaction_timeout(50))
+    monkeypatch.setattr(broker.database, "dialect", soon)
     cancelled = []
 
     def cancel_elsewhere() -> None:

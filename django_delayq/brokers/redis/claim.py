@@ -1,7 +1,7 @@
 """Claim what is due. Operations, as `client/calls.py` defines them."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -33,15 +33,15 @@ class Claimant:
 
 
 def claim(
-    keys: Keys, cells: CallCells, requests: Sequence[ClaimRequest], by: Claimant
+    keys: Keys, cells: CallCells, requests: Mapping[str, ClaimRequest], by: Claimant
 ) -> Operation[tuple[Claims, int]]:
-    """Claim from one shard, of at most `MOST_SETS` sets, each named once.
+    """Claim from one shard, of at most `MOST_SETS` wait sets: `requests` has them by name.
 
     Return the claims, and until when (server time) a worker that has slots left may sleep.
     """
     token = secrets.randbits(62) + 1
-    waits = [keys.wait(set_name(request.queue, request.key)) for request in requests]
-    counts = [n for request in requests for n in (request.count, request.idle_slots)]
+    waits = map(keys.wait, requests)
+    counts = [n for request in requests.values() for n in (request.count, request.idle_slots)]
     cell = cells.take()
     call = Call(
         load("claim"),

@@ -102,9 +102,9 @@ class Demand:
         """Return the rank of a set among those wanted: where a call can't give all, the first come first."""
         return self._ranks[name]
 
-    def requests(self) -> list[ClaimRequest]:
-        """Return all that is wanted, each set once."""
-        return [self.part(name, 0, 1) for name in self._sets]
+    def requests(self) -> dict[str, ClaimRequest]:
+        """Return all that is wanted, by the names of the sets."""
+        return {name: self.part(name, 0, 1) for name in self._sets}
 
     def part(self, name: str, nth: int, of: int) -> ClaimRequest:
         """Return the `nth` of `of` even shares of what is wanted of a set."""
@@ -146,7 +146,7 @@ class ClaimPlanner:
             return self._claim_in(self.shards.first, demand.requests(), by)
         return self._search(demand, by)
 
-    def _claim_in(self, keys: Keys, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
+    def _claim_in(self, keys: Keys, requests: Mapping[str, ClaimRequest], by: Claimant) -> Operation[Claims]:
         claims, sleep_ms = yield from claim(keys, self.cells, requests, by)
         self.waiter.take_hints({keys.shard: SleepHint(time.monotonic(), claims.now_ms, sleep_ms)})
         return claims
@@ -295,8 +295,8 @@ def _longest_ms(span_s: float) -> int:
     return round((span_s + SLACK_S) * 1000)
 
 
-def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int, list[ClaimRequest]]:
-    """Return what to request of each of at most `most` shards: in all no more than are wanted.
+def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int, dict[str, ClaimRequest]]:
+    """Return what to request of each of at most `most` shards, by set: in all no more than are wanted.
 
     The sets wanted first come first, and of each set the shards with its oldest.
     """
@@ -308,7 +308,7 @@ def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int,
     sharing = Counter(name for names in asked.values() for name in names)
     nth: Counter[str] = Counter()
     left = demand.left
-    requests: dict[int, list[ClaimRequest]] = {}
+    requests: dict[int, dict[str, ClaimRequest]] = {}
     for shard, names in asked.items():
         for name in names:
             request = demand.part(name, nth[name], sharing[name])
@@ -316,22 +316,23 @@ def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int,
             left -= request.count
             nth[name] += 1
             if request.count:
-                requests.setdefault(shard, []).append(request)
+                requests.setdefault(shard, {})[name] = request
     return requests
 
 
-def _fill(snapshot: _DueSnapshot, demand: Demand, shard: int, asked: Sequence[ClaimRequest], claims: Claims) -> None:
+def _fill(
+    snapshot: _DueSnapshot, demand: Demand, shard: int, asked: Mapping[str, ClaimRequest], claims: Claims
+) -> None:
     """Take in what a shard gave. A set that gave all that was asked may have more."""
     given = Counter(set_name(alarm.queue, alarm.key) for alarm in claims.alarms)
     for message in claims.messages:  # a message that can't be read does not say where it was
-        of = message.header or asked[0]
-        given[set_name(of.queue, of.key)] += 1
+        of = message.header
+        given[set_name(of.queue, of.key) if of else next(iter(asked))] += 1
     if not claims.more_available:  # a look tells the next due time only of sets where nothing was due, not of these
         snapshot.falls_due(shard, claims.next_due_ms)
-    elif any(given[set_name(one.queue, one.key)] < one.count for one in asked):  # its next due time is not known
+    elif any(given[name] < one.count for name, one in asked.items()):  # its next due time is not known
         snapshot.falls_due(shard, claims.now_ms)
-    for request in asked:
-        name = set_name(request.queue, request.key)
+    for name, request in asked.items():
         demand.fill(name, given[name])
         if not claims.more_available or given[name] < request.count:
             del snapshot.due[shard, name]

@@ -7,8 +7,13 @@ from django.db import IntegrityError
 
 from django_delayq.brokers.base import NewMessage
 from django_delayq.store.database import Database, Row, Sql, marks
-from django_delayq.store.sql.portable import apply as apply, finish_here as finish_here  # part of `Statements`
-from django_delayq.store.sql.rows import NEW, Inserted, values_of
+from django_delayq.store.sql.portable import (
+    Inserted,
+    apply as apply,  # part of `Statements`
+    finish_here as finish_here,
+    values_of,
+)
+from django_delayq.store.sql.rows import NEW
 
 TRIES = 5
 """How often an insert is tried again without the ids that were there."""

@@ -7,7 +7,7 @@ locked and to be skipped.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django_delayq.brokers.base import LeaseId, NewMessage
 from django_delayq.core.message import State
@@ -15,7 +15,16 @@ from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.sql.dialects import Dialect
 from django_delayq.store.sql.moves import TimedTransition, bury, finish, leases, wait_again
-from django_delayq.store.sql.rows import NEW, Inserted, values_of
+from django_delayq.store.sql.rows import NEW
+
+
+class Inserted(NamedTuple):
+    """A row that was made, and the time of its statement."""
+
+    id: str
+    pk: int
+    due_ms: int
+    now_ms: int
 
 
 def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
@@ -27,6 +36,32 @@ def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]
         parameters,
     )
     return [Inserted(*row) for row in rows]
+
+
+def values_of(database: Database, messages: Sequence[NewMessage]) -> tuple[str, list[Any]]:
+    """Return rows of the columns `NEW` in the order of ids, as SQL and its parameters."""
+    rows, parameters = [], []
+    for message in sorted(messages, key=lambda message: message.id):
+        text, given = _row(database, message)
+        rows.append(text)
+        parameters += given
+    return ", ".join(rows), parameters
+
+
+def _row(database: Database, message: NewMessage) -> tuple[str, list[Any]]:
+    """Return the row of one message, as SQL and its parameters."""
+    header = message.header
+    dialect = database.dialect
+    due, due_parameter = dialect.due(message.delay_ms, message.at_ms)
+    expires = "NULL" if header.expires_ms is None else f"{due} + %s"
+    times = f"{due}, {due}, {dialect.now}, {expires}"
+    text = f"(%s, %s, %s, %s, %s, %s, %s, {times}, %s, %s, %s, 0, 0, '', '', NULL, '[]', %s)"
+    parameters: list[Any] = [database.alias, message.id, header.queue, header.key, message.body.decode()]
+    parameters += [header.tag, header.trace_id, due_parameter, due_parameter]
+    if header.expires_ms is not None:
+        parameters += [due_parameter, header.expires_ms]
+    parameters += [header.max_attempts, header.timeout_ms, header.at_most_once, False]
+    return text, parameters
 
 
 def change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:

@@ -11,11 +11,12 @@ from django_delayq.store.database import Database, Sql
 from django_delayq.store.sql import portable
 from django_delayq.store.sql.dialects import DIALECTS
 from django_delayq.store.sql.moves import AGAIN, BURIED, FINISHED
-from django_delayq.store.sql.portable import (  # part of `Statements`
-    change as change,
+from django_delayq.store.sql.portable import (
+    Inserted,
+    change as change,  # part of `Statements`
     change_given as change_given,
 )
-from django_delayq.store.sql.rows import NEW, SHARED, Inserted, checked
+from django_delayq.store.sql.rows import NEW, SHARED, checked
 from django_delayq.store.sql.values import Columns, LongText
 
 _NOW, _NOW_UP = DIALECTS["postgresql"].now, DIALECTS["postgresql"].now_up

@@ -1,12 +1,9 @@
-"""The columns and conditions of rows that statements share, and how the rest of the package writes and reads a row."""
+"""The columns and conditions of rows that statements share, and how the rest of the package reads a row."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-from django_delayq.brokers.base import Claimed, Header, Info, NewMessage
+from django_delayq.brokers.base import Claimed, Header, Info
 from django_delayq.core.history import Ended, PastAttempt
 from django_delayq.core.message import State
-from django_delayq.store.database import Database, Row
+from django_delayq.store.database import Row
 
 SHARED = (
     'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
@@ -62,15 +59,6 @@ def shared_with(**values: str) -> str:
     return ", ".join(values.get(column, column) for column in SHARED.split(", "))
 
 
-class Inserted(NamedTuple):
-    """A row that was made, and the time of its statement."""
-
-    id: str
-    pk: int
-    due_ms: int
-    now_ms: int
-
-
 def header_of(row: Row) -> Header:
     """Return the header of a row of `MESSAGE`."""
     _, queue, key, _, tag, trace_id, _, scheduled_ms, sent_ms, expires_at_ms, max_attempts, timeout_ms, once = row[:13]
@@ -105,29 +93,3 @@ def buried_attempt(
 ) -> PastAttempt:
     """Return the last attempt of a buried row. A failure that was counted among its `failures` has a traceback."""
     return PastAttempt(failures if detail else failures + 1, started_ms, ended_ms, worker, Ended.BURIED, error, detail)
-
-
-def values_of(database: Database, messages: Sequence[NewMessage]) -> tuple[str, list[Any]]:
-    """Return rows of the columns `NEW` in the order of ids, as SQL and its parameters."""
-    rows, parameters = [], []
-    for message in sorted(messages, key=lambda message: message.id):
-        text, given = _row(database, message)
-        rows.append(text)
-        parameters += given
-    return ", ".join(rows), parameters
-
-
-def _row(database: Database, message: NewMessage) -> tuple[str, list[Any]]:
-    """Return the row of one message, as SQL and its parameters."""
-    header = message.header
-    dialect = database.dialect
-    due, due_parameter = dialect.due(message.delay_ms, message.at_ms)
-    expires = "NULL" if header.expires_ms is None else f"{due} + %s"
-    times = f"{due}, {due}, {dialect.now}, {expires}"
-    text = f"(%s, %s, %s, %s, %s, %s, %s, {times}, %s, %s, %s, 0, 0, '', '', NULL, '[]', %s)"
-    parameters: list[Any] = [database.alias, message.id, header.queue, header.key, message.body.decode()]
-    parameters += [header.tag, header.trace_id, due_parameter, due_parameter]
-    if header.expires_ms is not None:
-        parameters += [due_parameter, header.expires_ms]
-    parameters += [header.max_attempts, header.timeout_ms, header.at_most_once, False]
-    return text, parameters

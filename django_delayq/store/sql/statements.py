@@ -6,7 +6,7 @@ from typing import Protocol
 from django_delayq.brokers.base import LeaseId, NewMessage, Transition
 from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.sql import mysql, portable, postgresql
-from django_delayq.store.sql.rows import Inserted
+from django_delayq.store.sql.portable import Inserted
 
 
 class Statements(Protocol):
