@@ -14,7 +14,7 @@ Every time is epoch milliseconds by the broker's own clock, every length millise
 methods may be called from several threads at once.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from django_delayq.brokers.figures import (  # part of this contract
@@ -66,9 +66,9 @@ def earliest(*times: int | None) -> int | None:
     return min((time for time in times if time is not None), default=None)
 
 
-def pages(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield the items in order, at most `size` at a time."""
-    return (items[start : start + size] for start in range(0, len(items), size))
+def pages(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    """Return the items in order, at most `size` on each page."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def in_order(positions: Iterable[Sequence[int]], answers: Iterable[Sequence[T]]) -> list[T]:

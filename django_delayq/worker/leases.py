@@ -150,7 +150,7 @@ class Leases:
 
     def _renew(self) -> bool:
         """Renew every page, and return whether all were renewed. One that can't be must not keep the others from it."""
-        asked = list(pages(self.held(), BATCH))
+        asked = pages(self.held(), BATCH)
         renewed = [self._renew_page(page) for page in asked]
         # All slots together, at the end: then a clock that is away is waited for only once.
         told = chain.from_iterable(compress(asked, renewed))

@@ -159,7 +159,7 @@ def _alarm_calls(keys: Keys, script: str, alarms: Sequence[Alarm], *names: str) 
 def _find_alarms(keys: Keys, queue: str, key: str, pks: Sequence[str]) -> Operation[list[AlarmInfo]]:
     """Return the alarms that there are for `pks`."""
     names = (keys.running, keys.wait(set_name(queue, key)))
-    asked = list(pages(pks, FIND_CALL))
+    asked = pages(pks, FIND_CALL)
     if not asked:
         return []
     replies = yield [Call(load("alarms"), names, [US + pk.encode() for pk in page]) for page in asked]
