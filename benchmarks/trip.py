@@ -18,6 +18,7 @@ from benchmarks.rates import ROUNDS
 from benchmarks.result import Result, at_most
 from benchmarks.site import DATA
 from benchmarks.stored_site import stored_site
+from django_delayq.brokers import get_backend
 
 PACKAGE = Path(django_delayq.__file__).parent
 SEND, COMMIT, DRAIN = "a send in a transaction", "its commit", "a drain of one message"
@@ -44,6 +45,7 @@ def run() -> list[Result]:
 
 
 def _round(using: str) -> dict[str, Moves]:
+    get_backend().presence.workers()  # connects: a worker that ends closes what its process has open
     with ExitStack() as block:
         block.enter_context(transaction.atomic(using=using))
         sent = _moves_of(lambda: noop.send(DATA))
