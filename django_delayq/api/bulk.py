@@ -73,9 +73,9 @@ async def asend_delay_messages(
             waits = waits_for_commit(batch.alias, on_commit)
             if waits or batch.alias.store is not None:  # else there is nothing to look at in another thread
                 await sync_to_async(_check_transaction)(batch.alias, waits=waits)
-            placed = await get_backend(batch.alias.name).queue.aenqueue(batches.departs(batch), batch.on_conflict)
-            batches.answered(placed)
-            await atell_sent(batch.alias, batch.puts, placed)
+            enqueued = await get_backend(batch.alias.name).queue.aenqueue(batches.departs(batch), batch.on_conflict)
+            batches.answered(enqueued)
+            await atell_sent(batch.alias, batch.messages, enqueued)
     return batches.sent
 
 
@@ -99,7 +99,7 @@ class Batch:
 
     alias: Alias
     on_conflict: OnConflict
-    puts: list[NewMessage] = field(default_factory=list)
+    messages: list[NewMessage] = field(default_factory=list)
     size: int = 0
 
 
@@ -117,7 +117,7 @@ class Batches:
         self._in_flight: Sequence[NewMessage] = ()
 
     def of(self, sends: Iterable[Send]) -> Iterator[Batch]:
-        """Yield batches of `sends`, which is read as it goes."""
+        """Yield `sends` in batches, and read them no further than that."""
         for send in _iterable(sends):
             if full := self._add(send):
                 yield full
@@ -133,15 +133,15 @@ class Batches:
             yield self._batch
 
     def departs(self, batch: Batch) -> list[NewMessage]:
-        """Return the puts of a batch that the broker is about to get. Until it answers, their outcome is unknown."""
-        self._in_flight = batch.puts
-        return batch.puts
+        """Return the messages of a batch to send now. Until the queue answers, their outcome is unknown."""
+        self._in_flight = batch.messages
+        return batch.messages
 
-    def answered(self, placed: Iterable[Enqueued]) -> None:
+    def answered(self, enqueued: Iterable[Enqueued]) -> None:
         """Count what the broker answered to the batch in flight."""
         self.sent.accepted += len(self._in_flight)
         self._in_flight = ()
-        for answer in placed:
+        for answer in enqueued:
             self.sent.created += answer.created
             self.sent.running += answer.running
 
@@ -151,37 +151,37 @@ class Batches:
         try:
             yield
         except Exception as error:
-            accepted, unknown = self.sent.accepted, tuple(put.id for put in self._in_flight)
+            accepted, unknown = self.sent.accepted, tuple(message.id for message in self._in_flight)
             known_until = "1 message was accepted" if accepted == 1 else f"{accepted} messages were accepted"
             if unknown:
                 known_until += ", 1 is unknown" if len(unknown) == 1 else f", {len(unknown)} are unknown"
             raise SendError(f"{error} ({known_until}, the rest was not sent.)", accepted, unknown) from error
 
     def _add(self, send: Send) -> Batch | None:
-        """Prepare a send. Returns the batch before it when that one is full, or when the send doesn't belong to it."""
+        """Prepare a send. Return the batch before it when that one is full, or when the send doesn't belong to it."""
         if not isinstance(send, Send):
             raise TypeError(f"{shown(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
         alias = get_alias(self._using or send.using)
-        put = prepare(send, alias, self._make_id)
+        message = prepare(send, alias, self._make_id)
         before, batch = None, self._batch
         if batch is None or not self._belongs(batch, alias, send.on_conflict):
             before, batch = batch, Batch(alias, send.on_conflict)
             self._batch = batch
-        batch.puts.append(put)
-        batch.size += len(put.body)
+        batch.messages.append(message)
+        batch.size += len(message.body)
         return before
 
     def _belongs(self, batch: Batch, alias: Alias, on_conflict: OnConflict) -> bool:
-        has_room = len(batch.puts) < self._batch_size and batch.size < BATCH_BYTES
+        has_room = len(batch.messages) < self._batch_size and batch.size < BATCH_BYTES
         return has_room and batch.alias is alias and batch.on_conflict == on_conflict
 
 
 def _arrive(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[Enqueued]]]]) -> None:
     while on_its_way:
         batch, wait = on_its_way.pop()
-        placed = wait()
-        batches.answered(placed)
-        tell_sent(batch.alias, batch.puts, placed)
+        enqueued = wait()
+        batches.answered(enqueued)
+        tell_sent(batch.alias, batch.messages, enqueued)
 
 
 async def _each(sends: Iterable[Send] | AsyncIterable[Send]) -> AsyncIterator[Send]:

@@ -52,14 +52,14 @@ def _level_of_caller() -> int:
 
 @dataclass(slots=True, eq=False)
 class WaitingSend:
-    """A send, without a store, that waits for the commit. `over` once it was put or cancelled.
+    """A send, without a store, that waits for the commit. `over` once it was sent or cancelled.
 
     `group` holds the sends that were made right after one another under the same savepoints: the first one that the
-    commit calls puts all from itself on, so that a loop of sends costs one round trip.
+    commit calls sends all from itself on, so that a loop of sends costs one round trip.
     """
 
     using: str
-    put: NewMessage
+    message: NewMessage
     on_conflict: OnConflict
     called_ns: int  # by the monotonic clock: a delay counts from the call
     group: list["WaitingSend"]
@@ -72,25 +72,25 @@ class WaitingSend:
         waiting = [send for send in self.group[self.group.index(self) :] if not send.over]
         for send in waiting:
             send.over = True
-            send.put.delay_ms = max(0, send.put.delay_ms - (time.monotonic_ns() - send.called_ns) // 1_000_000)
-        puts = [send.put for send in waiting]
+            send.message.delay_ms = max(0, send.message.delay_ms - (time.monotonic_ns() - send.called_ns) // 1_000_000)
+        messages = [send.message for send in waiting]
         try:
-            placed = get_backend(self.using).queue.enqueue(puts, self.on_conflict)
+            enqueued = get_backend(self.using).queue.enqueue(messages, self.on_conflict)
         except Exception as error:
             logger.exception(
                 "%s could not be sent after the commit; the first is %r (key %r).",
-                "1 message" if len(puts) == 1 else f"{len(puts)} messages",
-                puts[0].id,
-                puts[0].header.key,
-                extra={"ids": [put.id for put in puts], "using": self.using},
+                "1 message" if len(messages) == 1 else f"{len(messages)} messages",
+                messages[0].id,
+                messages[0].header.key,
+                extra={"ids": [message.id for message in messages], "using": self.using},
             )
-            tell_failed(self.using, puts, error)
+            tell_failed(self.using, messages, error)
         else:
-            tell_sent(get_alias(self.using), puts, placed)
+            tell_sent(get_alias(self.using), messages, enqueued)
 
     def reschedule(self, delay_ms: int, at_ms: int | None) -> None:
         """Change the due time. A delay counts from now."""
-        self.put.delay_ms, self.put.at_ms, self.called_ns = delay_ms, at_ms, time.monotonic_ns()
+        self.message.delay_ms, self.message.at_ms, self.called_ns = delay_ms, at_ms, time.monotonic_ns()
 
 
 def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
@@ -108,14 +108,14 @@ def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
     return False
 
 
-def wait_for_commit(alias: Alias, put: NewMessage, on_conflict: OnConflict) -> bool:
-    """Send `put` after the commit of the open transaction on the alias's database. Returns False when there is none."""
+def wait_for_commit(alias: Alias, message: NewMessage, on_conflict: OnConflict) -> bool:
+    """Send `message` after the commit of the open transaction on the alias's database. Return False without one."""
     if not is_in_transaction(alias):
         warn_of_others(alias)
         return False
     connection = connections[alias.database]
     group = _group_to_join(alias, on_conflict)
-    group.append(WaitingSend(alias.name, put, on_conflict, time.monotonic_ns(), group))
+    group.append(WaitingSend(alias.name, message, on_conflict, time.monotonic_ns(), group))
     connection.on_commit(group[-1].after_commit, robust=True)
     return True
 
@@ -129,19 +129,19 @@ def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
 
 
 def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
-    """Drop the sends that wait for the commit under `ids`. Returns the ids that it found."""
-    found = [send for send in waiting_sends(alias) if send.put.id in ids]
+    """Drop the sends that wait for the commit under `ids`. Return the ids that it found."""
+    found = [send for send in waiting_sends(alias) if send.message.id in ids]
     for send in found:
         send.over = True
-    return {send.put.id for send in found}
+    return {send.message.id for send in found}
 
 
 def reschedule_waiting(alias: Alias, ids: Iterable[str], delay_ms: int, at_ms: int | None) -> set[str]:
-    """Change the due time of the sends that wait for the commit under `ids`. Returns the ids that it found."""
-    found = [send for send in waiting_sends(alias) if send.put.id in ids]
+    """Change the due time of the sends that wait for the commit under `ids`. Return the ids that it found."""
+    found = [send for send in waiting_sends(alias) if send.message.id in ids]
     for send in found:
         send.reschedule(delay_ms, at_ms)
-    return {send.put.id for send in found}
+    return {send.message.id for send in found}
 
 
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
@@ -154,14 +154,14 @@ def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
     return last.group
 
 
-def tell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Enqueued]) -> None:
+def tell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[Enqueued]) -> None:
     """Send `message_sent` for accepted messages; with a store, after the commit that decides about them."""
     if not message_sent.receivers:
         return
 
     def tell() -> None:
-        for put, answer in zip(puts, placed, strict=True):
-            emit(message_sent, get_handler(alias.name, put.header.key), **_sent(alias.name, put, answer))
+        for message, answer in zip(messages, enqueued, strict=True):
+            emit(message_sent, get_handler(alias.name, message.header.key), **_sent(alias.name, message, answer))
 
     if alias.store is None:
         tell()
@@ -169,31 +169,31 @@ def tell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Enqueue
         connections[alias.database].on_commit(tell, robust=True)
 
 
-async def atell_sent(alias: Alias, puts: Sequence[NewMessage], placed: Sequence[Enqueued]) -> None:
+async def atell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[Enqueued]) -> None:
     """Send `message_sent` as `tell_sent` does, from async code."""
     if not message_sent.receivers:
         return
     if alias.store is not None:
-        await sync_to_async(tell_sent)(alias, puts, placed)
+        await sync_to_async(tell_sent)(alias, messages, enqueued)
         return
-    for put, answer in zip(puts, placed, strict=True):
-        await aemit(message_sent, get_handler(alias.name, put.header.key), **_sent(alias.name, put, answer))
+    for message, answer in zip(messages, enqueued, strict=True):
+        await aemit(message_sent, get_handler(alias.name, message.header.key), **_sent(alias.name, message, answer))
 
 
-def tell_failed(using: str, puts: Iterable[NewMessage], error: Exception) -> None:
+def tell_failed(using: str, messages: Iterable[NewMessage], error: Exception) -> None:
     """Send `send_failed` for messages whose transaction was committed, but which the broker may not have taken."""
-    for put in puts:
-        emit(send_failed, get_handler(using, put.header.key), **_message(using, put), error=error)
+    for message in messages:
+        emit(send_failed, get_handler(using, message.header.key), **_message(using, message), error=error)
 
 
-def _sent(using: str, put: NewMessage, answer: Enqueued) -> dict[str, object]:
+def _sent(using: str, message: NewMessage, answer: Enqueued) -> dict[str, object]:
     return {
-        **_message(using, put),
+        **_message(using, message),
         "due_ms": answer.due_ms,
         "created": answer.created,
         "running": answer.running,
     }
 
 
-def _message(using: str, put: NewMessage) -> dict[str, object]:
-    return {"using": using, "id": put.id, "key": put.header.key, "queue": put.header.queue}
+def _message(using: str, message: NewMessage) -> dict[str, object]:
+    return {"using": using, "id": message.id, "key": message.header.key, "queue": message.header.queue}

@@ -28,7 +28,7 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
     acts at once, inside a transaction too, and its rollback does not bring them back; a send that waits for this
     transaction's commit is stopped as well.
 
-    Returns how many will now never start; those that run, ended or never existed don't count. Raises
+    Return how many will now never start; those that run, ended or never existed don't count. Raises
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     alias = get_alias(using)
@@ -63,7 +63,7 @@ def reschedule_delay_messages(
 ) -> int:
     """Give waiting messages a new due time: after `delay` or at the instant `at`, now when neither is given.
 
-    Acts and raises as `cancel_delay_messages` does. Returns how many were waiting; others stay as they are.
+    Acts and raises as `cancel_delay_messages` does. Return how many were waiting; others stay as they are.
     """
     alias = get_alias(using)
     checked = _checked(ids, tag)

@@ -71,14 +71,14 @@ def send_delay_message(
         using=using,
     )
     alias = get_alias(using)
-    put = prepare(send, alias)
-    if waits_for_commit(alias, on_commit) and wait_for_commit(alias, put, on_conflict):
-        return Sent(put.id, None, None)
+    message = prepare(send, alias)
+    if waits_for_commit(alias, on_commit) and wait_for_commit(alias, message, on_conflict):
+        return Sent(message.id, None, None)
     if alias.store is not None:
         warn_of_others(alias)
-    placed = get_backend(alias.name).queue.enqueue([put], on_conflict)
-    tell_sent(alias, [put], placed)
-    return _answer(placed[0])
+    enqueued = get_backend(alias.name).queue.enqueue([message], on_conflict)
+    tell_sent(alias, [message], enqueued)
+    return _answer(enqueued[0])
 
 
 async def asend_delay_message(
@@ -89,13 +89,13 @@ async def asend_delay_message(
     if alias.store is not None:
         return await sync_to_async(send_delay_message)(key, data, using=using, on_commit=on_commit, **when)
     send = Send(key, data, using=using, **when)
-    put = prepare(send, alias)
-    if waits_for_commit(alias, on_commit) and await sync_to_async(wait_for_commit)(alias, put, send.on_conflict):
-        return Sent(put.id, None, None)
-    placed = await get_backend(alias.name).queue.aenqueue([put], send.on_conflict)
-    await atell_sent(alias, [put], placed)
-    return _answer(placed[0])
+    message = prepare(send, alias)
+    if waits_for_commit(alias, on_commit) and await sync_to_async(wait_for_commit)(alias, message, send.on_conflict):
+        return Sent(message.id, None, None)
+    enqueued = await get_backend(alias.name).queue.aenqueue([message], send.on_conflict)
+    await atell_sent(alias, [message], enqueued)
+    return _answer(enqueued[0])
 
 
-def _answer(placed: Enqueued) -> Sent:
-    return Sent(placed.id, placed.due_ms, placed.created, placed.running)
+def _answer(enqueued: Enqueued) -> Sent:
+    return Sent(enqueued.id, enqueued.due_ms, enqueued.created, enqueued.running)

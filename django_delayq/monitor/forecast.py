@@ -23,9 +23,9 @@ class Hour:
 
 
 def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
-    """Return the rest of this hour and the next ones. The messages that are ready now are part of the first.
+    """Return a forecast for the rest of this hour and for each of the next. What is ready now is part of the first.
 
-    Without `capacity` the workers are not known, and no times are.
+    Without `capacity`, when no workers are known, it has no times.
     """
     now_ms, known_until_ms = waiting.counts.now_ms, waiting.known_until_ms
     left: Mapping[Pair, float] = {(one.queue, one.key): one.ready for one in waiting.counts.waiting if one.ready}

@@ -98,7 +98,7 @@ def _keep_pause(database: Database, pause: Pause) -> None:
 
 
 def _drop_pause(database: Database, queue: str | None, key: str | None) -> bool:
-    """Drop a pause. Returns whether it was in force."""
+    """Drop a pause. Return whether it was in force."""
     was_in_force = any((each.queue, each.key) == (queue, key) for each in _pauses_in_force(database))
     rows = PauseRow.objects.using(database.using)
     rows.filter(alias=database.alias, queue=queue or "", key=key or "").delete()

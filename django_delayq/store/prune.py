@@ -14,7 +14,7 @@ _COUNTED_AS = {"delayq_finish": "r.outcome", "delayq_error": "'dropped'"}
 def prune_finished(database: Database, before_ms: int) -> int:
     """Remove a batch of rows that finished or were cancelled before `before_ms`.
 
-    Returns how many; 0 when none is left.
+    Return how many; 0 when none is left.
     """
     return _prune(database, "delayq_finish", before_ms)
 
@@ -33,7 +33,7 @@ def prunable(database: Database, table: str, before_ms: int) -> int:
 
 
 def remove(database: Database, table: str, pks: Sequence[int]) -> int:
-    """Remove just these rows, in the caller's transaction, for a caller who has kept them elsewhere. Returns how many.
+    """Remove just these rows, in the caller's transaction, for a caller who has kept them elsewhere. Return how many.
 
     They count as pruned ones do.
     """

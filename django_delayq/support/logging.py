@@ -55,7 +55,7 @@ class Enduring(logging.LoggerAdapter[logging.Logger]):
                 print(f"A log line is lost, since a logging filter raised {reason}", file=sys.stderr)  # noqa: T201
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Return both as they are: a line keeps the `extra` that it was given."""
+        """Return both unchanged, so that a line keeps the `extra` that it was given."""
         return msg, kwargs
 
 

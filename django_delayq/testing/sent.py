@@ -22,7 +22,7 @@ def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list
     backend, now_ms = get_backend(using), timeline(using).now_ms
     waiting = {info.id: info for info in _at_broker(backend)}
     for send in waiting_sends(get_alias(using)):
-        id = send.put.id
+        id = send.message.id
         if not _is_running(backend.queue.get(id)):
             waiting[id] = _as_if_committed(send, waiting.get(id), now_ms)
     found = sorted(waiting.values(), key=lambda info: (info.due_ms, info.id))
@@ -41,14 +41,14 @@ def _is_running(info: Info | None) -> bool:
 def _as_if_committed(send: WaitingSend, held: Info | None, now_ms: int) -> Info:
     """Return the message that will wait under the id after the commit, where `held` waits before it.
 
-    It follows the same rules as `put` of a broker.
+    It follows the same rules as `Queue.enqueue`.
     """
-    put = send.put
-    due_ms = now_ms + put.delay_ms if put.at_ms is None else max(put.at_ms, now_ms)
+    message = send.message
+    due_ms = now_ms + message.delay_ms if message.at_ms is None else max(message.at_ms, now_ms)
     state = State.PENDING if due_ms > now_ms else State.READY
     if held is None or send.on_conflict == "replace":
-        header = replace(put.header, sent_ms=now_ms, scheduled_ms=due_ms)
-        return Info(put.id, state, due_ms, header, put.body)
+        header = replace(message.header, sent_ms=now_ms, scheduled_ms=due_ms)
+        return Info(message.id, state, due_ms, header, message.body)
     if (send.on_conflict == "earliest" and due_ms < held.due_ms) or (
         send.on_conflict == "latest" and due_ms > held.due_ms
     ):

@@ -165,7 +165,7 @@ class Dispatcher:
         """Note what a claim leaves of what a look saw to be due. `more_for` names buffers that may have more.
 
         What was seen serves the next claims for a moment, until everything was asked for. Then a new look tells what is
-        due in earlier queues by now. After a claim in vain it serves until it is used up, and a claim of everything
+        now due in earlier queues. After a claim in vain it serves until it is used up, and a claim of everything
         follows.
         """
         if planned.is_complete:
@@ -257,7 +257,7 @@ class Dispatcher:
         size: int,
         once: Collection[Lease],
     ) -> tuple[list[Lease], list[Lease]]:
-        """Return the leases to keep, of each part at most so many, and the surplus.
+        """Return the leases to keep, of each part at most its size, and the surplus.
 
         More at-most-once messages, `once`, may have come than slots are idle: each (queue, key) pair of a buffer is
         asked for all that it wants, because any of them may have something, and buffers share slots.

@@ -62,7 +62,7 @@ class BufferState(NamedTuple):
 
 
 class ExecutorState(NamedTuple):
-    """An executor at one moment."""
+    """A snapshot of an executor."""
 
     slots: int
     idle: int

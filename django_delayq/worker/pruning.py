@@ -17,7 +17,7 @@ class Pruning:
         self._due_at = 0.0
 
     def prune_due(self) -> bool:
-        """Prune a batch when that is due. Returns whether there is more."""
+        """Prune a batch when that is due. Return whether there is more."""
         retention_ms = self._queue.settings.retention
         if retention_ms is None or monotonic() < self._due_at:
             return False

@@ -20,7 +20,7 @@ class InTestCase(TestCase):
         self.close_order, self.broker = close_order, broker
 
     def waiting(self) -> list[str]:
-        return [send.put.id for send in waiting_sends(get_alias())]
+        return [send.message.id for send in waiting_sends(get_alias())]
 
     def test_what_waits_for_the_commit_can_be_seen(self) -> None:
         self.close_order.send(1, id="a")

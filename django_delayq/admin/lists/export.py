@@ -60,7 +60,7 @@ class _Echo:
 
 
 class _AsyncLines:
-    """The lines, many at a time, for ASGI: Django would put all lines of a plain generator into a list."""
+    """Yield the lines, many at a time, for ASGI: Django would make one list of the lines of a plain generator."""
 
     def __init__(self, lines: Generator[str]) -> None:
         self._lines = lines

@@ -261,7 +261,7 @@ class Consumer:
             return True
 
     def next_ready_at(self, pairs: Iterable[Pair]) -> float:
-        """Return when an alarm of these pairs is due, now at the earliest; infinite where nobody knows."""
+        """Return when the next alarm of these pairs is due: now at the earliest, infinite if nobody knows."""
         found = [subscription for pair in pairs if (subscription := self.subscriptions.get(pair))]
         if any(subscription.ready for subscription in found):
             return self._clock.monotonic()

@@ -188,7 +188,7 @@ class UnavailableQueues:
 
     @contextmanager
     def using(self, pair: Pair) -> Iterator[None]:
-        """Run the block, which concerns this pair's queue alone: a fault in it is a reason to doubt the queue."""
+        """Run a block that concerns this pair's queue alone, and suspect the queue if the block fails."""
         try:
             yield
         except FAULTS:

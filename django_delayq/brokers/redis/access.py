@@ -1,7 +1,8 @@
 """The access of one alias to its Redis: what the timer and the queue share, and what holds for each of their calls.
 
-All processes must agree on the layout of the keys under a prefix, because an id is looked for where another put it. And
-a send is confirmed as OPTIONS["confirm"] asks: it returns once the loss of the primary or its memory can't undo it.
+All processes must agree on the layout of the keys under a prefix, because an id is looked for where another process
+stored it. And a send is confirmed as OPTIONS["confirm"] asks: it returns once the loss of the primary or its memory
+can't undo it.
 """
 
 from collections.abc import Callable, Mapping

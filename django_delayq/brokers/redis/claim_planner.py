@@ -137,7 +137,7 @@ class ClaimPlanner:
     def claim(self, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
         """Claim from all shards, at most as many as one call gives.
 
-        The waiter is told how long a worker that has slots left may sleep.
+        Tell the waiter how long a worker that has slots left may sleep.
         """
         demand = Demand(requests)
         self._names = demand.names

@@ -69,7 +69,7 @@ class Waiter:
                 self._dues[shard] = float("inf")
 
     def take_hints(self, hints: Mapping[int, SleepHint]) -> None:
-        """Take in what a claim or a look has found at each of these shards."""
+        """Note what a claim or a look has found at each of these shards."""
         with self._changed:
             for shard, hint in hints.items():
                 if hint.now_ms:  # else it did not answer

@@ -100,7 +100,7 @@ def _ended(database: Database, ids: Sequence[str]) -> list[str]:
 
 
 def copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
-    """Insert as `insert_new` does, in four statements. Returns how many were inserted.
+    """Insert as `insert_new` does, in four statements. Return how many were inserted.
 
     It takes as many messages as memory holds.
     """

@@ -37,7 +37,7 @@ class Statements(Protocol):
     def apply(self, database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
         """Write transitions, no two of one lease, except those of rows that other transactions hold.
 
-        Returns the leases that still stood, each with whether anything was written: a lease that is interrupted already
+        Return the leases that still stood, each with whether anything was written: a lease that is interrupted already
         is not interrupted again.
         """
 

@@ -35,7 +35,7 @@ class UnixConnection(UnixDomainSocketConnection):
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Where the sentinels are, the name under which they watch the primary, and how to log in to them."""
+    """The addresses of the sentinels, the name under which they watch the primary, and how to log in to them."""
 
     addresses: tuple[tuple[str, int], ...]
     name: str
