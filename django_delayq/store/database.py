@@ -51,6 +51,8 @@ class Database:
         self.clock_monitor = ClockMonitor(using)
         self.unanswered: list[Sql] = []
         """Rows, from FROM on, that a claim whose answer was lost may have leased: the next claim ends these leases."""
+        self.notice = ""
+        """A last column to select of rows that become due, where a commit is to notify workers of them."""
 
     @property
     def connection(self) -> BaseDatabaseWrapper:

@@ -90,8 +90,8 @@ def _resolve_conflicts(
     The ids differ. Those that have gone meanwhile are left out.
     """
     changed = _change(database, messages, on_conflict)
-    alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms in changed]
-    enqueued = {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, _ in changed}
+    alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms, *_ in changed]
+    enqueued = {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, *_ in changed}
     return enqueued | _look(database, [message.id for message in messages if message.id not in enqueued]), alarms
 
 
@@ -122,7 +122,7 @@ def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnC
         f"{changes}, due_at = {due}, scheduled_at = {due}, placed = (1 = 0)",
         database.given("given", columns, rows),
         where,
-        f'message_id, id, queue, "key", due_at, due_at - {dialect.now}',
+        f'message_id, id, queue, "key", due_at, due_at - {dialect.now}{database.notice}',
     )
 
 

@@ -45,9 +45,9 @@ def reschedule(
         [parameter, parameter, parameter, False],
     )
     waiting = database.under_ids(ids, WAITING, dialect.lock)
-    returning = f'id, message_id, queue, "key", due_at - {dialect.now}'
+    returning = f'id, message_id, queue, "key", due_at - {dialect.now}{database.notice}'
     changed = statements(database).change(database, changes, waiting, returning)
-    alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms in changed]
+    alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms, *_ in changed]
     return {id for _, id, *_ in changed}, alarms
 
 
@@ -108,7 +108,7 @@ def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm
     rows = [
         row for page in pages(sorted(set(ids)), PAGE) for row in database.transaction(partial(_rescue, database, page))
     ]
-    return {id for _, id, _, _ in rows}, [Alarm(queue, key, str(pk)) for pk, _, queue, key in rows]
+    return {id for _, id, *_ in rows}, [Alarm(queue, key, str(pk)) for pk, _, queue, key, *_ in rows]
 
 
 def _rescue(database: Database, ids: Sequence[str]) -> list[Row]:
@@ -164,7 +164,8 @@ def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
     )
     found = database.among("r.id", [pk for pk, _ in pasts])
     rows = database.rows(
-        f"SELECT r.id, r.message_id, r.queue, r.key FROM delayq_ready r WHERE {found.text}", found.parameters
+        f"SELECT r.id, r.message_id, r.queue, r.key{database.notice} FROM delayq_ready r WHERE {found.text}",
+        found.parameters,
     )
     if rows:
         moved = database.among("id", [pk for pk, *_ in rows])

@@ -8,7 +8,8 @@ from django.db import connections
 
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.database.heartbeats import DatabaseHeartbeats
-from django_delayq.brokers.database.timer import DatabaseTimer
+from django_delayq.brokers.database.notices import notice
+from django_delayq.brokers.database.timer import NOTICE_MS, DatabaseTimer
 from django_delayq.conf import LOCATION, Alias
 from django_delayq.store.database import Database
 from django_delayq.support.texts import text as _
@@ -21,7 +22,14 @@ class DatabaseBroker:
     queue = alarm_index = limiter = None
 
     def __init__(self, alias: Alias) -> None:
-        self.database = Database(alias.name, alias.database)
+        self._alias = alias
+
+    @cached_property
+    def database(self) -> Database:
+        database = Database(self._alias.name, self._alias.database)
+        if database.vendor == "postgresql":
+            database.notice = notice(database, NOTICE_MS)
+        return database
 
     @cached_property
     def timer(self) -> DatabaseTimer:
@@ -50,8 +58,7 @@ class DatabaseBroker:
             self.database.now_ms()
 
     def close(self) -> None:
-        self.timer.forget()
-        self.timer.wake()
+        self.timer.close()
 
     def report(self) -> ServerReport:
         return ServerReport(_("the tables in database %(database)r alone", database=self.database.using), "")

@@ -21,6 +21,7 @@ from django_delayq.brokers.base import (
     check_batch,
     earliest,
 )
+from django_delayq.brokers.database.notices import Listener, notify
 from django_delayq.brokers.database.rows import PAIRS, look
 from django_delayq.brokers.schedule import Schedule
 from django_delayq.core.errors import DelayqError
@@ -28,8 +29,10 @@ from django_delayq.store.database import Database
 
 WINDOW_MS = 5_000
 """How far ahead rows are read."""
-POLL_S = 0.25
-"""How often the rows are read."""
+LOOK_S, POLL_S = 2.0, 0.25
+"""How often the rows are read: where commits notify of those that are due soon, and elsewhere."""
+NOTICE_MS = 3_000
+"""Of what is due within this time a commit notifies. What is due later is read in time anyway."""
 ROWS = 5_000
 """The most rows that are read for all pairs, while there are no more than a hundred pairs."""
 
@@ -73,6 +76,9 @@ class DatabaseTimer:
         self._known: defaultdict[Pair, _Known] = defaultdict(_Known)
         self._wanted: list[Pair] = []
         self._woken = False
+        self._listener: Listener | None = None
+        self.is_listening = False
+        """Whether commits notify this process."""
         self._announced = 0
         self._ahead_ms = 0  # the database's clock of the monotonic one, as the last look saw it
 
@@ -98,6 +104,7 @@ class DatabaseTimer:
         for request in requests:
             if request.count > 0:
                 counts[request.queue, request.key] += request.count
+        self.listen()
         self._look_due(counts)
         with self._changed:
             now_ms = _now_ms()
@@ -166,17 +173,54 @@ class DatabaseTimer:
         with self._changed:
             self._known = defaultdict(_Known, {pair: _Known() for pair in self._known})
 
+    def close(self) -> None:
+        """Listen no more, and end a running `wait`. The timer can be used again."""
+        with self._changed:
+            listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        self.forget()
+        self.wake()
+
     # Pauses
 
     @property
     def pause_version(self) -> int:
-        """See `Heartbeats`. Other processes tell nobody: each second is worth a look."""
-        return int(monotonic()) + self._announced
+        """See `Heartbeats`. Where nobody is notified, each second is worth a look."""
+        return self._announced if self.is_listening else self._announced + int(monotonic())
 
     def announce_pauses(self) -> None:
         """See `Heartbeats`."""
-        self._announced += 1
-        self.wake()
+        self.hear(None)
+        if self._database.notice:
+            notify(self._database, self._database.alias)
+
+    # Notices
+
+    def listen(self) -> None:
+        """Hear of commits from now on, if that is possible."""
+        with self._changed:
+            if self._listener is None and self._database.notice:
+                self._listener = Listener(self._database, self.hear, self.note_listening)
+                self._listener.start()
+
+    def hear(self, pair: Pair | None) -> None:
+        """Read the rows of a pair again; None where pauses have changed."""
+        with self._changed:
+            if pair is None:
+                self._announced += 1
+            elif pair in self._known:
+                self._known[pair].look_at_ms = 0
+            self._changed.notify_all()
+
+    def note_listening(self, is_listening: bool) -> None:
+        """Read everything again: notices may have been missed, or will not come any more."""
+        with self._changed:
+            self._announced += 1 + (int(monotonic()) if is_listening else 0)
+            self.is_listening = is_listening
+            for known in self._known.values():
+                known.look_at_ms = 0
+            self._changed.notify_all()
 
     # There is nothing to lose, and nobody else whose alarms they could be.
 
@@ -197,11 +241,19 @@ class DatabaseTimer:
             now_ms = _now_ms()
             asked = [pair for pair in pairs if self._known[pair].looks_at_ms() <= now_ms]
             before = {pair: {pk for _, pk in self._known[pair].alarms} for pair in asked}
+            rest_s = LOOK_S if self.is_listening else POLL_S
+            for pair in asked:  # a notice that comes meanwhile makes it earlier
+                self._known[pair].look_at_ms = now_ms + int(rest_s * 1000)
         if not asked:
             return
         most = max(min(ROWS // len(asked), BATCH), PAIRS)
-        with self._database.available():
-            clock_ms, rows = look(self._database, asked, WINDOW_MS, most)
+        try:
+            with self._database.available():
+                clock_ms, rows = look(self._database, asked, WINDOW_MS, most)
+        except Exception:
+            for pair in asked:
+                self.hear(pair)
+            raise
         with self._changed:
             told_ms = _now_ms()
             self._ahead_ms = clock_ms - told_ms
@@ -218,7 +270,6 @@ class DatabaseTimer:
                     else:
                         known.alarms.put_earlier(str(row), at_ms)
                 known.is_full = len(found) >= most
-                known.look_at_ms = told_ms + int(POLL_S * 1000)
 
 
 def _now_ms() -> int:

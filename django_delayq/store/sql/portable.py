@@ -32,10 +32,10 @@ def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]
     values, parameters = values_of(database, messages)
     rows = database.rows(
         f"INSERT INTO delayq_ready ({NEW}) VALUES {values}"
-        f" {database.dialect.unless_there} RETURNING message_id, id, due_at, sent_at",
+        f" {database.dialect.unless_there} RETURNING message_id, id, due_at, sent_at{database.notice}",
         parameters,
     )
-    return [Inserted(*row) for row in rows]
+    return [Inserted(*row[:4]) for row in rows]
 
 
 def values_of(database: Database, messages: Sequence[NewMessage]) -> tuple[str, list[Any]]:

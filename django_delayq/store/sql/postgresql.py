@@ -44,7 +44,7 @@ def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]
         " AS one (message_id, data, kind)"
     )
     rows = database.rows(
-        f"{insert_from(database, given, _KIND)} RETURNING message_id, id, due_at, sent_at",
+        f"{insert_from(database, given, _KIND)} RETURNING message_id, id, due_at, sent_at{database.notice}",
         [
             codec.dumps(kinds).decode(),
             _APART.join([message.id for message in messages]),
@@ -55,7 +55,7 @@ def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]
             database.alias,
         ],
     )
-    return [Inserted(*row) for row in rows]
+    return [Inserted(*row[:4]) for row in rows]
 
 
 def insert_from(database: Database, given: str, kind: str = _HEADER) -> str:

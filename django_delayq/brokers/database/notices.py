@@ -1,0 +1,142 @@
+"""Notices of commits, on PostgreSQL: NOTIFY comes with the commit, and a worker listens on a connection of its own."""
+
+import secrets
+import select
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from time import monotonic
+from typing import Any
+
+from django_delayq.brokers.base import Pair
+from django_delayq.store.database import Database
+from django_delayq.support.logging import logger
+
+CHANNEL = "delayq"
+APART = "\x1f"
+"""Goes between names in a notice: names have no control characters."""
+ANSWER_S = 1.0
+"""How long a new listener waits for a notice of its own."""
+LOOK_S = 1.0
+"""How often it looks whether it is closed."""
+AGAIN_S, DEAF_S = 1.0, 60.0
+"""After how long it tries again: when the connection was lost, and where no notices arrive."""
+
+
+class Deaf(Exception):
+    """LISTEN is not possible here. The text says why."""
+
+
+def notice(database: Database, within_ms: int) -> str:
+    """Return the column that notifies of a row that is due within `within_ms`: once for each pair and transaction."""
+    names = "concat_ws(E'\\x1f', alias, queue, \"key\")"
+    return (
+        f", CASE WHEN due_at <= {database.dialect.now} + {within_ms}"
+        f" THEN CAST(pg_notify('{CHANNEL}', {names}) AS text) END"
+    )
+
+
+def notify(database: Database, text: str) -> None:
+    """Send one notice, with the commit of the caller's transaction."""
+    with database.available():
+        database.rows("SELECT CAST(pg_notify(%s, %s) AS text)", [CHANNEL, text])
+
+
+class Listener:
+    """A thread that listens, as long as that is possible, and says when it begins and ends to be so.
+
+    `hear` is called for each notice, with its pair, or None for one of pauses.
+    """
+
+    def __init__(
+        self, database: Database, hear: Callable[[Pair | None], None], note_listening: Callable[[bool], None]
+    ) -> None:
+        self._database = database
+        self._hear = hear
+        self._note_listening = note_listening
+        self._said = ""
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._listen_forever, name="delayq-listen", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, and its connection, within a moment."""
+        self._closed.set()
+
+    def _listen_forever(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with closing(_connect(self._database)) as connection:
+                    self._listen(connection)
+            except Deaf as error:
+                self._say(str(error))
+                self._closed.wait(DEAF_S)
+            except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
+                self._say(str(error).strip().partition("\n")[0])
+                self._closed.wait(AGAIN_S)
+
+    def _listen(self, connection: Any) -> None:
+        """Listen until it is closed, or the connection is lost. Raises `Deaf` where notices don't arrive."""
+        connection.execute(f"LISTEN {CHANNEL}")
+        self._hear_oneself(connection)
+        if self._said:
+            logger.info("Database %r notifies of commits again.", self._database.using)
+            self._said = ""
+        self._note_listening(True)
+        try:
+            while not self._closed.is_set():
+                for text in _come(connection, LOOK_S):
+                    alias, *pair = text.split(APART)
+                    if alias == self._database.alias:
+                        self._hear((pair[0], pair[1]) if len(pair) == 2 else None)
+        finally:
+            self._note_listening(False)
+
+    def _hear_oneself(self, connection: Any) -> None:
+        """Send a notice by another connection, and wait for it."""
+        text = f"{APART}{secrets.token_hex(8)}"
+        with closing(_connect(self._database)) as another:
+            another.execute("SELECT pg_notify(%s, %s)", [CHANNEL, text])
+        until = monotonic() + ANSWER_S
+        while (left_s := until - monotonic()) > 0:
+            if text in _come(connection, left_s):
+                return
+        connection.execute(f"UNLISTEN {CHANNEL}")
+        raise Deaf("a notice did not arrive, as through PgBouncer in transaction mode")
+
+    def _say(self, why: str) -> None:
+        """Log once why commits notify nobody."""
+        if why != self._said:
+            self._said = why
+            logger.warning(
+                "Database %r does not notify this worker of commits, so it looks four times a second: %s.",
+                self._database.using,
+                why,
+            )
+
+
+def _come(connection: Any, timeout_s: float) -> list[str]:
+    """Return the texts of the notices that have come, or come within the time."""
+    wire = connection.pgconn
+    poll = select.poll()
+    poll.register(wire.socket, select.POLLIN)
+    if poll.poll(timeout_s * 1000):
+        wire.consume_input()  # raises if the connection is lost
+    texts = []
+    while came := wire.notifies():
+        texts.append(came.extra.decode())
+    return texts
+
+
+def _connect(database: Database) -> Any:
+    """Return a connection of psycopg 3, beside Django's and its pool."""
+    wrapper = database.connection.copy()
+    wrapper.settings_dict["OPTIONS"].pop("pool", None)
+    connection = wrapper.get_new_connection(wrapper.get_connection_params())
+    if not hasattr(connection, "pgconn"):
+        connection.close()
+        raise Deaf("psycopg 2 is installed, and this needs psycopg 3")
+    connection.autocommit = True
+    return connection

@@ -1,0 +1,110 @@
+"""On PostgreSQL a commit notifies workers of what is due soon; where it can't, they look."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import connections, transaction
+
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, OnConflict, Pause, SettleAction
+from django_delayq.brokers.database import timer
+from django_delayq.brokers.database.timer import DatabaseTimer
+from django_delayq.store import DatabaseBackend
+from tests.brokers.rig import settlement
+
+LONG_S = 60.0  # far longer than a test may take: only a wake-up ends such a wait
+HOUR = 3_600_000
+WANTS = [ClaimRequest("q", "k", 10)]
+
+NewBackend = Callable[[str], DatabaseBackend]
+
+
+@pytest.fixture(autouse=True)
+def looks_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks by himself once he listens: only a notice tells."""
+    monkeypatch.setattr(timer, "LOOK_S", HOUR)
+
+
+def timer_of(backend: DatabaseBackend) -> DatabaseTimer:
+    assert isinstance(backend.queue.timer, DatabaseTimer)
+    return backend.queue.timer
+
+
+def send(backend: DatabaseBackend, *ids: str, delay_ms: int = 0, on_conflict: OnConflict = "keep") -> None:
+    backend.queue.enqueue([NewMessage(id, Header("q", "k"), b"{}", delay_ms=delay_ms) for id in ids], on_conflict)
+
+
+@contextmanager
+def waiter(backend: DatabaseBackend) -> Iterator[Callable[[], None]]:
+    """A worker that listens, found nothing and sleeps; gives what waits until it woke."""
+    asleep, woke = threading.Event(), threading.Event()
+
+    def sleep() -> None:
+        backend.queue.claim([], lease_ms=60_000, worker="w")
+        while not timer_of(backend).is_listening:
+            backend.queue.wait(0.01)
+        assert backend.queue.claim(WANTS, lease_ms=60_000, worker="w").messages == []
+        asleep.set()
+        backend.queue.wait(LONG_S)
+        woke.set()
+        connections.close_all()
+
+    thread = threading.Thread(target=sleep, daemon=True)
+    thread.start()
+    assert asleep.wait(LONG_S / 2)
+    try:
+        yield lambda: None if woke.wait(LONG_S / 2) else pytest.fail("still asleep")
+    finally:
+        backend.queue.wake()
+        thread.join(LONG_S / 2)
+
+
+CHANGES: dict[str, Callable[[DatabaseBackend], object]] = {
+    "one send": lambda site: send(site, "new"),
+    "several sends": lambda site: send(site, "new", "newer"),
+    "a send for soon": lambda site: send(site, "new", delay_ms=100),
+    "a replacement": lambda site: send(site, "far", on_conflict="replace"),
+    "an earlier due time": lambda site: send(site, "far", on_conflict="earliest"),
+    "a reschedule": lambda site: site.queue.reschedule(["far"], at_ms=0),
+    "a rescue": lambda site: site.queue.rescue(["failed"]),
+    "a pause": lambda site: site.presence.pause(Pause("q", None, "x")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_the_commit_of_another_process_ends_the_wait(
+    postgres_database: str, new_backend: NewBackend, change: Callable[[DatabaseBackend], object]
+) -> None:
+    site, worker = new_backend(postgres_database), new_backend(postgres_database)
+    send(site, "failed")
+    (claimed,) = site.queue.claim(WANTS, lease_ms=60_000, worker="w").messages
+    assert site.queue.apply([settlement(claimed, SettleAction.BURY, error="no good")]) == [True]
+    send(site, "far", delay_ms=HOUR)
+    with waiter(worker) as awake:
+        change(site)
+        awake()
+
+
+def test_a_commit_notifies_once_of_each_pair_and_a_rollback_of_none(
+    postgres_database: str, new_backend: NewBackend
+) -> None:
+    site = new_backend(postgres_database)
+    with (
+        connections[postgres_database]
+        .copy()
+        .get_new_connection(connections[postgres_database].get_connection_params()) as listens
+    ):
+        listens.autocommit = True
+        listens.execute("LISTEN delayq")
+        with transaction.atomic(postgres_database):
+            send(site, "a", "b")
+            send(site, "c")
+            send(site, "far", delay_ms=HOUR)
+            site.queue.enqueue([NewMessage("d", Header("q", "other"), b"{}")])
+        with transaction.atomic(postgres_database):
+            send(site, "e")
+            transaction.set_rollback(True, postgres_database)
+        send(site, "later", delay_ms=HOUR)
+        came = [notice.payload.split("\x1f") for notice in listens.notifies(timeout=1)]
+    assert sorted(came) == [["default", "q", "k"], ["default", "q", "other"]]

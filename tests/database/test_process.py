@@ -1,0 +1,91 @@
+"""Real workers on the database alone: what dies under them costs no message."""
+
+import signal
+from time import monotonic
+
+from django_delayq.brokers.base import Header, NewMessage, Pause
+from tests.worker.processes import Site, kill_and_take_over
+
+
+def hear(site: Site, count: int) -> list[str]:
+    """The ids of the next messages that ran."""
+    return [site.line.next().id for _ in range(count)]
+
+
+def send_later(site: Site, delay_ms: int, *ids: str) -> None:
+    header = Header("default", "run")
+    site.broker.queue.enqueue([NewMessage(id, header, b'""', delay_ms=delay_ms) for id in ids])
+
+
+def test_messages_run_at_once_and_later(site: Site) -> None:
+    worker = site.worker()
+    site.send("now")
+    assert hear(site, 1) == ["now"]
+    send_later(site, 1_500, "soon")
+    send_later(site, 3_600_000, "far")
+    assert hear(site, 1) == ["soon"]
+    assert worker.stop() == 0
+    assert site.line.none_waits()
+    assert site.totals()["finished"] == 2
+
+
+def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
+    kill_and_take_over(site)
+    assert site.totals()["finished"] == 2
+
+
+def test_drain_runs_what_is_due(site: Site) -> None:
+    site.send(*(f"{n}" for n in range(20)))
+    worker = site.worker("--drain")
+    assert worker.wait() == 0
+    assert "Drained: 20 finished" in worker.text
+
+
+def test_what_a_killed_worker_had_read_ahead_is_not_early_and_not_lost(site: Site) -> None:
+    killed = site.worker()
+    killed.until_says("Connections at most")
+    due_from = monotonic() + 3
+    send_later(site, 3_000, "later")
+    killed.kill()
+    other = site.worker()
+    assert hear(site, 1) == ["later"]
+    assert monotonic() >= due_from
+    assert other.stop() == 0
+
+
+def test_a_frozen_worker_holds_up_no_other_and_one_that_joins_helps(site: Site) -> None:
+    frozen = site.worker()
+    site.send("first")
+    assert hear(site, 1) == ["first"]
+    frozen.signal(signal.SIGSTOP)
+    other = site.worker()
+    ids = {f"{n}" for n in range(50)}
+    send_later(site, 500, *sorted(ids))
+    assert set(hear(site, 50)) == ids
+    frozen.signal(signal.SIGCONT)
+    assert other.stop() == frozen.stop() == 0
+    assert site.totals()["finished"] == 51
+    assert site.line.none_waits()
+
+
+def test_what_kills_its_process_thrice_is_buried_and_nothing_else(site: Site) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("bad", key="die")
+    site.send("good", key="run")
+    assert sorted(hear(site, 4)) == ["bad", "bad", "bad", "good"]
+    worker.until_says("is buried")
+    assert worker.stop() == 0
+    assert [(info.id, info.crashes) for info in site.broker.queue.failed(10)] == [("bad", 3)]
+
+
+def test_no_worker_starts_what_is_paused(site: Site) -> None:
+    worker = site.worker()
+    worker.until_says("Connections at most")
+    site.broker.presence.pause(Pause("default", None, "maintenance"))
+    worker.until_says("Paused queue 'default'")
+    site.send("waits")
+    assert [one.name.split(":")[1] for one in site.broker.presence.workers()] == [str(worker.pid)]
+    site.broker.presence.resume("default", None)
+    assert hear(site, 1) == ["waits"]
+    assert worker.stop() == 0
+    assert site.broker.presence.workers() == []
