@@ -2,6 +2,7 @@
 
 from tests.servers.cluster import ClusterServers
 from tests.servers.mariadb import MariaDBServer, mariadb_program
+from tests.servers.pgbouncer import PgBouncer, pgbouncer_program
 from tests.servers.postgres import PostgresServer, postgres_programs
 from tests.servers.process import free_port, missing
 from tests.servers.rabbitmq import RabbitMQServer, rabbitmq_programs, rabbitmq_version, start_rabbitmq_node
@@ -11,6 +12,7 @@ from tests.servers.sqlite import SqliteFiles
 __all__ = [
     "ClusterServers",
     "MariaDBServer",
+    "PgBouncer",
     "PostgresServer",
     "RabbitMQServer",
     "Server",
@@ -19,6 +21,7 @@ __all__ = [
     "free_port",
     "mariadb_program",
     "missing",
+    "pgbouncer_program",
     "postgres_programs",
     "rabbitmq_programs",
     "rabbitmq_version",
