@@ -1,0 +1,47 @@
+"""A PostgreSQL that is restarted, or cuts its connections: workers go on, and are notified again."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connections
+from pytest_django import DjangoDbBlocker, Settings
+
+from django_delayq.brokers import get_backend
+from tests import databases
+from tests.database.conftest import ALONE
+from tests.servers import PostgresServer
+from tests.worker.processes import Site, site_with
+
+
+@pytest.fixture
+def server(start_postgres: Callable[..., PostgresServer]) -> PostgresServer:
+    """One that a test may restart."""
+    return start_postgres()
+
+
+@pytest.fixture
+def site(settings: Settings, server: PostgresServer, django_db_blocker: DjangoDbBlocker) -> Iterator[Site]:
+    """A site on that server alone."""
+    with django_db_blocker.unblock(), databases.database_on(server) as database:
+        alias = {"BROKER": ALONE, "STORE": {}, "OPTIONS": {"unknown_keys": "allow", "lease": "2s"}}
+        settings.DELAYQ = {"default": alias | {"DATABASE": database}}
+        env = databases.environment(connections.settings[database])
+        with site_with(alias, get_backend(), env, Path("/tmp")) as site:
+            yield site
+
+
+def test_a_restarted_database_costs_no_message_and_notifies_again(site: Site, server: PostgresServer) -> None:
+    worker = site.worker()
+    site.send("first")
+    assert site.line.next().id == "first"
+    server.restart()
+    worker.until_says("notifies of commits again")
+    connections[get_backend().store.database.using].close()  # type: ignore[union-attr]
+    ids = {f"{n}" for n in range(20)}
+    for id in sorted(ids):
+        site.send(id)
+    while ids:  # the first may run again: its end could not be told
+        ids.discard(site.line.next().id)
+    assert worker.stop() == 0
+    assert site.totals()["finished"] == 21
