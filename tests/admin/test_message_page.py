@@ -86,7 +86,7 @@ def test_a_broker_that_is_away_takes_nothing_from_the_page_but_who_would_run_it(
     send("a", delay="1h")
     monkeypatch.setattr(broker.broker.presence, "workers", away)
     shown = text_of(open_page(superuser, database, "a"))
-    assert "When it is due the first worker with a free hand runs it." in shown
+    assert "When it is due the first worker with a free slot runs it." in shown
 
 
 def test_what_was_done_to_a_row_of_another_database_is_not_told_of_this_one(

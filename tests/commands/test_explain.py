@@ -23,7 +23,7 @@ def test_a_pending_message_says_when_it_is_due_and_that_a_worker_runs_it_then(cl
     shown = delayq("explain", "a")
     assert "a: pending\n" in shown
     assert "due: 2027-01-15T09:30:00.000Z (in 1h30m)" in shown
-    assert "next: When it is due the first worker with a free hand runs it." in shown
+    assert "next: When it is due the first worker with a free slot runs it." in shown
 
 
 def test_a_message_that_nobody_asks_for_is_parked(broker: Backend) -> None:
@@ -35,7 +35,7 @@ def test_a_message_that_nobody_asks_for_is_parked(broker: Backend) -> None:
     assert "When it is due it stays parked" in delayq("explain", "pending")
     serve(broker, "order.close")
     seen = delayq_json("explain", "ready")
-    assert (seen["parked"], seen["happens_next"]) == (False, "The first worker with a free hand runs it.")
+    assert (seen["parked"], seen["happens_next"]) == (False, "The first worker with a free slot runs it.")
 
 
 def test_a_running_message_says_who_holds_it_until_when(clocked_broker: Backend) -> None:

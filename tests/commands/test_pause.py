@@ -149,7 +149,7 @@ def test_explain_says_that_a_message_waits_for_the_end_of_pauses(clocked_broker:
     assert "key 'order.close' is paused until 2027-01-15T09:00:00.000Z (in 1h): wrong text\n" in shown
     assert (
         "next: It does not start while key 'order.close' is paused. "
-        "After that: The first worker with a free hand runs it.\n"
+        "After that: The first worker with a free slot runs it.\n"
     ) in shown
     delayq("pause", "default", "--reason", "no SMS")
     seen = delayq_json("explain", "a")

@@ -40,7 +40,7 @@ def test_a_waiting_message_tells_its_attempts_its_row_and_its_alarm(broker: Data
     assert ", w1: ValueError: no\n    Traceback\n      line\n" in shown
     assert "the only one of this id" in shown
     assert "alarm: rings " in shown
-    assert "next: The first worker with a free hand runs it." in shown
+    assert "next: The first worker with a free slot runs it." in shown
 
 
 def test_a_running_message_says_since_when_and_that_its_alarm_is_claimed(broker: DatabaseBackend) -> None:
