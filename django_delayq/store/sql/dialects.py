@@ -150,7 +150,7 @@ DIALECTS = {
         idle_in_transaction_timeout="",  # MariaDB has a limit for the whole session only, and that is the site's
         counted="ON DUPLICATE KEY UPDATE count = count + VALUES(count)",
         unless_there="ON DUPLICATE KEY UPDATE id = delayq_ready.id",
-        update_held="UPDATE {held} STRAIGHT_JOIN delayq_ready r ON r.id = held.pk SET {changes}",
+        update_held="UPDATE {held} STRAIGHT_JOIN delayq_ready r FORCE INDEX (PRIMARY) ON r.id = held.pk SET {changes}",
         join="{given} STRAIGHT_JOIN {table} r ON {on}{lock}",
         among=values.among_elsewhere,
         found_in="{column} IN (SELECT {pk} FROM {found})",
