@@ -45,10 +45,10 @@ class StoredSite:
             yield
 
     @contextmanager
-    def worker(self, *options: str) -> Iterator[Worker]:
-        """A worker, at its defaults but for `options`."""
+    def worker(self, *options: str, hold_s: float = 0) -> Iterator[Worker]:
+        """A worker, at its defaults but for `options`. Handlers that keep their thread busy do so for `hold_s`."""
         env = {"DELAYQ_BENCH_DATABASES": json.dumps({"default": self.database}), "DELAYQ_BENCH_STORE": "{}"}
-        with worker(self.server, *options, env=env) as running:
+        with worker(self.server, *options, hold_s=hold_s, env=env) as running:
             yield running
 
     def client(self) -> psycopg.Connection:

@@ -25,9 +25,11 @@ from django_delayq.brokers.figures import (  # part of this contract
     Info as Info,
     MaintenanceResult as MaintenanceResult,
     Pause as Pause,
+    ProcessInfo as ProcessInfo,
     RunInfo as RunInfo,
     ServerReport as ServerReport,
     SetCount as SetCount,
+    Takeover as Takeover,
     WorkerInfo as WorkerInfo,
     covering as covering,
 )
@@ -298,6 +300,12 @@ class Queue(Protocol):
         A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Only the worker that
         saw its own child process die buries it for the third, because a bystander's lease lapses too when a worker is
         killed. `at_most_once` messages are buried at the first. A lapsed alarm is ready again and counts nothing.
+        """
+
+    def take_over(self, workers: Collection[str]) -> Takeover:
+        """End the leases of workers that are known to be dead, as `maintain` ends those that ran out.
+
+        Bounded, and safe from any worker at any time: each lease is ended once.
         """
 
     def wait(self, timeout: float) -> bool:

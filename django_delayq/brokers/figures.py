@@ -121,11 +121,22 @@ class ExecutorInfo:
     keys: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """A process that another one can look for: its number and its start, as they count on its `host`."""
+
+    host: str
+    pid: int
+    started: int
+
+
 @dataclass(slots=True)
 class WorkerInfo:
     """A worker's heartbeat. `seen_ms` is set by the broker.
 
-    `runs` are the oldest of its running messages; `running` counts all that it holds.
+    `runs` are the oldest of its running messages; `running` counts all that it holds. `processes` are those that see to
+    its leases: its own, and its supervisor's where it has one. It is empty where the system can't tell, and in the
+    heartbeat of an older version.
     """
 
     name: str
@@ -136,6 +147,15 @@ class WorkerInfo:
     seen_ms: int = 0
     runs: list[RunInfo] = field(default_factory=list)
     executors: list[ExecutorInfo] = field(default_factory=list)
+    processes: list[ProcessInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What was buried with the leases of dead workers, and whether some may be `left`: then ask again."""
+
+    buried: list[BuriedInfo] = field(default_factory=list)
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)

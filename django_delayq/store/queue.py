@@ -22,6 +22,7 @@ from django_delayq.brokers.base import (
     NewMessage,
     OnConflict,
     Pair,
+    Takeover,
     Transition,
     check_batch,
     earliest,
@@ -36,6 +37,7 @@ from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
 from django_delayq.store.polling import Polling, claim_due, claim_until_none
 from django_delayq.store.relay import Underfilled
+from django_delayq.store.sql.selects import START
 
 STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
@@ -67,6 +69,7 @@ class DatabaseQueue:
         self._polling = Polling(database)
         self._commit_notifier = CommitNotifier(broker.timer)
         self._looked_to = reclaim.BEGIN
+        self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
 
@@ -224,6 +227,14 @@ class DatabaseQueue:
             result.next_lease_end_ms += now_ms - result.now_ms
         result.now_ms = now_ms
         return result
+
+    def take_over(self, workers: Collection[str]) -> Takeover:
+        with self.database.available():
+            now_ms = self.database.now_ms()
+            taken = reclaim.take_over(self.database, sorted(workers), now_ms, self._taken_to)
+        self._taken_to = taken.position
+        self._forget(taken.alarms, taken.alarms)
+        return Takeover(taken.buried, left=taken.position != START)
 
     def ask_timer(self, *, lease_ms: int) -> None:
         """Do the timer's own maintenance: it proves that it can be written, and tells whether it may have lost alarms.

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from django.db import DatabaseError
 
-from django_delayq.brokers.base import BATCH, BuriedInfo, Claimed, Header, pages
+from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, Header, pages
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
-from django_delayq.store.database import Database, is_away
+from django_delayq.store.database import Database, Row, Sql, is_away, marks
 from django_delayq.store.sql.moves import TimedTransition, bury, wait_again
 from django_delayq.store.sql.rows import CRASHED, ONCE
 from django_delayq.store.sql.selects import START, Position, page_after
@@ -26,6 +26,13 @@ While an old snapshot is held, it reads every row that finished since.
 """
 
 
+TAKEOVER_S = 0.2
+"""How long one takeover looks at a backlog. The worker claims nothing meanwhile."""
+
+AGAIN: Position = (0, 1)
+"""Before all rows, as `START` is: a takeover that is not done begins again."""
+
+
 class Looked(NamedTuple):
     """How far the looks for leases that ran out have come: at all rows, and at at-most-once ones."""
 
@@ -38,37 +45,39 @@ class Looked(NamedTuple):
 BEGIN = Looked(START, START, 0.0)
 
 
-def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, BuriedInfo | None]:
+def reclaim(
+    database: Database, pks: Sequence[int], now_ms: int, dead: Sequence[str] = ()
+) -> dict[int, BuriedInfo | None]:
     """End the leases that ran out: their rows are ready again, or buried where they must not start twice.
 
-    Returns the pks of the rows, each with its message if that was buried. A row that another transaction holds is left
-    alone. `now_ms` is the clock's time when the caller's watch let it reclaim: the clock may jump before a statement of
-    this reads it.
+    With names of `dead` workers, end those that these hold, and no others. Returns the pks of the rows, each with its
+    message if that was buried. A row that another transaction holds is left alone. `now_ms` is the clock's time when
+    the caller's watch let it reclaim: the clock may jump before a statement of this reads it.
     """
     if not pks:
         return {}
+    over = Sql(*_among(dead, "r.worker")) if dead else Sql("r.lease_until <= %s", [now_ms])
     try:
-        return database.transaction(partial(_reclaim_all, database, pks, now_ms))
+        return database.transaction(partial(_reclaim_all, database, pks, now_ms, over))
     except (DatabaseError, BrokerRefused) as error:
         if is_away(error):
             raise
         # One that can't be buried must not hold up the others. It counts a failure, so its next claim buries it.
-        return database.transaction(partial(_reclaim_all, database, pks, now_ms, may_bury=False))
+        return database.transaction(partial(_reclaim_all, database, pks, now_ms, over, may_bury=False))
 
 
 def _reclaim_all(
-    database: Database, pks: Sequence[int], now_ms: int, *, may_bury: bool = True
+    database: Database, pks: Sequence[int], now_ms: int, over: Sql, *, may_bury: bool = True
 ) -> dict[int, BuriedInfo | None]:
     of_pks = database.among("r.id", sorted(pks))
     lapsed = database.rows(
         "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
         " r.history, r.lease_until, r.at_most_once, r.interrupted FROM delayq_ready r"
-        f" WHERE {of_pks.text} AND r.token IS NOT NULL AND r.lease_until <= %s"
-        f" ORDER BY r.id{database.dialect.skip_locked}",
-        [*of_pks.parameters, now_ms],
+        f" WHERE {of_pks.text} AND r.token IS NOT NULL AND {over.text} ORDER BY r.id{database.dialect.skip_locked}",
+        [*of_pks.parameters, *over.parameters],
     )
     ended = [
-        _lapse(_claimed(*row), lease_until_ms, bool(once), bool(interrupted), may_bury)
+        _lapse(_claimed(*row), min(lease_until_ms, now_ms), bool(once), bool(interrupted), may_bury)
         for *row, lease_until_ms, once, interrupted in lapsed
     ]
     buried = [one for one in ended if one.transition.state is State.ERROR]
@@ -124,6 +133,37 @@ def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tu
     return buried, Looked(at_all, at_once, rests_until)
 
 
+class TakenOver(NamedTuple):
+    """The outcome of a takeover, and where the next one goes on: at `START` once all is done."""
+
+    alarms: list[Alarm]
+    buried: list[BuriedInfo]
+    position: Position
+
+
+def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Position = START) -> TakenOver:
+    """Reclaim what dead workers hold, and return alarms for the rows that are ready again.
+
+    These rows are among those that are due, mostly the first of them. Of a long backlog one call looks at a part. It is
+    not all done where another transaction holds a row, which may be the last one of the dead: that ends by itself.
+    """
+    began_at = monotonic()
+    taken = TakenOver([], [], START)
+    columns = ["r.queue", 'r."key" AS of_key', "r.worker"]
+    is_over = True
+    while True:
+        found, after = _page(database, after, columns, "delayq_ready_list", Sql(*_among(dead, "worker")))
+        for page in pages(found, PAGE):
+            ended = reclaim(database, [pk for _, pk, *_ in page], now_ms, dead)
+            taken.alarms.extend(Alarm(queue, key, str(pk)) for _, pk, queue, key, *_ in page if pk in ended)
+            taken.buried.extend(info for info in ended.values() if info)
+            is_over &= len(ended) == len(page)
+        if after == START:
+            return taken if is_over else taken._replace(position=AGAIN)
+        if monotonic() - began_at > TAKEOVER_S:
+            return taken._replace(position=after if is_over else AGAIN)
+
+
 def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Position, float]:
     """Return the rows whose leases ran out among the next that are due, where to go on, and until when to rest."""
     began_at = monotonic()
@@ -136,14 +176,28 @@ def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Positio
 
 def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> tuple[list[int], Position]:
     """Return the rows whose leases ran out among the next `BATCH` that are due, and where to go on."""
-    looked_at = page_after(database, after, 0, [f"{_ran_out(database)} AS ran_out"], index, condition)
+    found, position = _page(database, after, [f"{_ran_out(database)} AS ran_out"], index, Sql("ran_out"), condition)
+    return [pk for _, pk, *_ in found], position
+
+
+def _page(
+    database: Database, after: Position, columns: Sequence[str], index: str, wanted: Sql, condition: str = "true"
+) -> tuple[list[Row], Position]:
+    """Return the rows that are wanted by their columns among the next `BATCH` that are due, and where to go on."""
+    looked_at = page_after(database, after, 0, columns, index, condition)
     found = database.rows(
-        "SELECT * FROM (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number"
-        f" FROM ({looked_at.text}) AS looked_at) AS numbered WHERE ran_out OR number = {BATCH} ORDER BY number",
-        looked_at.parameters,
+        f"SELECT numbered.*, CASE WHEN {wanted.text} THEN 1 ELSE 0 END FROM"
+        " (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number"
+        f" FROM ({looked_at.text}) AS looked_at) AS numbered WHERE {wanted.text} OR number = {BATCH} ORDER BY number",
+        [*wanted.parameters, *looked_at.parameters, *wanted.parameters],
     )
-    is_full = bool(found) and found[-1][3] == BATCH
-    return [pk for _, pk, ran_out, _ in found if ran_out], found[-1][:2] if is_full else START
+    is_full = bool(found) and found[-1][-2] == BATCH
+    return [row for row in found if row[-1]], found[-1][:2] if is_full else START
+
+
+def _among(workers: Sequence[str], column: str) -> tuple[str, Sequence[str]]:
+    """Return the condition that a column names one of the workers."""
+    return f"{column} IN ({marks(len(workers))})", workers
 
 
 def _ran_out(database: Database) -> str:

@@ -1,4 +1,4 @@
-"""The work of a worker once a second beside claiming: upkeep of the broker, heartbeats, a look for overdue handlers."""
+"""The work of a worker once a second beside claiming: the broker's upkeep, heartbeats, what is overdue or dead."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +15,7 @@ from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.takeover import Takeovers, processes_of
 
 EVERY_S = 1.0
 ANNOUNCE_EVERY_S = 7.0
@@ -44,6 +45,7 @@ class Upkeep:
         self._pauses = pauses
         self._unstarted_events = unstarted_events
         self._outage_log = outage_log
+        self._takeovers = Takeovers(broker, unstarted_events, outage_log)
         self._upkeep_at = 0.0
         self._announce_at = 0.0
         self.suspects_due = False
@@ -66,6 +68,7 @@ class Upkeep:
             held = self._held()
             info.running, info.runs = len(held), runs_of(held)
             self._announce(info)
+        self._takeovers.take_over(info)
 
     def _announce(self, info: WorkerInfo) -> None:
         """Send the heartbeat.
@@ -74,6 +77,7 @@ class Upkeep:
         """
         try:
             self._pauses.take(self._broker.presence.heartbeat(info))
+            self._takeovers.learn(info)
         except DelayqError as error:
             self._outage_log.begin("announcing", error)
         else:
@@ -105,9 +109,13 @@ class Upkeep:
             signals.emit(signals.broker_changed, type(self._broker), using=self._alias, reason=upkept.lost_record)
 
 
-def new_info(name: str, queues: Sequence[str], keys: Sequence[str], executors: Sequence[ExecutorInfo]) -> WorkerInfo:
-    """Return the heartbeat of a worker that starts now."""
-    return WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), executors=list(executors))
+def new_info(
+    name: str, queues: Sequence[str], keys: Sequence[str], executors: Sequence[ExecutorInfo], pids: Sequence[int]
+) -> WorkerInfo:
+    """Return the heartbeat of a worker that starts now, to whose leases the processes `pids` see."""
+    info = WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), executors=list(executors))
+    info.processes = processes_of(*pids)
+    return info
 
 
 def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:

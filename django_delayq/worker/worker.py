@@ -61,6 +61,7 @@ class Worker:
         events: AttemptEvents | None = None,
         lease_log: LeaseLog | None = None,
         tell: Callable[[str], None] | None = None,
+        supervisor: int | None = None,
     ) -> None:
         self.name = name or name_worker()
         self._broker = broker
@@ -105,6 +106,7 @@ class Worker:
             partial(_claim_suspect, broker, lease_ms, self.name),
             executors=[suspect_executor],
         )
+        pids = [os.getpid()] if supervisor is None else [os.getpid(), supervisor]
         self._loop = Loop(
             broker,
             dispatcher=self._dispatcher,
@@ -113,7 +115,7 @@ class Worker:
             pauses=pauses,
             outage_log=outage_log,
             heartbeat=self._heartbeat,
-            info=new_info(self.name, queues, sorted(handlers), executor_infos(handlers, options)),
+            info=new_info(self.name, queues, sorted(handlers), executor_infos(handlers, options), pids),
             held=self._leases.__len__,
             is_full=self.memory.check,
             drain=options.drain,

@@ -91,6 +91,7 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
             worker = Worker(
                 alias, broker, handlers, options,
                 name=name, events=JournaledEvents(name, journal), lease_log=journal, tell=journal.beat,
+                supervisor=parent,
             )  # fmt: skip
             worker.settler.counts = journal.counts()
             control = socket.socket(fileno=control_fd)

@@ -1,5 +1,7 @@
 """Real workers on RabbitMQ, which holds the alarms of rows."""
 
+import pytest
+
 from django_delayq.brokers.base import Header, NewMessage
 from tests.servers import RabbitMQServer
 from tests.worker.processes import Site, kill_and_take_over
@@ -23,7 +25,8 @@ def test_messages_run_at_once_and_later(site: Site) -> None:
     assert site.line.none_waits()
 
 
-def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
+@pytest.mark.parametrize("lease", ["2s", "600s"])
+def test_another_worker_takes_over_at_once_what_a_killed_one_ran(site: Site) -> None:
     kill_and_take_over(site)
 
 

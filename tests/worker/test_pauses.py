@@ -137,7 +137,7 @@ def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: p
     known = pauses.Pauses(rig.broker)
     known.read_due()
     chores = upkeep.Upkeep(rig.broker, "default", 15_000, list, known, UnstartedEvents("default", "w", {}), OutageLog())
-    chores.do_due(upkeep.new_info("w", [], [], []))
+    chores.do_due(upkeep.new_info("w", [], [], [], []))
     assert chores.next_at <= monotonic() + 60
 
 

@@ -28,6 +28,7 @@ from django_delayq.brokers.base import (
     PermitRequest,
     ServerReport,
     T,
+    Takeover,
     Throttled,
     Transition,
     WorkerInfo,
@@ -234,6 +235,9 @@ class MemoryBroker:
             result.alarms_lost = not self._meta.built
             self._changed.notify_all()
             return result
+
+    def take_over(self, workers: Collection[str]) -> Takeover:
+        return Takeover()  # all workers are of this process
 
     def begin_rebuild(self, lock_ms: int) -> bool:
         with self._changed:

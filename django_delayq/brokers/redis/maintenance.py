@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from itertools import compress
 
-from django_delayq.brokers.base import Claimed, MaintenanceResult, Transition, earliest
+from django_delayq.brokers.base import BuriedInfo, Claimed, MaintenanceResult, Transition, earliest
 from django_delayq.brokers.redis.claim_planner import ClaimPlanner
 from django_delayq.brokers.redis.client import (
     Argument,
@@ -29,6 +29,9 @@ from django_delayq.brokers.redis.settle import settle
 from django_delayq.conf import Alias, Options
 from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
+
+PAGE = 1_000
+"""How many leases one call looks at."""
 
 
 class MaintenanceSchedule:
@@ -178,6 +181,22 @@ def _end_lapsed(keys: Keys, transitions: Sequence[Transition], result: Maintenan
         else:
             result.reclaimed += 1
             result.suspects_due += transition.is_suspect
+
+
+def take_over(keys: Keys, workers: Sequence[str]) -> Operation[list[BuriedInfo]]:
+    """End the leases of dead workers as if they had run out, and return what was buried.
+
+    A lease that was renewed or ended since it was listed stays as it is.
+    """
+    result = MaintenanceResult(0)
+    passed = 0
+    while True:
+        (reply,) = yield [Call(load("held_by"), (keys.running, keys.msg, keys.state), (passed, PAGE, *workers))]
+        ended = result.reclaimed + len(result.buried)
+        yield from _end_lapsed(keys, _read_lapsed(reply[1]), result)
+        passed += reply[0] - (result.reclaimed + len(result.buried) - ended)
+        if reply[0] < PAGE:
+            return result.buried
 
 
 def _read_lapsed(parts: list[Reply]) -> list[Transition]:

@@ -1,6 +1,6 @@
 """Redis as the owner of the messages: one sorted set per (queue, key), leases and bodies beside it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from heapq import nsmallest
 from itertools import chain
@@ -16,6 +16,7 @@ from django_delayq.brokers.base import (
     Info,
     NewMessage,
     OnConflict,
+    Takeover,
     Transition,
     check_batch,
     refuse_duplicates,
@@ -24,8 +25,9 @@ from django_delayq.brokers.redis import operations, queries
 from django_delayq.brokers.redis.access import LOOK_BUDGET, Access
 from django_delayq.brokers.redis.audit import audit, merge_audits
 from django_delayq.brokers.redis.claim import Claimant
-from django_delayq.brokers.redis.client import Operation
+from django_delayq.brokers.redis.client import Operation, TransientError, gather_available
 from django_delayq.brokers.redis.enqueue import due_text, enqueue, enqueue_once
+from django_delayq.brokers.redis.maintenance import take_over
 from django_delayq.brokers.redis.settle import Unconfirmed, renew, settle
 from django_delayq.brokers.redis.timer import DueScan
 from django_delayq.core.errors import BrokerUnavailable, SendError
@@ -89,6 +91,18 @@ class RedisQueue(DueScan):
 
     def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         return self._access.run(self._access.planner.claim_suspect(requests, Claimant(worker, lease_ms)))
+
+    def take_over(self, workers: Collection[str]) -> Takeover:
+        access = self._access
+        operations = [take_over(keys, sorted(workers)) for keys in access.shards.all]
+        ended = access.run(gather_available(operations))
+        buried, away = [], False
+        for each in ended:
+            if isinstance(each, TransientError):
+                away = True
+            else:
+                buried += each
+        return Takeover(buried, left=away)
 
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)

@@ -1,0 +1,20 @@
+-- uses: guard record held
+-- List messages that dead workers hold: core/transitions.py decides what becomes of them, and requeue and bury write it.
+-- KEYS  1 running 2 msg 3 state
+-- ARGV  1 how many leases to pass by 2 how many to look at; then the workers' names
+-- Gives how many were looked at, and the messages: id, end of the lease, wait set or '' for what is not ours, header, state,
+-- one after the other. Alarms are not listed: they prove nothing.
+probe({ 1 }, { 2, 3 })
+local dead, held = {}, {}
+for i = 3, #ARGV do dead[ARGV[i]] = true end
+local ids = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[1] + ARGV[2] - 1)
+local states = #ids > 0 and redis.call('HMGET', KEYS[3], unpack(ids)) or {}
+for i, id in ipairs(ids) do
+  local state = states[i] and read_state(states[i])
+  local message = state and dead[string.match(state.worker, '^(.-) *$')] and redis.call('HGET', KEYS[2], id)
+  if message and not is_newer(message) then
+    local head = string.match(message, '^[^\30]*')
+    for _, part in ipairs({ id, lease_end(id), read_header(message) or '', head, states[i] }) do held[#held + 1] = part end
+  end
+end
+return { #ids, held }

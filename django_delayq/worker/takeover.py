@@ -1,0 +1,153 @@
+"""Take over at once what a dead worker of this host held, without waiting for its leases to run out.
+
+A heartbeat names the processes that see to a worker's leases. Of those on its own host a worker can tell for certain
+whether they are gone, so an old heartbeat does no harm: it says where to look, and nothing more. What counts as gone:
+
+- The number is free; or it is that of a process with another start, because the kernel has used it again.
+- It is a zombie, none of whose threads can run. A process that is stopped (SIGSTOP) lives, and so does one that can't
+  be looked at: with them the lease decides, as it does for every worker on another host.
+
+A number means something only on one host: in one boot of one kernel, in one namespace of process numbers, by one clock.
+A container with its own namespace is a host of its own. Linux may use the name of a namespace again, but only once
+every process in it has ended.
+
+Never held by two: a takeover is a lapse before its time, and fenced like one. It takes the token away in the step that
+finds the row still held by the dead, or the end of the lease unchanged. So of two workers that take over at the same
+time one changes nothing; and if the dead were alive after all, its ends would be refused, as after a freeze. A name is
+not used again: a part of it is random, and a worker that lived under it would be the one that the heartbeat names.
+
+At most once: such a message is buried with its lease, as at a lapse. It never starts a second time, whatever of it may
+still run.
+
+What a worker started may outlive it. A child process that runs handlers is killed by the kernel together with its
+worker, before that counts as gone, and also ends by itself when its socket closes. It can't end its message, because it
+never talks to the broker. A supervisor may end the leases of a worker that died under it, and knows better than anyone
+what that had started: then it stands in the heartbeat too, and the worker is dead only once both are. A program that a
+handler has started, though, may run on beside the second run of the message, without the time that a lease would have
+given it: end it with its worker, as systemd and containers do, or guard what it does with `message.token`.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from django_delayq.brokers.base import Backend, ProcessInfo, WorkerInfo
+from django_delayq.core.errors import DelayqError
+from django_delayq.support.logging import logger
+from django_delayq.worker.events import UnstartedEvents
+from django_delayq.worker.outage_log import OutageLog
+
+_PROC = Path("/proc")
+_HOST = ("ns/pid", "ns/time")  # a start counts from the boot, by the clock of the second
+_ENDED = ("Z", "X")
+
+
+class Takeovers:
+    """One worker's watch over the others of its host."""
+
+    def __init__(self, broker: Backend, unstarted_events: UnstartedEvents, outage_log: OutageLog) -> None:
+        self._broker = broker
+        self._unstarted_events = unstarted_events
+        self._outage_log = outage_log
+        self._others: list[WorkerInfo] = []
+
+    def learn(self, own: WorkerInfo) -> None:
+        """Learn of the others of this host by their heartbeats: of those that are dead, too, if they died just now."""
+        self._others = self._neighbours(own)
+
+    def take_over(self, own: WorkerInfo) -> None:
+        """End the leases of those that are gone. What fails is tried again the next time."""
+        if not any(map(_is_dead, self._others)):
+            return
+        try:
+            self._others = self._neighbours(own)  # without those that have stopped in good order
+            dead = [one.name for one in self._others if _is_dead(one)]
+            if dead:
+                self._end_leases(dead)
+        except DelayqError as error:
+            self._outage_log.begin("taking over", error)
+        else:
+            self._outage_log.end("taking over")
+
+    def _neighbours(self, own: WorkerInfo) -> list[WorkerInfo]:
+        if not own.processes:
+            return []
+        hosts = {process.host for process in own.processes}
+        return [
+            one
+            for one in self._broker.presence.workers()
+            if one.name != own.name and one.processes and hosts.issuperset(each.host for each in one.processes)
+        ]
+
+    def _end_leases(self, dead: Sequence[str]) -> None:
+        taken = self._broker.queue.take_over(dead)
+        self._unstarted_events.report(taken.buried, [])
+        if taken.left:
+            return
+        for name in dead:
+            self._broker.presence.leave(name)
+            logger.warning("Worker %s is dead: what it held is taken over.", name, extra={"worker": name})
+
+
+def _is_dead(worker: WorkerInfo) -> bool:
+    return all(map(is_gone, worker.processes))
+
+
+def processes_of(*pids: int) -> list[ProcessInfo]:
+    """Return processes as others of this host can look for them; nothing where the system can't tell."""
+    host = _host()
+    found = [ProcessInfo(host, pid, _started(_fields(_PROC / str(pid)))) for pid in pids]
+    return found if host and all(one.started for one in found) else []
+
+
+def is_gone(process: ProcessInfo) -> bool:
+    """Return whether a process of this host is known to be no more."""
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # another user's
+    directory = _PROC / str(process.pid)
+    fields = _fields(directory)
+    if not fields:
+        return False  # it may not be looked at, or is just ending
+    return _started(fields) != process.started or not _can_run(directory, fields)
+
+
+@cache
+def _host() -> str:
+    """Return what the processes have in common that see one another by number and start; '' where nobody can tell."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return " ".join([boot, *(os.readlink(_PROC / "self" / name) for name in _HOST if _is_there(name))])
+    except OSError:
+        return ""
+
+
+def _is_there(name: str) -> bool:
+    return name == "ns/pid" or os.path.lexists(_PROC / "self" / name)  # kernels before 5.6 have one clock
+
+
+def _can_run(directory: Path, fields: Sequence[str]) -> bool:
+    """Return whether any of its threads can: the first one may have ended before the others."""
+    if fields[0] not in _ENDED:
+        return True
+    try:
+        threads = [_fields(thread) for thread in (directory / "task").iterdir()]
+    except OSError:
+        return False
+    return any(thread[0] not in _ENDED for thread in threads if thread)
+
+
+def _started(fields: Sequence[str]) -> int:
+    return int(fields[19]) if fields else 0
+
+
+def _fields(directory: Path) -> list[str]:
+    """Return what the kernel says of a process or thread, from its state on; nothing where it can't be read."""
+    try:
+        return (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
