@@ -12,7 +12,7 @@ NAMES = (
     *("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall"),
     *("shards", "served", "processes"),
     *("stored_bulk", "stored_send", "stored_drain", "stored_fresh", "stored_peer"),
-    *("stored_lateness", "stored_waiting", "takeover", "admin_pages"),
+    *("stored_lateness", "stored_waiting", "stored_life", "takeover", "admin_pages"),
 )
 """The benchmarks, a module each."""
 BY_NAME = ("plans", "spark", "trip")

@@ -1,0 +1,50 @@
+"""What a message writes to the log of PostgreSQL in its whole life: sent in bulk, claimed by a worker, finished."""
+
+import time
+from statistics import median
+
+import psycopg
+
+from benchmarks.rates import ROUNDS
+from benchmarks.result import Result, at_most
+from benchmarks.scale import scaled
+from benchmarks.site import fill
+from benchmarks.stored_drains import ENDED
+from benchmarks.stored_site import stored_site
+
+FIRST = 200
+"""So many run before: what the first ones write to new pages is not a message's."""
+WRITTEN = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
+
+
+def run() -> list[Result]:
+    """Bytes a message, without the images of pages that follow a checkpoint: these depend on when one comes."""
+    count = scaled(10_000, least=1_000)
+    what = f"WAL of one message's life, of {count:,} sent in bulk and run by a worker"
+    return [at_most(what, median(_bytes_of_each(count) for _ in range(ROUNDS)), 2_400, "bytes")]
+
+
+def _bytes_of_each(count: int) -> float:
+    with stored_site() as site, site.client() as client:
+        client.autocommit = True
+        client.execute("ALTER SYSTEM SET full_page_writes = off")
+        client.execute("SELECT pg_reload_conf()")
+        with site.worker() as running:
+            running.wait_until_up()
+            fill(FIRST)
+            _wait_until_ended(client, FIRST)
+            client.execute("CHECKPOINT")
+            before = _written(client)
+            fill(count)
+            _wait_until_ended(client, FIRST + count)
+            return (_written(client) - before) / count
+
+
+def _written(client: psycopg.Connection) -> float:
+    ((written,),) = client.execute(WRITTEN).fetchall()
+    return float(written)
+
+
+def _wait_until_ended(client: psycopg.Connection, count: int) -> None:
+    while client.execute(ENDED).fetchall()[0][0] < count:
+        time.sleep(0.2)
