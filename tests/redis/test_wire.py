@@ -20,6 +20,7 @@ from django_delayq.brokers.base import (
     Header,
     Pause,
     PermitRequest,
+    ProcessInfo,
     RunInfo,
     SettleAction,
     WorkerInfo,
@@ -78,6 +79,7 @@ def write_one_of_each(rig: Rig) -> None:
             1_700_000_000_000,
             runs=[RunInfo("a", "q", "k", 1_700_000_000_000)],
             executors=[ExecutorInfo(4, {"k": 4})],
+            processes=[ProcessInfo("h", 17, 123)],
         )
     )
     broker.presence.pause(Pause("q", "k", "why", 4_000_000_000_000))
