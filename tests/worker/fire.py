@@ -5,15 +5,17 @@ are frozen for a while. And the account of it: each message ran once, or again o
 process that ran it was killed. `make soak` has more of it.
 """
 
+import math
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +35,15 @@ LEASE_S = 2
 LEAST_GAP_S = (1 - HOLD) * LEASE_S
 """A worker starts nothing of whose lease less is left."""
 HELD = [f"held-{n}" for n in range(4)]
+
+
+class Trace(NamedTuple):
+    """A start of a message: in which process, and when it was due and started, in seconds."""
+
+    id: int
+    pid: int
+    due_at: float
+    started_at: float
 
 
 class Executor(NamedTuple):
@@ -86,15 +97,17 @@ def burn(site: Site, load: int, mix: Sequence[Executor]) -> Account:
     held = _hold(site, workers)  # each worker has one: the faults hit leases
     _send_load(site, range(load // 2))
     _until_finished(site, load // 10)
-    first.kill()
+    dead = _kill(first, *([] if second.children else [second]))
     killed, stopped = second.children, healthy.children
-    _signal_each(killed or [second.pid], signal.SIGKILL)
+    _signal_each(killed, signal.SIGKILL)
     _signal_each(stopped, signal.SIGSTOP)
     joined = site.worker(*mix[-1].options)
     joined.until_says("Queues:")
     _send_load(site, range(load // 2, load))
     _until_finished(site, load * 6 // 10)
-    _signal_each(stopped, signal.SIGCONT)
+    for pid in stopped:
+        with suppress(ProcessLookupError):  # its supervisor kills one that is frozen for longer than a lease
+            os.kill(pid, signal.SIGCONT)
     late = {frozen.pid, *frozen.children}
     frozen.signal_all(signal.SIGSTOP)
     for worker, call in held.items():
@@ -107,7 +120,16 @@ def burn(site: Site, load: int, mix: Sequence[Executor]) -> Account:
     held[frozen].release()
     frozen.until_says(mix[2].late)
     codes = [worker.stop() for worker in (frozen, healthy, joined, *([second] if killed else []))]
-    return _account(site, load, late, killed, codes)
+    return _account(site, load, _wrong_runs(_traces(site), late, killed, dead), codes)
+
+
+def _kill(*workers: WorkerProcess) -> dict[int, float]:
+    """When each process of the workers was killed, in seconds: the others of this host take over from then on."""
+    killed_at: dict[int, float] = {}
+    for worker in workers:
+        killed_at |= dict.fromkeys((worker.pid, *worker.children), time.time())
+        worker.kill()
+    return killed_at
 
 
 def _hold(site: Site, workers: Sequence[WorkerProcess]) -> dict[WorkerProcess, Call]:
@@ -154,12 +176,11 @@ def _hear_all_held(site: Site) -> None:
             ran.add(call.id)
 
 
-def _account(site: Site, load: int, frozen: Collection[int], killed: Collection[int], codes: Sequence[int]) -> Account:
+def _account(site: Site, load: int, wrong_runs: Iterable[str], codes: Sequence[int]) -> Account:
     audit = site.broker.queue.audit()
     sent, finished = load + len(HELD), audit.totals["finished"]
-    traces = [[int(word) for word in line.split()] for line in _traces(site).read_text().splitlines()]
-    runs = Counter(id for id, *_ in traces)
-    wrong = [*audit.differences, *_wrong_runs(traces, frozen, killed)]
+    runs = Counter(trace.id for trace in _traces(site))
+    wrong = [*audit.differences, *wrong_runs]
     wrong += [f"Message {id} never ran" for id in range(load) if id not in runs]
     if finished != sent:
         wrong.append(f"{finished - sent:+} finished that were not sent, or not finished")
@@ -169,26 +190,34 @@ def _account(site: Site, load: int, frozen: Collection[int], killed: Collection[
     return Account(sent, finished, again, audit.totals["reclaimed"], wrong)
 
 
-def _wrong_runs(traces: Sequence[Sequence[int]], frozen: Collection[int], killed: Collection[int]) -> Iterator[str]:
-    """What was early. What ran again before a lease had run out; but a frozen thread may be late, once for each, and
-    what a killed process ran, one message, runs again at once."""
-    starts: dict[int, list[float]] = {}
-    for id, pid, due_ms, started_ns in traces:
-        if started_ns < due_ms * 1_000_000:
-            yield f"Message {id} ran {due_ms - started_ns / 1e6:.1f} ms early"
-        if pid not in frozen and pid not in killed:
-            starts.setdefault(id, []).append(started_ns / 1e9)
+def _wrong_runs(
+    traces: Sequence[Trace], frozen: Collection[int], killed: Collection[int], dead: Mapping[int, float]
+) -> Iterator[str]:
+    """What was early, or ran again before a lease had run out, but for what a fault allows.
+
+    A frozen thread may be late, once for each message. What a killed child process ran, one message, runs again at
+    once, and so does what a worker left that is dead: but not before its death.
+    """
+    starts: dict[int, list[Trace]] = {}
+    for trace in traces:
+        if trace.started_at < trace.due_at:
+            yield f"Message {trace.id} ran {1000 * (trace.due_at - trace.started_at):.1f} ms early"
+        if trace.pid not in frozen and trace.pid not in killed:
+            starts.setdefault(trace.id, []).append(trace)
     for id, each in starts.items():
-        for earlier, later in pairwise(sorted(each)):
-            if later - earlier < LEAST_GAP_S:
-                yield f"Message {id} ran again after {later - earlier:.3f} s"
-    by_frozen = Counter(id for id, pid, *_ in traces if pid in frozen)
+        for earlier, later in pairwise(sorted(each, key=attrgetter("started_at"))):
+            free_at = min(earlier.started_at + LEAST_GAP_S, dead.get(earlier.pid, math.inf))
+            if later.started_at < free_at:
+                yield f"Message {id} ran again after {later.started_at - earlier.started_at:.3f} s"
+    by_frozen = Counter(trace.id for trace in traces if trace.pid in frozen)
     yield from (f"Message {id} ran {count} times in the frozen worker" for id, count in by_frozen.items() if count > 1)
-    by_killed = Counter(pid for id, pid, *_ in traces if pid in killed and id in starts)
+    by_killed = Counter(trace.pid for trace in traces if trace.pid in killed and trace.id in starts)
     yield from (
         f"{count} messages of the killed process {pid} ran again" for pid, count in by_killed.items() if count > 1
     )
 
 
-def _traces(site: Site) -> Path:
-    return Path(f"{site.line.path}.traces")
+def _traces(site: Site) -> list[Trace]:
+    lines = Path(f"{site.line.path}.traces").read_text().splitlines()
+    rows = [[int(word) for word in line.split()] for line in lines]
+    return [Trace(id, pid, due_ms / 1e3, started_ns / 1e9) for id, pid, due_ms, started_ns in rows]
