@@ -116,8 +116,9 @@ def test_valkey_is_recognised() -> None:
     assert found.problems == []
 
 
-def test_a_sentinel_is_refused() -> None:
-    (problem,) = report_from("redis_version:7.2.4\nredis_mode:sentinel\nmaxmemory_policy:noeviction").problems
+@pytest.mark.parametrize("mode", ["redis_mode", "server_mode"], ids=["redis", "valkey 9"])
+def test_a_sentinel_is_refused(mode: str) -> None:
+    (problem,) = report_from(f"redis_version:7.2.4\n{mode}:sentinel\nmaxmemory_policy:noeviction").problems
     assert "redis+sentinel://" in problem
 
 

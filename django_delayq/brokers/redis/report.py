@@ -110,8 +110,7 @@ def _problems(info: Info) -> list[str]:
         problems.append(
             _("This Redis is a replica and can't be written to; use its primary, %(primary)s.", primary=primary)
         )
-    mode = info.get("redis_mode", "standalone")
-    if mode == "sentinel":
+    if _mode(info) == "sentinel":
         problems.append(_("This is a sentinel; name it with redis+sentinel:// in LOCATION."))
     return problems
 
@@ -119,6 +118,10 @@ def _problems(info: Info) -> list[str]:
 def _version(info: Info) -> tuple[int, ...]:
     # Valkey says here which Redis it is compatible with.
     return tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdigit())
+
+
+def _mode(info: Info) -> str:
+    return info.get("redis_mode") or info.get("server_mode", "standalone")  # Valkey's name, from 9 on
 
 
 def _warnings(info: Info) -> list[str]:
@@ -133,7 +136,7 @@ def _warnings(info: Info) -> list[str]:
 
 
 def _warnings_of_node(run: Run, info: Info) -> list[str]:
-    if info.get("redis_mode") != "cluster" or _config(run, "cluster-require-full-coverage") != "yes":
+    if _mode(info) != "cluster" or _config(run, "cluster-require-full-coverage") != "yes":
         return []
     return [
         _(

@@ -33,9 +33,10 @@ _OF_A_CLUSTER: Mapping[type[ResponseError], str] = {
     ClusterDownError: "the cluster is down (CLUSTERDOWN)",
 }
 _FORBIDDEN = re.compile(r"no permissions|user executing the script can't", re.IGNORECASE)
-# Redis adds the script's hash and lines to the error of a script's command: they don't help anyone to mend it.
+# Redis adds the script's hash and lines to the error of a script's command, Valkey 9 only the lines: they don't help
+# anyone to mend it.
 _OF_A_SCRIPT = re.compile(
-    r"Error running script \(call to f_\w+\): |@?user_script: ?\d+: |\bERR | script: \w+, on @user_script:\d+"
+    r"Error running script \(call to f_\w+\): |@?user_script: ?\d+: |\bERR | script: (?:\w+, )?on @user_script:\d+"
 )
 _FOREIGN = re.compile("WRONGTYPE|wrong kind of value")
 _HINTS = (
