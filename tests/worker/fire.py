@@ -181,7 +181,7 @@ def _account(site: Site, load: int, wrong_runs: Iterable[str], codes: Sequence[i
     sent, finished = load + len(HELD), audit.totals["finished"]
     runs = Counter(trace.id for trace in _traces(site))
     wrong = [*audit.differences, *wrong_runs]
-    wrong += [f"Message {id} never ran" for id in range(load) if id not in runs]
+    wrong += [f"Message {id} never ran: {site.broker.queue.get(str(id))}" for id in range(load) if id not in runs]
     if finished != sent:
         wrong.append(f"{finished - sent:+} finished that were not sent, or not finished")
     if any(codes):
