@@ -20,9 +20,9 @@ from django_delayq.management.delayq import (
     status,
     stop_embedded,
 )
-from django_delayq.management.delayq.arguments import Options, add_djangos_own
-from django_delayq.management.delayq.speaking import speaking
-from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.support.arguments import Options, add_djangos_own
+from django_delayq.management.support.speaking import speaking
+from django_delayq.management.support.terminal import Write
 
 
 class Subcommand(Protocol):

@@ -16,7 +16,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
 from django_delayq.core.errors import DelayqError
-from django_delayq.management.delayq.arguments import USAGE, checked, whole_number
+from django_delayq.management.support.arguments import USAGE, checked, whole_number
 from django_delayq.support.units import to_bytes
 from django_delayq.worker import logs
 from django_delayq.worker.banner import banner

@@ -1,1 +1,1 @@
-"""The subcommands of `manage.py delayq`, a module each, and the helpers that they share."""
+"""The subcommands of `manage.py delayq`: each file is one, and is listed in commands/delayq.py."""

@@ -6,9 +6,9 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Audit, Backend
-from django_delayq.management.delayq.arguments import USAGE, Options, add_json
-from django_delayq.management.delayq.shapes import write_json
-from django_delayq.management.delayq.terminal import Write, counted
+from django_delayq.management.support.arguments import USAGE, Options, add_json
+from django_delayq.management.support.shapes import write_json
+from django_delayq.management.support.terminal import Write, counted
 
 HELP = "Hold what was sent against where it is now. Exit 1 when it does not add up."
 

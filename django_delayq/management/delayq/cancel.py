@@ -3,9 +3,9 @@
 from argparse import ArgumentParser
 
 from django_delayq.brokers import get_backend
-from django_delayq.management.delayq.arguments import Options
-from django_delayq.management.delayq.by_id import add_ids, move_named
-from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.support.arguments import Options
+from django_delayq.management.support.by_id import add_ids, move_named
+from django_delayq.management.support.terminal import Write
 
 HELP = "Stop waiting messages, so that they never start. Exit 1 when one was not waiting."
 

@@ -7,11 +7,11 @@ from django.core.management.base import CommandError
 
 from django_delayq.conf import get_alias
 from django_delayq.core.message import State
-from django_delayq.management.delayq.arguments import Options, add_json
-from django_delayq.management.delayq.shapes import data_text, message_shape, pause_shape, write_json
-from django_delayq.management.delayq.story import story_lines, story_shape
-from django_delayq.management.delayq.terminal import Write, counted
-from django_delayq.management.delayq.times import end_words, instant, to_words
+from django_delayq.management.support.arguments import Options, add_json
+from django_delayq.management.support.shapes import data_text, message_shape, pause_shape, write_json
+from django_delayq.management.support.story import story_lines, story_shape
+from django_delayq.management.support.terminal import Write, counted
+from django_delayq.management.support.times import end_words, instant, to_words
 from django_delayq.monitor import Explanation, explain
 
 HELP = "Where a message is, when it is due, its attempts, who holds it until when, and what happens next."

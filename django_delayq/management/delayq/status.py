@@ -4,11 +4,11 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 
 from django_delayq.brokers.base import Pause, WorkerInfo
-from django_delayq.management.delayq.arguments import Options, add_json
-from django_delayq.management.delayq.shapes import write_json
-from django_delayq.management.delayq.status_shape import status_shape
-from django_delayq.management.delayq.terminal import Write, write_table
-from django_delayq.management.delayq.times import end_words, to_words
+from django_delayq.management.support.arguments import Options, add_json
+from django_delayq.management.support.shapes import write_json
+from django_delayq.management.support.status_shape import status_shape
+from django_delayq.management.support.terminal import Write, write_table
+from django_delayq.management.support.times import end_words, to_words
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
 from django_delayq.store import clock_skew
 from django_delayq.support.units import to_text

@@ -6,8 +6,8 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers.redis.client import embedded_directory, hide_password, stop_embedded
 from django_delayq.conf import get_alias
-from django_delayq.management.delayq.arguments import Options
-from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.support.arguments import Options
+from django_delayq.management.support.terminal import Write
 
 HELP = "Stop the Redis server of embedded://, its data on disk. A site or worker that still runs starts it again."
 

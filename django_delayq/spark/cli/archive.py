@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from django_delayq.management.delayq.arguments import whole_number
+from django_delayq.management.support.arguments import whole_number
 from django_delayq.spark.cli.arguments import instant
 from django_delayq.spark.jobs.archive import ARCHIVED, CHUNK_ROWS, archive
 from django_delayq.spark.jobs.lake import Lake

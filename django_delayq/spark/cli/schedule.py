@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from django_delayq.conf import get_alias
-from django_delayq.management.delayq.arguments import whole_number
+from django_delayq.management.support.arguments import whole_number
 from django_delayq.spark.cli.arguments import add_rows, holidays, names, picture, quiet_hours, rows_of, seconds
 from django_delayq.spark.files import write_whole
 from django_delayq.spark.jobs.chart import png, svg

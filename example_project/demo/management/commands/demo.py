@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_delayq.management.delayq.arguments import whole_number
+from django_delayq.management.support.arguments import whole_number
 from example_project.demo.rabbitmq import free_port
 
 

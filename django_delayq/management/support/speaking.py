@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import DatabaseError, InterfaceError
 
 from django_delayq.core.errors import DelayqError
-from django_delayq.management.delayq.terminal import Write, clean, leave_broken_pipe
+from django_delayq.management.support.terminal import Write, clean, leave_broken_pipe
 
 
 @contextmanager

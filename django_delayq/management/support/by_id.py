@@ -7,7 +7,7 @@ from itertools import islice
 from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Backend
-from django_delayq.management.delayq.terminal import Write
+from django_delayq.management.support.terminal import Write
 from django_delayq.store.history import message_facts
 
 Move = Callable[[Sequence[str]], list[bool]]

@@ -5,7 +5,7 @@ from functools import partial
 
 from django.core.management.base import CommandError
 
-from django_delayq.management.delayq.arguments import USAGE, Options, checked
+from django_delayq.management.support.arguments import USAGE, Options, checked
 from django_delayq.support.validation import check_name, check_queue
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from django_delayq.brokers.base import ExecutorInfo, RunInfo, WorkerInfo
-from django_delayq.management.delayq.shapes import pause_shape
-from django_delayq.management.delayq.times import instant
+from django_delayq.management.support.shapes import pause_shape
+from django_delayq.management.support.times import instant
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
 
 

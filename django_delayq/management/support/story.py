@@ -6,7 +6,7 @@ from typing import Any
 from django_delayq.brokers.base import AlarmInfo
 from django_delayq.core.history import PastAttempt
 from django_delayq.core.message import State
-from django_delayq.management.delayq.times import instant, to_words
+from django_delayq.management.support.times import instant, to_words
 from django_delayq.monitor import Explanation
 from django_delayq.store.history import MOST_ROWS, MessageFacts
 from django_delayq.support.units import to_text

@@ -5,8 +5,8 @@ from typing import Any
 
 from django_delayq.brokers.base import Info, Pause
 from django_delayq.core.codec import loads
-from django_delayq.management.delayq.terminal import Write
-from django_delayq.management.delayq.times import instant
+from django_delayq.management.support.terminal import Write
+from django_delayq.management.support.times import instant
 
 _SHOWN = 200
 """The most characters of data in a table; `--json` shows all."""
