@@ -1,10 +1,11 @@
 """Decide what becomes of a leased message when its lease ends, for every backend. Pure: no Django, no I/O.
 
 A worker works a transition out from what its claim returned, and a backend writes it where the lease's token still
-matches. Every other move (claim, cancel, replace, reschedule, rescue) takes the token away, so while it matches, what
-the claim returned *is* the record, and no backend has to decide anything again.
+matches. No other move (claim, cancel, replace, reschedule, purge) touches a message that has a token. Only a reclaim
+takes the token away from a lease that ran out or whose worker is dead. So while the token matches, the record has the
+counts, the history and the data that the claim returned, and no backend has to decide anything again.
 
-The table is docs/internals/states.md. Oban's executor and River's job state machine are its models.
+`MOVES` is the table of docs/internals/states.md. Oban's executor and River's job state machine are its models.
 """
 
 from collections.abc import Callable
@@ -24,17 +25,20 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "send": (frozenset({State.NONE}), _WAITING),
     "claim": (frozenset({State.READY}), _RUNNING),
     "finish": (_RUNNING, frozenset({State.FINISHED})),
+    "interrupt": (_RUNNING, _RUNNING),
     "retry": (_RUNNING, _WAITING),
     "snooze": (_RUNNING, _WAITING),
     "release": (_RUNNING, _WAITING),
+    "crash": (_RUNNING, frozenset({State.READY})),
     "reclaim": (_RUNNING, frozenset({State.READY})),
     "bury": (frozenset({State.READY, State.RUNNING}), frozenset({State.ERROR})),
     "cancel": (_WAITING, frozenset({State.CANCELLED})),
+    "replace": (_WAITING, _WAITING),
     "reschedule": (_WAITING, _WAITING),
     "rescue": (frozenset({State.ERROR}), _WAITING),
     "purge": (_WAITING | {State.ERROR}, frozenset({State.GONE})),
 }
-"""Each move, with the states it may start from and end in. Nothing else is legal (docs/internals/states.md)."""
+"""The legal moves, each with the states it may start from and end in: tests hold code and docs against this table."""
 
 SUSPECT_CRASHES = 2
 """With this many crashes a message is a suspect: it waits apart, and runs alone."""
