@@ -48,7 +48,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """One configured delayq."""
+    """The settings of one alias: an entry of DELAYQ, with the defaults filled in."""
 
     name: str
     broker: str = BROKER

@@ -80,7 +80,10 @@ def log_rows(
 def log_selection(
     user_id: Any, model: type[MessageRow], words: str, message: str, *, object_id: str | None = None
 ) -> None:
-    """Add one entry for all rows that matched a filter, in its words. The admin's link is made of `object_id`."""
+    """Add one entry for all rows that matched a filter; `words` describe the filter.
+
+    The admin makes the link of the entry from `object_id`.
+    """
     LogEntry.objects.create(
         user_id=user_id,
         content_type=ContentType.objects.get_for_model(model),
@@ -92,7 +95,7 @@ def log_selection(
 
 
 def in_english() -> Any:
-    """Put texts together in the block as the log keeps them, whatever the operator's language."""
+    """Keep texts in English inside the block, as the log keeps them, whatever language the operator reads."""
     return translation.override(None)
 
 
@@ -102,8 +105,8 @@ def _translated(line: str) -> str:
 
 
 def _id_of(row: MessageRow) -> str:
-    """Return the id that the admin makes the link of an entry from.
+    """Return the `object_id` of a row's log entries, from which the admin makes their link.
 
-    It names the alias unless pages open on that alias.
+    That is the primary key. For an alias other than the one that pages open on, the alias stands before it.
     """
     return str(row.pk) if row.alias == opening_alias() else f"{row.alias}:{row.pk}"

@@ -209,9 +209,10 @@ def _check_signature(func: object) -> None:
 
 
 def _data_type_of(func: Callable[..., Any]) -> Any:
-    """Return T of the function's `Message[T]`; `Any` for a bare `Message` and without an annotation.
+    """Return the T of `Message[T]`, with which the function annotates its argument.
 
-    Raises `TypeError` for an annotation that can't be resolved, is no message, or has a T that msgspec can't convert.
+    Return `Any` for `Message` alone, and where there is no annotation. Raises `TypeError` for an annotation that can't
+    be resolved or is no `Message`, and for a T that msgspec can't convert.
     """
     annotation = _resolved(func)
     if annotation in (Any, Message):

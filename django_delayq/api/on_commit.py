@@ -52,10 +52,10 @@ def _level_of_caller() -> int:
 
 @dataclass(slots=True, eq=False)
 class WaitingSend:
-    """A send, without a store, that waits for the commit. `over` once it was sent or cancelled.
+    """A send, without a store, that waits for the commit. `over` is True once it was sent or cancelled.
 
-    `group` holds the sends that were made right after one another under the same savepoints: the first one that the
-    commit calls sends all from itself on, so that a loop of sends costs one round trip.
+    `group` holds the sends that were made one after another under the same savepoints. When the commit calls one of
+    them, it sends itself and all later ones of its group, so that a loop of sends costs one round trip.
     """
 
     using: str
@@ -145,7 +145,10 @@ def reschedule_waiting(alias: Alias, ids: Iterable[str], delay_ms: int, at_ms: i
 
 
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
-    """Return the group of the last callback if the next send shares its fate and comes right after, else a new one."""
+    """Return the group of the last callback if the next send may join it, else a new group.
+
+    It may if it comes right after that one, and is under the same savepoints.
+    """
     if on_conflict == "raise":  # a refusal must name the one that was refused
         return []
     last = last_hook(connections[alias.database], WaitingSend)

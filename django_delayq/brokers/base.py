@@ -74,7 +74,10 @@ def pages(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def in_order(positions: Iterable[Sequence[int]], answers: Iterable[Sequence[T]]) -> list[T]:
-    """Join the answers of several parts in the order of the whole: `positions` has those that each part answers for."""
+    """Join the answers of several parts into one list, in the order of the whole.
+
+    `positions` has, for each part, the positions in the whole that it answers for.
+    """
     by_position = {
         i: answer for own, given in zip(positions, answers, strict=True) for i, answer in zip(own, given, strict=True)
     }
@@ -115,7 +118,7 @@ class Timer(Protocol):
         """
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
-        """Return those of the pairs of which anything is due, by one cheap query; more of them where it can't tell."""
+        """Return the pairs that have something due, by one cheap query. Where it can't tell, it returns a pair too."""
 
     def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
         """Forget leased alarms, and hold those in `rearm`, which may take the place of leased ones.
@@ -126,7 +129,7 @@ class Timer(Protocol):
         """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Make alarms ready again whose leases have lapsed, which counts nothing.
+        """Make alarms whose leases have lapsed ready again. No crash is counted.
 
         Bounded, cheap, and safe from any worker at any time.
         """
@@ -171,10 +174,10 @@ class AlarmIndex(Protocol):
     """The list of a timer's alarms, where it has at most one for a row."""
 
     def counts(self) -> Counts:
-        """Return all figures."""
+        """Return how many alarms wait and how many are leased, in all and by queue and key."""
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
-        """Return the alarms of a (queue, key) for `pks` (at most `BATCH`), wherever they are at one moment."""
+        """Return the alarms of a (queue, key) for `pks` (at most `BATCH`), waiting or leased, as of one moment."""
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
         """Return about `count` alarms of a (queue, key), in no order, and what to pass as `after` for the next page.
@@ -216,7 +219,7 @@ class Heartbeats(Protocol):
 
     @property
     def pause_version(self) -> int:
-        """Return a number that grows when the pauses may have changed; one that ends by itself does not count."""
+        """Return a number that grows when a pause may have been made or ended, but not when one ends by itself."""
 
 
 class Presence(Protocol):
@@ -232,7 +235,7 @@ class Presence(Protocol):
         """Return the workers whose heartbeat is at most 15 s old."""
 
     def pause(self, pause: Pause) -> None:
-        """Let workers start nothing of a queue or key. Replaces a pause of the same queue and key."""
+        """Have workers start nothing of a queue or key. Replaces a pause of the same queue and key."""
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         """End the pause of exactly this queue and key. Return False when there was none."""
@@ -242,7 +245,7 @@ class Presence(Protocol):
 
     @property
     def pause_version(self) -> int:
-        """Return a number that grows when `pauses` may answer otherwise; a pause that ends by itself does not count."""
+        """Return a number that grows when a pause may have been made or ended, but not when one ends by itself."""
 
 
 class Queue(Protocol):
@@ -280,7 +283,7 @@ class Queue(Protocol):
         """Lease, like `claim`, at most one message that was held by workers that died twice."""
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
-        """Return those of the pairs of which anything is due, by one cheap query; more of them where it can't tell."""
+        """Return the pairs that have something due, by one cheap query. Where it can't tell, it returns a pair too."""
 
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         """End leases, and return for each whether it was still held.
@@ -292,14 +295,17 @@ class Queue(Protocol):
         """
 
     def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
-        """Make each lease end `lease_ms` from now. Return False where it was lost, None as for `apply`."""
+        """Make each lease end `lease_ms` from now. Return True for each that was still held, else False.
+
+        None means that another transaction holds the row: ask again.
+        """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         """Reclaim lapsed leases and trim the kept errors. Bounded, cheap, and safe from any worker at any time.
 
         A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Only the worker that
         saw its own child process die buries it for the third, because a bystander's lease lapses too when a worker is
-        killed. `at_most_once` messages are buried at the first. A lapsed alarm is ready again and counts nothing.
+        killed. `at_most_once` messages are buried at the first. A lapsed alarm is ready again, and no crash is counted.
         """
 
     def take_over(self, workers: Collection[str]) -> Takeover:
@@ -321,9 +327,10 @@ class Queue(Protocol):
     # Operations by id
 
     def atomically(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns.
+        """Call `work`, and return its result.
 
-        With a store its operations by id all take place, or none, and it may be called more than once.
+        With a store the operations by id that it calls all take place, or none does; `work` may be called more than
+        once.
         """
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
@@ -346,7 +353,7 @@ class Queue(Protocol):
         """Remove waiting messages for good: counted, not archived. Return True for each that was waiting."""
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
-        """Remove for good all that failed under each id. Return True for each id under which something had."""
+        """Remove for good every failed message under each id. Return True for each id that had one."""
 
     # Queries
 
@@ -362,10 +369,10 @@ class Queue(Protocol):
         """Return failed messages, newest first."""
 
     def counts(self) -> Counts:
-        """Return all figures."""
+        """Return how many messages are in each state, in all and by queue and key, and the totals of what ended."""
 
     def audit(self) -> Audit:
-        """Compare the totals with the sets, and look for bodies without a place and places without a body."""
+        """Compare the totals with the messages that are there, and find each that is in no place, or in two."""
 
 
 class Broker(Protocol):
@@ -387,19 +394,19 @@ class Broker(Protocol):
 
     @property
     def timer(self) -> Timer:
-        """Return what holds the alarms of a store."""
+        """Return the timer, which holds the alarms of a store."""
 
     @property
     def alarm_index(self) -> AlarmIndex | None:
-        """Return the list of those alarms; None where the server has none."""
+        """Return the list of the timer's alarms; None where the server can't list them."""
 
     @property
     def presence(self) -> Heartbeats:
-        """Return what knows the workers."""
+        """Return the keeper of the workers' heartbeats."""
 
     @property
     def limiter(self) -> Limiter | None:
-        """Return what keeps limits; None where the tables must."""
+        """Return the keeper of limits; None where the tables must keep them."""
 
     @property
     def queue(self) -> Queue | None:
@@ -428,11 +435,11 @@ class Backend(Protocol):
 
     @property
     def presence(self) -> Presence:
-        """Return what knows the workers and the pauses."""
+        """Return the keeper of the workers' heartbeats and of the pauses."""
 
     @property
     def limiter(self) -> Limiter:
-        """Return what keeps limits over all workers."""
+        """Return the keeper of limits over all workers."""
 
     @property
     def store(self) -> "DatabaseQueue | None":

@@ -1,4 +1,4 @@
-"""The values of queries, upkeep, heartbeats and pauses. Times are epoch milliseconds."""
+"""The values of queries, maintenance, heartbeats and pauses. Times are epoch milliseconds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -48,9 +48,10 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class AlarmInfo:
-    """One alarm as the broker sees it now. It waits, or runs; if it was put again while it runs, it does both.
+    """One alarm as the broker sees it now.
 
-    `now_ms` is the clock that its times are measured by, where it was looked for by its pk.
+    `due_ms` is set while it waits, `lease_end_ms` while it is leased. Both are set if it was scheduled again while it
+    was leased. `now_ms` is the broker's time at the look, if the look was for single pks.
     """
 
     pk: str
@@ -86,7 +87,7 @@ class Counts:
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """The result of one `upkeep`. `dropped` counts errors; `orphans` are ids whose leases had no message."""
+    """The result of one `maintain`. `dropped` counts errors; `orphans` are ids whose leases had no message."""
 
     now_ms: int
     reclaimed: int = 0
@@ -134,9 +135,9 @@ class ProcessInfo:
 class WorkerInfo:
     """A worker's heartbeat. `seen_ms` is set by the broker.
 
-    `runs` are the oldest of its running messages; `running` counts all that it holds. `processes` are those that see to
-    its leases: its own, and its supervisor's where it has one. It is empty where the system can't tell, and in the
-    heartbeat of an older version.
+    `runs` are the oldest of its running messages; `running` counts all that it holds. `processes` are its own process
+    and its supervisor's, if it has one: once all of them are gone, nobody ends its leases. It is empty where the system
+    can't tell, and in the heartbeat of an older version.
     """
 
     name: str

@@ -5,9 +5,9 @@ allowed one interval later, whatever was left unused before. So n intervals neve
 
 A message that finds no permit is put in a line, so that only a few of many that wait for one permit ask in a second:
 at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no permit was free for long. Nobody is notified
-when a permit becomes free, so the line is no longer than a quarter of the time for which none was. A message that finds
-no place in the line asks at its end with others, a millisecond apart, which takes few calls. So a backlog resumes soon
-after a permit that was held for long is released.
+when a permit becomes free. So the line reaches no further ahead than a quarter of the time for which none was free, and
+a backlog resumes soon after a permit that was held for long is released. Messages that find no place in the line ask at
+its end, a millisecond apart, which takes few calls.
 """
 
 from collections import defaultdict
@@ -73,7 +73,7 @@ class Permits:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The part that asks have in common if one call answers them."""
+    """A limit as requests name it: requests with equal ones can be answered by one call."""
 
     key: str
     value: str
@@ -83,7 +83,7 @@ class Limit:
 
 
 def by_limit(asks: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
-    """Group asks by their limit, and return the positions of each group."""
+    """Group the requests by their limit, and return the positions of each group."""
     positions: defaultdict[Limit, list[int]] = defaultdict(list)
     for i, ask in enumerate(asks):
         positions[Limit(ask.key, ask.value, ask.most, ask.interval_us, ask.held)].append(i)

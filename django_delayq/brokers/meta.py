@@ -42,7 +42,7 @@ class SharedState:
     def begin_rebuild(self, mine: str, now_ms: int, lock_ms: int) -> str:
         """Take the lock, or keep it. Return its token, or "" when another caller has it or nothing is lost.
 
-        A lock that was lost is not taken again in the same call: see the protocol.
+        A lock that was lost is not taken again in the same call, as `Timer.begin_rebuild` promises.
         """
         if mine:
             held = self.builder == mine and now_ms < self.builder_until_ms

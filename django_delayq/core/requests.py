@@ -141,11 +141,11 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class PermitRequest:
-    """A request for the permits that a leased message needs before it starts, by the limits of its key.
+    """A leased message's request to start, where its handler has limits.
 
-    It asks for one of the `most` permits of (key, value), and for its turn among the starts of the key, which are
-    `interval_us` apart; None means that there is no such limit. The permit belongs to the token, which no other request
-    has. A request that is `held` already is never refused.
+    It asks for one of the `most` permits of (key, value), and for a turn, because the starts of the key are at least
+    `interval_us` apart. None means that there is no such limit. A permit is held under the message's `token`. A request
+    with `held` is never refused.
     """
 
     key: str
@@ -158,9 +158,9 @@ class PermitRequest:
 
 
 class Throttled(NamedTuple):
-    """A request that was refused, and is to come again after `wait_ms`.
+    """The refusal of a permit request: ask again after `wait_ms`.
 
-    `of_key`: so is every other request of the key, whatever its value.
+    With `of_key` every other request of the key would be refused too, whatever its value.
     """
 
     wait_ms: int

@@ -90,9 +90,10 @@ class SentMany:
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """A message as the broker holds it now, read without touching it. Datetimes are in UTC.
+    """A message as it is now. Reading it changes nothing. Datetimes are in UTC.
 
-    `data` is converted to the handler's type where it fits, plain JSON otherwise, text when it is not even that.
+    `data` has the type that the handler asks for if it fits that type. Otherwise it is plain values from JSON, or text
+    if the body is no JSON.
     """
 
     id: str

@@ -298,10 +298,11 @@ def refuse(claimed: Claimed, policy: Policy, now_ms: int) -> Transition | None:
 def in_place_of(
     transition: Transition, claimed: Claimed, policy: Policy, refusal: str, wait_ms: Callable[[int], int]
 ) -> list[Transition]:
-    """Return the transitions to try, in this order, in place of one that no backend will ever take: the attempt failed.
+    """Return the transitions to try, in this order, in place of one that the backend refuses each time.
 
-    After its last attempt the message is buried. Before that, or where not even that can be written, it waits for
-    `wait_ms(attempt)`, and `refuse` keeps it from starting more often than it may. `refusal` says why, in one line.
+    The attempt counts as failed. After its last attempt the message is buried. Before that, or where not even that can
+    be written, it waits for `wait_ms(attempt)`, and `refuse` keeps it from starting more often than it may. `refusal`
+    says why, in one line.
     """
     if transition.is_written or transition.action in (SettleAction.RELEASE, SettleAction.INTERRUPT):
         return []  # it has ended, or no attempt has
@@ -316,7 +317,7 @@ def in_place_of(
 
 
 def with_history(transition: Transition, claimed: Claimed) -> Transition:
-    """Return the transition, with the history added where a child process worked it out without."""
+    """Return the transition with its history, which a child process that worked it out did not know."""
     outcome = _OUTCOMES.get(transition.action)
     if outcome is not None and transition.history is None:
         _remember(transition, claimed, outcome)

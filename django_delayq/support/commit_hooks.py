@@ -11,7 +11,8 @@ H = TypeVar("H")
 def last_hook(connection: "BaseDatabaseWrapper", kind: type[H]) -> H | None:
     """Return the object whose method was registered last with `on_commit`, if it is of this kind.
 
-    None where a savepoint was begun or ended after that: a rollback to it would part the two.
+    Return None if a savepoint was begun or ended after that, because a rollback to it may undo the one and keep the
+    other.
     """
     if not connection.run_on_commit:
         return None

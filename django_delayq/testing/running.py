@@ -105,7 +105,7 @@ def _commit_as_test_case(using: str) -> None:
 
 
 def _deliver(time: Timeline, claimed: Claimed, handler: AnyHandler, deliveries: int) -> list[Attempt]:
-    """Run a message, again while deliveries are left and it went well, and settle it."""
+    """Run a message up to `deliveries` times, but not again after an attempt that did not finish, and settle it."""
     if _is_never_repeated(claimed, handler):
         deliveries = 1
     attempts = []

@@ -133,11 +133,11 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
 
 
 def _is_for_a_worker(request: HttpRequest, count: int | None) -> bool:
-    """Return whether a worker is to make the move, rather than this request.
+    """Return whether a worker makes the move in a background job, rather than this request.
 
-    It is when all that match are meant, and they are many, were not all found, or were asked about as such. Then the
-    question carried no marks of the single rows, and only a job has a name by which an answer that is sent twice is
-    known.
+    It does if the action is for all matching rows, and these are many, could not all be found, or the question already
+    said that a job would move them. Such a question has no marks of single rows. So only the job's name shows that an
+    answer was sent twice.
     """
     is_many = count is None or count > AT_ONCE or stopped_search(request) is not None
     return is_all(request) and (is_many or ("job" in request.POST and not request.POST.get(FIELD)))
@@ -208,9 +208,9 @@ def _in_background(
 
 
 def _job_name(request: HttpRequest) -> str:
-    """Return the name of the job that this question leads to.
+    """Return the name of the job that the answer to this question starts.
 
-    It goes with the answer, so that an answer that is sent twice starts no second job.
+    The answer sends the name back, so that an answer that is sent twice starts one job.
     """
     named = request.POST.get("job", "")
     return named if jobs.NAME.fullmatch(named) else uuid.uuid4().hex

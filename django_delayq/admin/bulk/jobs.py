@@ -150,9 +150,9 @@ def move_next_page(message: Message[Job]) -> None:
 
 
 def _has_gone_on(job: Job) -> bool:
-    """Return whether a first message has sent the next.
+    """Return whether a job's first message has already sent the next one.
 
-    If two had one id, the second was sent after the first had ended.
+    A first message may run twice, because it may be sent again under its id after it has ended.
     """
     return any(rows.exclude(message_id=_id(job)).exists() for rows in _rows(job.selection.alias, tag=_tag(job.name)))
 

@@ -22,7 +22,7 @@ _AROUND = 1
 
 
 def kept_difference(before: str, after: str) -> str:
-    """Return all lines of two payloads, so that each can be had back. The time grows with their number.
+    """Return one text from which both payloads can be restored, in time that is linear in their lines.
 
     From the first line that differs to the last, the lines of the first payload are marked with "-", then those of the
     second with "+". The text is empty if the payloads are the same.

@@ -151,7 +151,7 @@ class MemoryBroker:
             return claims
 
     def _claim_set(self, request: ClaimRequest, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
-        """Lease what is due of one set. Return whether it gave all that slots are free for."""
+        """Lease what is due of one set, and add it to `claims`. Return whether more may be due than was leased."""
         name = (request.queue, request.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
         due = self._places.due(name, claims.now_ms, min(request.count, room))

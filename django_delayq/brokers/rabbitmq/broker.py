@@ -168,7 +168,7 @@ class RabbitMQBroker:
         return upkept
 
     def _write(self, upkept: MaintenanceResult) -> None:
-        """Do the part of upkeep for which the server must take messages."""
+        """Do the part of maintenance for which the server must take messages."""
         if self._consumer.has_strays():
             self._publisher.reroute_strays()
         upkept.alarms_lost = self._lost_alarms()

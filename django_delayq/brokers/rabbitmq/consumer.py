@@ -49,7 +49,7 @@ class Delivery:
 
 @dataclass(slots=True, eq=False)
 class Prefetch:
-    """One consumer: the server sends messages until as many as its `credit` are not acknowledged."""
+    """One consumer of AMQP. The server sends it messages while fewer than `credit` of them are unacknowledged."""
 
     subscription: "Subscription"
     tag: str
@@ -138,13 +138,13 @@ class Consumer:
         self._adjust_prefetch(subscription)
 
     def adjust_prefetches(self, pairs: Iterable[Pair]) -> None:
-        """Make sure that the wanted alarms of these pairs can come, where they are subscribed to."""
+        """Raise the prefetch of each subscribed pair where it is full, so that the wanted alarms can come."""
         for pair in pairs:
             if subscription := self.subscriptions.get(pair):
                 self._adjust_prefetch(subscription)
 
     def _adjust_prefetch(self, subscription: Subscription) -> None:
-        """Make sure that what is wanted can come, and not far more. A prefetch that is not full is left as it is."""
+        """Replace a full prefetch by one with the credit that is needed now. One that is not full is left as it is."""
         prefetch, held = subscription.prefetch, len(subscription.held)
         if prefetch is not None:
             if not prefetch.is_full:
@@ -211,7 +211,7 @@ class Consumer:
         return waiting(self._channel, self._names.stray) > 0
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
-        """Have the server forget leased alarms: one frame for the oldest in a row, one for each other."""
+        """Have the server forget leased alarms, the oldest ones by one AMQP frame together, each other by its own."""
         ended = {delivery.tag for delivery in deliveries}
         last = 0
         for tag in self._unacknowledged:
@@ -237,10 +237,10 @@ class Consumer:
         prefetch.subscription.leased -= 1
 
     def give_back_unwanted(self, idle_s: float) -> None:
-        """Give back what is ready of pairs that nobody has asked for lately, and have the server send no more of them.
+        """Give back the ready alarms of pairs that were not asked for within `idle_s`, and end their subscriptions.
 
-        A pair counts only if nobody asked since the call before the last either: a memory alarm may have held the
-        worker up, so that it could not claim.
+        A pair that was asked for since the call before the last keeps its alarms: a memory alarm of the server may have
+        kept the worker from claiming.
         """
         now = self._clock.monotonic()
         before = min(now - idle_s, self._looked_at[0])

@@ -49,9 +49,9 @@ class Link:
     def using(self, timeout: float = TIMEOUT_S) -> Iterator[amqp.Connection]:
         """Yield the connection, for the block alone. A fault in the block ends it, and is raised as our error.
 
-        Waits at most `timeout` seconds for other threads, and as long again for a connection. One that the server has
-        blocked is of no use for anything, because the server reads nothing that comes over it: that raises at once. It
-        is kept, because the server, which is short of memory, would not see its end, but see another one come.
+        Waits at most `timeout` seconds for other threads, and as long again for a connection. Raises at once if the
+        server has blocked the connection, because it reads nothing from it. A blocked connection is kept: the server,
+        which is short of memory, would not notice its end, and would get another one.
         """
         if not self.lock.acquire(timeout=max(timeout, 0)):
             raise BrokerUnavailable(f"RabbitMQ at {self.location.shown} keeps other threads waiting.")

@@ -88,8 +88,8 @@ def waiting(channel: Channel, queue: str) -> int:
 def _set_up(connection: Connection, names: Names) -> None:
     """Declare all but the queues of pairs, unless that was done: to ask is one round trip, to declare are 180.
 
-    Only one process does it at a time: the first one puts the register in its queue, and a second one would put another
-    in its place.
+    Only one process does it at a time: the first one publishes the shared state into its queue, and a second one would
+    replace it.
     """
     until = monotonic() + SET_UP_S
     while not _is_there(connection, names):
@@ -114,7 +114,7 @@ def _is_there(connection: Connection, names: Names) -> bool:
 
 
 def _base(names: Names) -> list[Callable[[Channel], None]]:
-    """Return the functions that declare all but the register and the queues of pairs, each a part of it."""
+    """Return functions that each declare a part of the topology: all but the shared state and the queues of pairs."""
     levels = [partial(_declare_level, names=names, level=level) for level in range(LEVELS)]
     return [partial(_declare_around, names=names), *levels]
 

@@ -78,7 +78,10 @@ class Access:
         return await self.client.arun(self.layout.agreed(operation), budget, on_unavailable)
 
     def raise_if_away(self, away: str) -> None:
-        """Raise why some shards were not reached, if there are such. Then the next maintenance asks all shards."""
+        """Raise `PartlyUnavailable` if `away`, the reason why some shards were not reached, is not empty.
+
+        Then the next maintenance asks all shards.
+        """
         if away:
             self.maintenance.ask_all()
             raise PartlyUnavailable(away)
@@ -98,12 +101,12 @@ class Layout:
     def agreed(self, operation: Operation[R]) -> Operation[R]:
         """Run the operation once Redis is known to be used with this layout.
 
-        Raises `BrokerRefused` where it is not, and has changed nothing then.
+        Raises `BrokerRefused`, before anything is changed, if it is used with another one.
         """
         return operation if self._is_agreed else self._first(operation)
 
     def agree(self) -> Operation[None]:
-        """Record the layout, unless another process has since the data was last lost. Raises as `agreed` does."""
+        """Record the layout in Redis, unless one is recorded there. Raises `BrokerRefused` if that is another one."""
         ours = LAYOUT, len(self._shards.all)
         (reply,) = yield [Call(load("agree"), (self._shards.first.meta,), ours)]
         version, count = (each.decode(errors="replace") for each in reply)
@@ -183,8 +186,8 @@ class Confirming:
     def confirmed(self, operation: Operation[R]) -> Operation[R]:
         """Run the operation, and confirm each of its round trips.
 
-        Raises `TransientError` for one that is not confirmed: what it wrote may stay. A repeated put writes its cell
-        again, so a wait after it has something to wait for, too.
+        Raises `TransientError` for one that is not confirmed, although what it wrote may stay. A repeated send writes
+        its call cell again, so that there is a write to confirm then too.
         """
         return operation if self._wait is None else self._confirmed(operation, self._wait)
 
@@ -207,7 +210,7 @@ def _probe(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
 
 
 def _check(told: Reply, wait: _Wait) -> None:
-    """Raise `TransientError` if a write is not confirmed. It was made, so no error here may be taken for a refusal."""
+    """Raise `TransientError` if a write is not confirmed, and never a refusal, because the write was made."""
     if isinstance(told, Exception):
         raise TransientError(f"Redis took it, but does not answer {wait.command[0]} any more: {told}")
     if not wait.is_confirmed(told):

@@ -17,7 +17,10 @@ LAST_MS = 253_402_300_799_999
 
 
 def audit(keys: Keys) -> Operation[Audit]:
-    """Return where each message is, and what does not add up: named, as far as the pages find it."""
+    """Return the audit of one shard: totals, messages in each place, and differences.
+
+    A difference names its message where reading the places page by page finds it.
+    """
     differences, alarms = yield from _walk(keys)
     reply = yield from _look(keys)
     _, bodies, _, running, suspects, suspects_due, error, totals_reply, pending, ready, _ = reply
@@ -38,10 +41,7 @@ def audit(keys: Keys) -> Operation[Audit]:
 
 
 def _look(keys: Keys) -> Operation[list[Any]]:
-    """Return the script's answer with every wait set named that there is.
-
-    A set stays named once it was there, because it may come again.
-    """
+    """Return the answer of lua/audit.lua, called again until its keys include every wait set that exists."""
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error, keys.count, keys.sets)
     names = yield from set_names(keys)
     while True:
@@ -53,7 +53,7 @@ def _look(keys: Keys) -> Operation[list[Any]]:
 
 
 def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
-    """Go through every place. Return what is wrong, and how many alarms there are (they have no body)."""
+    """Read every place page by page. Return the differences, and how many alarms are in each (they have no body)."""
     names = yield from set_names(keys)
     (clock,) = yield [colocated(keys.msg, "TIME")]
     now = clock_ms(clock)
@@ -77,7 +77,7 @@ def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
 
 
 def _timeless(place: str, members: Mapping[bytes, bytes]) -> list[str]:
-    """Return the entries that stay for good, because their due time or the end of their lease never comes."""
+    """Return a difference for each entry whose due time or end of lease never comes, so that it would stay for good."""
     return [
         f"{entry_id(member)!r} in {place}: its time never comes ({score.decode()})"
         for member, score in members.items()
@@ -103,7 +103,7 @@ def _bodies_without_place(keys: Keys) -> Operation[list[str]]:
 
 
 def _misplaced(keys: Keys, place: str, members: Iterable[bytes]) -> Operation[list[tuple[bytes, str]]]:
-    """Return the members of a place that are not wholly there now, and what is wrong with each."""
+    """Return the members that are not in this place now, have no body or are in two places, each with the fault."""
     members = list(members)
     if not members:
         return []
@@ -116,7 +116,7 @@ def _difference(place: str, member: bytes, what: str) -> str:
 
 
 def merge_audits(shards: Sequence[Audit]) -> Audit:
-    """Merge audits. Each shard is compared with its own totals, so that one can't make up for what lacks in another."""
+    """Merge audits. Each shard is compared with its own totals, so one can't make up for what is missing in another."""
     return Audit(
         totals=sum_totals(one.totals for one in shards),
         places=sum_totals(one.places for one in shards),

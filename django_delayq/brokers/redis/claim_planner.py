@@ -42,9 +42,10 @@ _Place = tuple[int, str]
 
 
 class _Look(NamedTuple):
-    """The answer of one shard to a look.
+    """The answer of one shard to a look, at `now_ms` by its server's clock.
 
-    It has the time, when something is due next in sets where nothing is yet, and since when something is in the others.
+    `due` has the wait sets with something due, each with the due time of its oldest entry. `next_due_ms` is when
+    something falls due next in the other sets.
     """
 
     now_ms: int
@@ -152,9 +153,9 @@ class ClaimPlanner:
         return claims
 
     def due_pairs(self, pairs: Collection[Pair]) -> Operation[Collection[Pair]]:
-        """Return those of the pairs of which anything is due, on the shards that can be reached.
+        """Return the pairs that have something due, on the shards that can be reached.
 
-        If very many sets have something due, these are all of the pairs.
+        If very many wait sets have something due, return all pairs.
         """
         looks, _ = split((yield from gather_available([_due_names(keys) for keys in self.shards.all])))
         if any(len(names) >= MOST_DUE for names in looks):
@@ -270,7 +271,10 @@ def _pair_of(name: bytes) -> Pair:
 
 
 def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[_Look]:
-    """Look at a shard, for a worker that looks again after `span_s`. With `calls`, wake others if anything is due."""
+    """Return what is due in these wait sets of a shard, for a worker that looks again after `span_s`.
+
+    With `calls`, other workers are woken if anything is due.
+    """
     arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "")
     look = _Look(0, None, {})
     looks = [
@@ -284,7 +288,7 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = F
 
 
 def _sleep_hint(look: _Look | TransientError, span_s: float) -> SleepHint:
-    """Return how long a worker may sleep that has no slot for what is due. A node that was away is asked again soon."""
+    """Return until when a worker whose slots are full may sleep. It asks a node that was away again soon."""
     if isinstance(look, TransientError):
         return SleepHint(time.monotonic(), 0, round(LONGEST_S * 1000))
     until_ms = look.now_ms + _longest_ms(span_s)

@@ -70,9 +70,9 @@ class MaintenanceSchedule:
 
 
 def merge_results(shards: Sequence[MaintenanceResult], away: str) -> MaintenanceResult:
-    """Merge the results of the shards; `away` is why some shards could not be asked.
+    """Merge the results of the shards. `away` is why some shards could not be asked, "" if all were.
 
-    If it is "", the first shard that tells what is away counts.
+    If it is "", the merged result takes its `away` from the first shard that has one.
     """
     return MaintenanceResult(
         now_ms=max(one.now_ms for one in shards),
@@ -91,7 +91,7 @@ def merge_results(shards: Sequence[MaintenanceResult], away: str) -> Maintenance
 class ShardMonitor:
     """One process's knowledge of a shard.
 
-    That is whether it has seen the epoch, how the server's clock goes, and the `answer` when it last asked.
+    That is whether it has seen the epoch, the server's time when it last asked, and the `answer` that it got then.
     """
 
     def __init__(self, keys: Keys, client: Client) -> None:
@@ -160,7 +160,7 @@ class ShardMonitor:
         return now_ms + int((time.monotonic() - asked_at) * 1000)
 
     def _refusal(self, said: str) -> str:
-        """Return why a write that needs memory was refused, where others are not: nothing new fits here."""
+        """Return, for people, why the server refuses writes that need memory, from the error reply `said`."""
         return self._client.refusal(self._keys.epoch, said)
 
     def _lost_record(self, here: bytes, seen_on: bytes) -> str:

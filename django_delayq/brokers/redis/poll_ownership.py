@@ -42,7 +42,7 @@ class PollOwnership:
         self._last_seen: dict[str, float] = {}  # by the monotonic clock, of those that look for all that this one does
 
     def learn(self, worker: WorkerInfo, workers: Iterable[WorkerInfo], now_ms: int) -> None:
-        """Learn of the other workers what the heartbeat of this one was answered with."""
+        """Take in `workers`, with which the heartbeat of `worker`, this one, was answered."""
         now = time.monotonic()
         self._own = worker
         self._last_seen = {

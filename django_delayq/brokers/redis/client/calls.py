@@ -72,7 +72,7 @@ class SkipUnavailable(list[Call]):
 
 
 class Replies(list[Reply]):
-    """The replies of one round trip. After a repeat (`repeated`) a False answer may be due to the first call.
+    """The replies of one round trip. If it was `repeated`, a False answer may be due to the first call.
 
     In a cluster a reply may be the error of a server that is away (`is_partial`).
     """
@@ -134,7 +134,7 @@ def gather_available(operations: Sequence[Operation[R]]) -> Operation[list[R | T
 
 
 def split(ended: Sequence[R | TransientError]) -> tuple[list[R], str]:
-    """Return the results that were reached, and why the rest was not, or ''. Raises that error if none was."""
+    """Return the results, and the first error as text, '' if there is none. Raises it if there are only errors."""
     results = [result for result in ended if not isinstance(result, TransientError)]
     errors = [result for result in ended if isinstance(result, TransientError)]
     if errors and not results:

@@ -147,7 +147,7 @@ class SlotMap:
 
     @property
     def are_known(self) -> bool:
-        """Return whether any node has ever told of the others."""
+        """Return whether a node has ever answered which nodes there are."""
         return self._manager is not None
 
     def node_of(self, key: str) -> Address:
@@ -159,7 +159,7 @@ class SlotMap:
         return node.host, int(node.port)
 
     def primaries(self) -> list[Address]:
-        """Return every node that is known to have slots, or could."""
+        """Return every primary node of the cluster, as far as is known, also one that has no slots yet."""
         return [(node.host, int(node.port)) for node in self._learnt().get_nodes_by_server_type("primary")]
 
     def _learnt(self) -> NodesManager:
@@ -168,17 +168,20 @@ class SlotMap:
         return self._manager
 
     def moved(self, error: MovedError) -> None:
-        """Note the node that now has a slot, as another node said."""
+        """Note which node has a slot now, as a MOVED error said."""
         manager = self._learnt()
         if error.host and error.slot_id in manager.slots_cache:
             manager.move_slot(error)
 
     def ask_last(self, address: Address) -> None:
-        """Ask this node last, because it did not answer just now."""
+        """Have the next `learn` ask this node last, because it did not answer just now."""
         self._ask_last = address
 
     def learn(self, within_s: float) -> None:
-        """Ask the nodes in turn until one tells of all. Raises after `within_s` seconds, or when none does."""
+        """Ask the nodes in turn until one answers which node has which slots.
+
+        Raises `TransientError` after `within_s` seconds, and an error of the last node if none answers.
+        """
         with self._lock:
             learning = self._learning
             if learning is None or learning.done():
@@ -201,7 +204,7 @@ class SlotMap:
             learning.set_exception(error)
 
     def _ask(self) -> None:
-        """Have one of the known nodes tell of all; those of LOCATION stay known, whatever moves."""
+        """Read from one of the known nodes which node has which slots. Those of LOCATION are always among the known."""
         try:
             if self._manager is None:
                 nodes = [ClusterNode(host, port) for host, port in self._location.nodes]
@@ -219,7 +222,7 @@ class SlotMap:
 
 
 def _reason(error: Exception) -> Exception:
-    """Return why the last node asked did not tell: redis-py wraps its error, and an error reply twice."""
+    """Return the error of the node that was asked last, out of the errors in which redis-py has wrapped it."""
     cause = error.__cause__
     if isinstance(cause, RedisClusterException) and isinstance(cause.__context__, ResponseError):
         return cause.__context__

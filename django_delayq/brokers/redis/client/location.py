@@ -210,7 +210,11 @@ def _addresses(hosts: str, port: int, shown: str) -> tuple[Address, ...]:
 
 @sensitive_variables()
 def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Location:
-    """Parse the URL of one server. It adds to the options of a cache in `login`, and may have those named in `also`."""
+    """Parse the URL of one server; `shown` is the URL without secrets, for errors.
+
+    `login` are options, such as a cache's, that count where the URL does not set them. `also` are names of options that
+    the URL may set beside the usual ones. Raises `ImproperlyConfigured`.
+    """
     try:
         parts = urlsplit(url)
         address = {"username": parts.username, "password": parts.password, "host": parts.hostname}

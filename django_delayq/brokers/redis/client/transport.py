@@ -168,7 +168,7 @@ class Server:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 
     def connect(self, timeout: float = BUDGET) -> AbstractConnection:
-        """Open a new connection, also for a caller that keeps it. `timeout` in seconds."""
+        """Return a new, connected connection. It belongs to the caller; `timeout` is for connecting, in seconds."""
         connection = self._location.connection(timeout)
         connection.connect()
         return connection
@@ -342,7 +342,7 @@ def _has_error(replies: Sequence[Reply]) -> bool:
 
 
 def _without_script(calls: Sequence[Call], replies: Sequence[Reply]) -> list[int]:
-    """Return the calls whose script the server lacks, and those that wait for them: exactly these are repeated."""
+    """Return the positions of the calls to make again: those whose script the server lacks, and waits for them."""
     lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     return lost and [*lost, *(i for i, call in enumerate(calls) if not call.keys)]
 
