@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from django_delayq.brokers.base import Claimed, pages
-from django_delayq.core.transitions import Transition
+from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.store.database import Database, Sql
+from django_delayq.store.sql.dialects import Dialect
 from django_delayq.store.sql.rows import CLEAR_LEASE, JOIN_LEASES, LEASES, SHARED, shared_with
 from django_delayq.store.sql.values import Columns, LongText, Rows
 
@@ -104,6 +105,11 @@ def wait_again(database: Database, transitions: Sequence[Transition]) -> None:
         held = database.given("held", _AGAIN, rows)
         changes = AGAIN.format(now_up=database.dialect.now_up)
         database.changed(database.dialect.update_held.format(changes=changes, held=held.text), held.parameters)
+
+
+def interrupted(dialect: Dialect) -> str:
+    """Return the changes of a row whose worker stops while it runs: its lease soon ends, and no crash is counted."""
+    return f"interrupted = (1 = 1), lease_until = {dialect.now} + {INTERRUPT_MS}"
 
 
 def count(database: Database, name: str, number: int) -> None:

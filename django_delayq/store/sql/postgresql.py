@@ -10,7 +10,7 @@ from django_delayq.core.transitions import Transition
 from django_delayq.store.database import Database, Sql
 from django_delayq.store.sql import portable
 from django_delayq.store.sql.dialects import DIALECTS
-from django_delayq.store.sql.moves import AGAIN, BURIED, FINISHED
+from django_delayq.store.sql.moves import AGAIN, BURIED, FINISHED, interrupted
 from django_delayq.store.sql.portable import (
     Inserted,
     change as change,  # part of `Statements`
@@ -164,7 +164,7 @@ _WRITES = {
         f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.PENDING)})"
     ),
     State.RUNNING: (
-        f"interrupted AS (UPDATE delayq_ready r SET {portable.interrupted(DIALECTS['postgresql'])}"
+        f"interrupted AS (UPDATE delayq_ready r SET {interrupted(DIALECTS['postgresql'])}"
         f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.RUNNING)})"
     ),
 }

@@ -1,4 +1,4 @@
-"""The statements that databases spell differently: a module for each vendor."""
+"""The statements that databases spell differently: a module for each vendor, and stepwise.py, which two share."""
 
 from collections.abc import Sequence
 from typing import Protocol
