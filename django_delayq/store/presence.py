@@ -62,10 +62,10 @@ class DatabasePresence:
         return int(monotonic()) if self._degraded.on else self._heartbeats.pause_version
 
     def _announce_after_commit(self) -> None:
-        """Have workers read the pauses as soon as they can: after the commit of the caller's transaction, else at once.
+        """Notify the workers once the caller's transaction commits, or at once outside of `atomic()`.
 
-        Django has no callback for the end of a transaction that is managed by hand: workers soon read them by
-        themselves.
+        Django has no callback for the commit of a transaction that is managed by hand. There workers are notified
+        before it, may find nothing new, and learn of the pause with their next heartbeat after the commit.
         """
         if self._database.connection.in_atomic_block:
             self._database.connection.on_commit(self._announce, robust=True)

@@ -1,11 +1,13 @@
 """Pauses of a store: workers are told of one when they can read it, which is after the commit that made it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
 from django.db import transaction
 
-from django_delayq.brokers.base import Pause
+from django_delayq.brokers.base import Pause, WorkerInfo
+from django_delayq.monitor.connection import closed_after
 from django_delayq.store import DatabaseBackend
 from tests.store.support import LEASE_MS, WANT, rolled_back
 from tests.worker.rig import PATIENCE_S
@@ -66,6 +68,32 @@ def test_in_a_transaction_managed_by_hand_they_are_told_at_once(
     finally:
         transaction.rollback(using=database)
         transaction.set_autocommit(True, using=database)
+
+
+def test_workers_that_read_too_soon_learn_of_it_with_a_heartbeat_after_the_commit(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[list[Pause]] = []
+
+    def hear() -> None:
+        with ThreadPoolExecutor(1) as worker:  # on a connection of its own, like a worker that was told
+            worker.submit(lambda: heard.append(_heartbeat(broker))).result()
+
+    _heartbeat(broker)  # makes up the store's identity, which takes a write
+    monkeypatch.setattr(broker.broker.presence, "announce_pauses", hear)
+    transaction.set_autocommit(False, using=database)
+    try:
+        broker.presence.pause(PAUSE)
+        transaction.commit(using=database)
+    finally:
+        transaction.set_autocommit(True, using=database)
+    assert heard == [[]]
+    assert [pause.queue for pause in _heartbeat(broker)] == ["mail"]
+
+
+def _heartbeat(broker: DatabaseBackend) -> list[Pause]:
+    with closed_after("default"):
+        return broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
