@@ -1,4 +1,4 @@
-"""Names in the order of their times."""
+"""Keep names in the order of their times."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator

@@ -99,11 +99,11 @@ class Database:
             raise
 
     def given(self, name: str, columns: values.Columns, rows: values.Rows) -> Sql:
-        """Return a table of `rows` for FROM."""
+        """Return SQL for FROM: a table `name` with these rows."""
         return Sql(*self.dialect.given(name, columns, rows))
 
     def joined(self, given: Sql, on: Sql, lock: str = "", table: str = "delayq_ready") -> Sql:
-        """Return a given table and the rows `r` for which `on` holds, for FROM; with the `lock`, which ends it."""
+        """Return SQL for FROM: the table `given`, joined with the rows `r` for which `on` holds, and the lock."""
         text = self.dialect.join.format(given=given.text, on=on.text, lock=lock, table=table)
         return Sql(text, [*given.parameters, *on.parameters])
 
@@ -112,12 +112,12 @@ class Database:
         return Sql(*self.dialect.among(column, pks))
 
     def under_ids(self, ids: Iterable[str], condition: str = "", lock: str = "", table: str = "delayq_ready") -> Sql:
-        """Return the rows `r` under the ids, for FROM, in the order of ids, so that two who lock can't deadlock."""
+        """Return SQL for FROM: the rows `r` under the ids, in the order of ids, so that two locks can't deadlock."""
         given = self.given("given", {"of_id": str}, [(id,) for id in sorted(set(ids))])
         return self.joined(given, self.of_ids(condition), lock, table)
 
     def of_ids(self, condition: str = "") -> Sql:
-        """Return the condition that ties a row `r` to the `of_id` of a given table, and another one beside it."""
+        """Return the condition that a row `r` has the id `given.of_id`, and that `condition` holds, if there is one."""
         more = condition and f" AND {condition}"
         return Sql(f"{self.dialect.of_alias} AND r.message_id = given.of_id{more}", [self.alias])
 

@@ -165,9 +165,9 @@ def _insert_page(database: Database, messages: Sequence[NewMessage]) -> int:
 
 
 def _take_back(database: Database, created: Sequence[str]) -> int:
-    """Remove those of our new rows whose message ran at our first look and had ended before our insert.
+    """Remove those of the new rows whose id had ended by the time of the insert, and return how many.
 
-    Nobody has seen these rows: they are not committed yet.
+    Such a message still ran when we looked. Nobody has seen these rows, because they are not committed yet.
     """
     ended = sorted(_ended(database, created, database.dialect.newest))
     if ended:

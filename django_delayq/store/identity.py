@@ -29,7 +29,10 @@ def look(database: Database) -> tuple[int, str]:
 
 
 def own(database: Database, alias: Alias, timer: Timer) -> None:
-    """Make the timer this store's, where it has no owner after a loss. Raises `BrokerRefused` for another store's."""
+    """Make this store the owner of the timer, if the timer has no owner: it is new, or has lost its data.
+
+    Raises `BrokerRefused` if another store owns it.
+    """
     with database.available():
         ours = identify(database)
     if problems := not_ours(alias, timer, timer.owner(ours), ours):
@@ -37,7 +40,7 @@ def own(database: Database, alias: Alias, timer: Timer) -> None:
 
 
 def not_ours(alias: Alias, timer: Timer, owner: str, ours: str) -> list[str]:
-    """Return one line on a timer that is another store's, and both ways out; none where it is ours, or nobody's."""
+    """Return one line that says how to mend a timer that another store owns; an empty list for any other timer."""
     if owner in ("", ours):
         return []
     return [

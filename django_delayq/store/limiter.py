@@ -59,7 +59,7 @@ class DatabaseLimiter:
 
 
 def forget_over(database: Database, now_ms: int) -> None:
-    """Remove the rows of limits that no longer count."""
+    """Remove the rows of limits, and of heartbeats, that were over before `now_ms`."""
     LimitRow.objects.using(database.using).filter(alias=database.alias, over_ms__lt=now_ms).delete()
 
 

@@ -100,10 +100,10 @@ _HELD = {"pk": int, "past": LongText}
 
 
 def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm]]:
-    """Move rows from error to ready, due now, with their counts reset. Of several rows of an id, the last is rescued.
+    """Move failed messages back to ready, due now, with their counts reset.
 
-    An id that waits or runs again is left alone. It goes in the order of ids, so that two rescues can't deadlock.
-    Returns the ids that were rescued, and alarms for them.
+    Of several failed rows under one id, the last is rescued. An id that waits or runs again is left alone. Rows are
+    locked in the order of ids, so that two rescues can't deadlock. Return the ids that were rescued, and their alarms.
     """
     rows = [
         row for page in pages(sorted(set(ids)), PAGE) for row in database.transaction(partial(_rescue, database, page))

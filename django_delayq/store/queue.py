@@ -127,11 +127,10 @@ class DatabaseQueue:
         return pairs
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Claim as `claim` does, and then from the tables what the timer was not told of, or has lost.
+        """Claim what the timer has alarms for, and once it has none, what the tables show as due.
 
-        It asks the tables only when the timer has no alarm left. Otherwise alarms of rows that are gone, of which the
-        timer may have very many, would stay ahead of the others, each of which would be of a row that the tables just
-        gave.
+        So rows of which the timer was not told, or whose alarms it has lost, are found too. The timer comes first
+        because it may have very many stale alarms. Rows that the tables gave meanwhile would leave more of them.
         """
         buried: list[BuriedInfo] = []
         orphans: list[str] = []

@@ -183,7 +183,10 @@ def _lapsed(database: Database, after: Position, index: str, condition: str = "t
 def _page(
     database: Database, after: Position, columns: Sequence[str], index: str, wanted: Sql, condition: str = "true"
 ) -> tuple[list[Row], Position]:
-    """Return the rows that are wanted by their columns among the next `BATCH` that are due, and where to go on."""
+    """Look at the next `BATCH` rows that are due. Return those for which `wanted` holds, and where to go on.
+
+    `wanted` is a condition on `columns`.
+    """
     looked_at = page_after(database, after, 0, columns, index, condition)
     found = database.rows(
         f"SELECT numbered.*, CASE WHEN {wanted.text} THEN 1 ELSE 0 END FROM"

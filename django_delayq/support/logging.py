@@ -19,7 +19,7 @@ TRACEBACK = "delayq_traceback"
 class Safe(logging.Filter):
     """Makes each record of a logger one harmless line, and its traceback harmless lines.
 
-    Those are indented, so that none of them can pass for a record, shortened, and without passwords.
+    The lines of a traceback are shortened and have no passwords. They are indented, so that none can pass for a record.
 
     It is a filter and not a formatter, so it works with whatever handlers and formatters the site has chosen.
     `exc_info` stays as it is, for tools that group errors by it.

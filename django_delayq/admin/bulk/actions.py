@@ -112,7 +112,7 @@ def action_of(move: Move, permission: str) -> Callable[[Any, HttpRequest, QueryS
 
 
 def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move) -> HttpResponse | None:
-    """Ask, or do what was confirmed."""
+    """Return the page that asks for confirmation, or make the move once it was confirmed."""
     confirmed = "post" in request.POST
     count = counted(rows)
     if count == 0 and stopped_search(request) is None and (is_all(request) or not confirmed):

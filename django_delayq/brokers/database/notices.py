@@ -24,7 +24,7 @@ AGAIN_S, DEAF_S = 1.0, 60.0
 
 
 class Deaf(Exception):
-    """LISTEN is not possible here. The text says why."""
+    """LISTEN does not work on this connection. The text says why."""
 
 
 def notice(database: Database, within_ms: int) -> str:
@@ -43,9 +43,10 @@ def notify(database: Database, text: str) -> None:
 
 
 class Listener:
-    """A thread that listens, as long as that is possible, and says when it begins and ends to be so.
+    """A thread that listens for notices, and tries again while it can't.
 
-    `hear` is called for each notice, with its pair, or None for one of pauses.
+    It calls `hear` for each notice, with the notice's pair, or with None when pauses have changed. It calls
+    `note_listening` with True when it begins to hear notices, and with False when it stops.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Listener:
             self._note_listening(False)
 
     def _hear_oneself(self, connection: Any) -> None:
-        """Send a notice by another connection, and wait for it."""
+        """Send a notice over another connection, and wait until it arrives. Raises `Deaf` if it does not."""
         text = f"{APART}{secrets.token_hex(8)}"
         with closing(_connect(self._database)) as another:
             another.execute("SELECT pg_notify(%s, %s)", [CHANNEL, text])
@@ -118,7 +119,7 @@ class Listener:
 
 
 def _come(connection: Any, timeout_s: float) -> list[str]:
-    """Return the texts of the notices that have come, or come within the time."""
+    """Return the texts of the notices that have arrived, after waiting up to `timeout_s` for the first."""
     wire = connection.pgconn
     poll = select.poll()
     poll.register(wire.socket, select.POLLIN)

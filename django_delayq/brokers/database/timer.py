@@ -49,11 +49,11 @@ class _Known:
         """Whether more rows than were read may be due within the window."""
 
     def looks_at_ms(self) -> float:
-        """Return when to read the rows again: those that follow a full page once it is used up."""
+        """Return when to read the rows again: at once if a full page is used up, because more may be due."""
         return 0 if self.is_full and not (self.alarms or self.lapsed) else self.look_at_ms
 
     def next_at_ms(self) -> float:
-        """Return when the first is due."""
+        """Return when the first row is due, infinite if there is none."""
         first = self.alarms.first()
         return math.inf if first is None else first
 
@@ -85,7 +85,7 @@ class DatabaseTimer:
     # Alarms
 
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
-        """Note rows of this process's own, for pairs that it takes from: others read them from the table."""
+        """Note rows that this process wrote, for the pairs that it claims. Other processes read them from the table."""
         check_batch(alarms)
         with self._changed:
             now_ms = _now_ms()
@@ -169,7 +169,7 @@ class DatabaseTimer:
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """Forget what was read: it is read again."""
+        """Forget all rows, so that they are read again."""
         with self._changed:
             self._known = defaultdict(_Known, {pair: _Known() for pair in self._known})
 
@@ -236,7 +236,7 @@ class DatabaseTimer:
     # Looks
 
     def _look_due(self, pairs: Iterable[Pair]) -> None:
-        """Read the rows of those of the pairs that it is time for."""
+        """Read the rows of each pair whose next look is due."""
         with self._changed:
             now_ms = _now_ms()
             asked = [pair for pair in pairs if self._known[pair].looks_at_ms() <= now_ms]

@@ -41,7 +41,7 @@ class Publisher:
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
-        """Yield the connection, for a query or a change beside the publishing."""
+        """Yield the connection, with everything declared, for a query or a change that is no publishing."""
         with self._using() as connection:
             self._topology.ensure(connection, ())
             yield connection
@@ -64,9 +64,9 @@ class Publisher:
         self.publish([notice(self._names.pause_notices)])
 
     def declare(self, pairs: Collection[Pair]) -> None:
-        """Make sure that the queues of these pairs are there.
+        """Declare the queues of these pairs, unless they are known to be there.
 
-        If all of them are known to be, this does not wait for what other threads publish.
+        If all of them are, this does not wait for what other threads publish.
         """
         if self._topology.knows(pairs):
             return

@@ -1,4 +1,4 @@
-"""Declare the exchanges and queues, before the first use on each connection: the first process makes them."""
+"""Declare the exchanges and queues before the first use of each connection. The first process creates them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress

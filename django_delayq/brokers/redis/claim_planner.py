@@ -300,9 +300,10 @@ def _longest_ms(span_s: float) -> int:
 
 
 def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int, dict[str, ClaimRequest]]:
-    """Return what to request of each of at most `most` shards, by set: in all no more than are wanted.
+    """Return the requests to make of at most `most` shards, by shard and by wait set.
 
-    The sets wanted first come first, and of each set the shards with its oldest.
+    Together they ask for no more than `demand`. The sets that were wanted first are served first, and each of them from
+    the shards that have its oldest entries.
     """
     asked: dict[int, list[str]] = {}
     places = [place for place in snapshot.due if demand.count(place[1])]

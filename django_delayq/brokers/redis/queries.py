@@ -66,9 +66,9 @@ def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[
 
 
 def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[list[Info], bool]]:
-    """Return the nearest messages of the sets, and suspects, as far as they have a body.
+    """Return the messages of the wait sets that are due first, and suspects, each if it has a body.
 
-    Return also whether these are all that the sets have.
+    Return also whether the sets have no more.
     """
     ranges = [plain("ZRANGE", keys.wait(name), 0, most - 1, "WITHSCORES") for name in names]
     *waiting, suspects = yield [*ranges, plain("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
@@ -133,10 +133,7 @@ def read_totals(reply: list[bytes]) -> dict[str, int]:
 
 
 def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Operation[list[Info]]:
-    """Return what is known of each id that is somewhere.
-
-    Where the wait set of an id was not named, ask again with it.
-    """
+    """Return each message that is in any place, looking again where it waits in a set that `names` does not have."""
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
     while True:
         (reply,) = yield [Call(load("where"), [*fixed, *map(keys.wait, names)], ids)]

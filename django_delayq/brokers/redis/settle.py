@@ -43,7 +43,7 @@ class Unconfirmed:
         self._leases: set[LeaseId] = set()
 
     def heard(self, transitions: Sequence[Transition], held: Sequence[bool | None]) -> Sequence[bool | None]:
-        """Return `held`, with True in the place of a False that may be due to an earlier call."""
+        """Return `held`, but True for a lease that an earlier, unanswered call may have ended, instead of False."""
         if not self._leases and None not in held:
             return held
         answers = []

@@ -37,7 +37,7 @@ FIND_CALL = 500
 
 
 class DueScan:
-    """Finds what is due, and sleeps until something is: the part that the timer and the queue have in common."""
+    """Finds what is due in Redis, and sleeps until something is. `RedisTimer` and `RedisQueue` inherit it."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -120,9 +120,9 @@ def _schedule(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
 
 
 def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
-    """Take claimed alarms of one shard out of `running`, and hold those that are marked.
+    """Drop leased alarms of one shard, and schedule others. `marked` pairs each alarm with whether to schedule it.
 
-    One that is both goes back in one step.
+    An alarm that is in `marked` with both goes from `running` to its wait set in one step.
     """
     claimed = {_name(alarm) for alarm, is_rearmed in marked if not is_rearmed}
     rearmed = [alarm for alarm, is_rearmed in marked if is_rearmed]
@@ -137,12 +137,12 @@ def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
 
 
 def _name(alarm: Alarm) -> bytes:
-    """Return the member of a claimed alarm in `running`."""
+    """Return the name of a leased alarm as a member of the sorted set `running`."""
     return US + US.join((alarm.queue.encode(), alarm.key.encode(), alarm.pk.encode()))
 
 
 def _alarm_calls(keys: Keys, script: str, alarms: Sequence[Alarm], *names: str) -> list[Call]:
-    """Return a call for each `SCHEDULE_CALL` alarms of a wait set."""
+    """Return calls of the script, each for up to `SCHEDULE_CALL` alarms of one wait set."""
     by_set: defaultdict[str, list[Alarm]] = defaultdict(list)
     for alarm in alarms:
         by_set[set_name(alarm.queue, alarm.key)].append(alarm)
@@ -175,7 +175,7 @@ def _found(pks: Sequence[str], times: Sequence[Reply], now_ms: int) -> Iterator[
 def _page_of_alarms(
     shards: Sequence[Keys], queue: str, key: str, after: str, count: int
 ) -> Operation[tuple[list[AlarmInfo], str]]:
-    """Return a page of alarms, one shard after the other; `after` is "shard place cursor"."""
+    """Return a page of alarms, and the `after` of the next page: "shard place cursor", "" after the last page."""
     shard, _, of_shard = after.partition(" ")
     nth = int(shard or 0)
     found, following = yield from _page_of_shard(shards[nth], queue, key, of_shard, count)
@@ -185,7 +185,10 @@ def _page_of_alarms(
 
 
 def _page_of_shard(keys: Keys, queue: str, key: str, after: str, count: int) -> Operation[tuple[list[AlarmInfo], str]]:
-    """Return a page of one shard: of what waits, then of what runs, where alarms of other sets are skipped."""
+    """Return a page of one shard's alarms for a (queue, key), and the `after` of the next page, "" after the last.
+
+    Pages of waiting alarms come first, then pages of leased ones.
+    """
     place, _, cursor = (after or "waiting 0").partition(" ")
     zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running
     mark = US if place == "waiting" else US + US.join((queue.encode(), key.encode(), b""))

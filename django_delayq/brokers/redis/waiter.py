@@ -52,7 +52,7 @@ class Waiter:
         self._listener: _Listener | None = None
 
     def before_claim(self, names: Iterable[str]) -> None:
-        """Count from here on what is published for these wait sets: the claim may be too early to see it."""
+        """Begin to heed what is published for these wait sets, because the claim that follows may miss it."""
         with self._starting:  # of threads that claim at once, one starts it
             if self._listener is None:
                 self._listener = _Listener(self)
@@ -63,13 +63,13 @@ class Waiter:
         self.before_look(self._shards.values())
 
     def before_look(self, shards: Iterable[int]) -> None:
-        """Count from here on what is published at these shards, for the wait sets last wanted."""
+        """Begin to heed what is published at these shards, for the wait sets of the last claim."""
         with self._changed:
             for shard in shards:
                 self._dues[shard] = float("inf")
 
     def take_hints(self, hints: Mapping[int, SleepHint]) -> None:
-        """Note what a claim or a look has found at each of these shards."""
+        """Take in the sleep hints of a claim or a look, by shard."""
         with self._changed:
             for shard, hint in hints.items():
                 if hint.now_ms:  # else it did not answer

@@ -45,9 +45,10 @@ def can_copy(database: Database) -> bool:
 
 
 def copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
-    """Insert as `copy_missing` does, messages that are most probably new: it takes PostgreSQL two thirds of the time.
+    """Insert messages that are most probably new, in two thirds of the time of `copy_missing`. Return how many.
 
-    Where an id waits or runs, the COPY does nothing, and `copy_missing` takes over. So don't call it in a transaction.
+    If one of the ids waits or runs, the COPY does nothing, and `copy_missing` inserts them. So don't call it in a
+    transaction.
     """
     try:
         return database.transaction(lambda: _copy_new(database, messages))
@@ -121,7 +122,7 @@ def _copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
 
 
 def _staged(messages: Sequence[NewMessage]) -> tuple[str, list[dict[str, Any]]]:
-    """Return the staging table as COPY reads it, and the kinds."""
+    """Return the rows of the staging table as COPY reads them, and the headers to which they refer by number."""
     numbers: dict[int, int] = {}
     kinds: list[dict[str, Any]] = []
     lines = []
@@ -146,9 +147,10 @@ def _copy(database: Database, statement: str, lines: str) -> None:
 
 
 def _take_back(database: Database, first: int, last: int) -> int:
-    """Remove those of our new rows whose message ran at the insert's snapshot and had ended before its row came.
+    """Remove those of the new rows, from pk `first` to `last`, whose id had ended by the time of the insert.
 
-    Nobody has seen these rows: they are not committed yet. That is how they are told from others' of the same range.
+    Such a message still ran at the insert's snapshot. Nobody has seen these rows, because they are not committed yet:
+    the number of this transaction (`xmin`) tells them from other rows in the range. Return how many.
     """
     ended = _ENDED.format(id="r.message_id")
     return database.changed(

@@ -55,7 +55,7 @@ class TimedTransition(NamedTuple):
 
 
 def leases(database: Database, leased: Sequence[Claimed | Transition], lock: str = "") -> Sql:
-    """Return the rows `r` of leases, or of transitions that end some, for FROM. One without a pk has no row."""
+    """Return SQL for FROM: the rows `r` whose lease is one of `leased`. A lease without a pk has no row."""
     held = database.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in leased])
     return database.joined(held, Sql(JOIN_LEASES), lock)
 
@@ -122,7 +122,7 @@ def count(database: Database, name: str, number: int) -> None:
 
 
 def _of_pks(database: Database, columns: Columns, rows: Rows) -> Sql:
-    """Return a given table `held` and the rows of its pks, for FROM."""
+    """Return SQL for FROM: a table `held` with these rows, joined with the rows `r` of their pks."""
     return database.joined(database.given("held", columns, rows), Sql("r.id = held.pk"))
 
 

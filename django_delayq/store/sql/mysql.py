@@ -54,9 +54,10 @@ def _change(database: Database, changes: Sql, found: Sql, returning: str) -> lis
 
 
 def _as_set(database: Database, returning: str, of_pks: str, pks: Sequence[int]) -> list[Row]:
-    """Read rows that were just changed.
+    """Return columns of rows that this transaction has just changed.
 
-    A row that had these values before counts as another's change, which may be too new for this transaction to see.
+    MySQL does not count a row as changed that had the new values before. If another transaction wrote them, this one
+    may not see them, so the newest version is read.
     """
     return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}{database.dialect.newest}", pks)
 

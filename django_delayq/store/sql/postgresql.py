@@ -31,10 +31,10 @@ _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 
 
 def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
-    """See `Statements`. Most messages of a bulk send share one kind, so each adds only its id and its data.
+    """See `Statements`. One message is a plain INSERT.
 
-    One message is a plain INSERT. Of several, ids and data go as text to be split, which takes a tenth of what an array
-    costs the client.
+    Several messages are sent as one text of ids and data that the server splits, which costs the client a tenth of an
+    array, and as their kinds: a kind is a header with a due time, which most messages of a bulk send share.
     """
     if len(messages) == 1:
         return portable.insert(database, messages)
@@ -59,11 +59,10 @@ def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]
 
 
 def insert_from(database: Database, given: str, kind: str = _HEADER) -> str:
-    """Return an INSERT of the messages of `given` whose ids are not there.
+    """Return an INSERT of the messages in `given` whose ids neither wait nor run.
 
-    `given` is a table `one` of ids, data and kind numbers. It must also supply the columns that `kind` lacks: where
-    kinds have no due times, they are plain headers. The parameters are the kinds as JSON, those of `given`, and the
-    alias.
+    `given` is SQL for FROM: a table of ids, data and numbers of kinds. `kind` are the columns of a kind. If they have
+    no due time, `given` must have it. The parameters are the kinds as JSON, those of `given`, and the alias.
     """
     dialect = database.dialect
     return (
@@ -95,7 +94,7 @@ def _kinds_of(messages: Sequence[NewMessage]) -> tuple[list[dict[str, Any]], lis
 
 
 def header_as(number: int, header: Header) -> dict[str, Any]:
-    """Return a header as the kind of this number."""
+    """Return a header as JSON values, under a number by which messages refer to it."""
     return {
         "kind": number,
         "queue": header.queue,
@@ -142,7 +141,7 @@ _JOIN_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = pk"
 
 
 def _in_state(*states: State) -> str:
-    """Return the condition that a lease ends in one of the states; it is not taken for a rare one."""
+    """Return the condition that a transition leads to one of the states, which the planner must not take for rare."""
     return checked(" OR ".join(f"state = '{state}'" for state in states))
 
 

@@ -47,15 +47,15 @@ CLEAR_LEASE = "token = NULL, lease_until = NULL, worker = '', started_at = NULL,
 
 
 def checked(condition: str) -> str:
-    """Return a condition on rows that are found by another one, for which no index may be chosen.
+    """Return a condition that the planner uses only to check rows, never to choose an index.
 
-    Of a table that nobody analysed, a database believes that any three columns together tell one row.
+    The planner believes of a table that was never analysed that conditions on three columns leave one row.
     """
     return f"CASE WHEN {condition} THEN 1 = 1 ELSE 1 = 0 END"
 
 
 def shared_with(**values: str) -> str:
-    """Return `SHARED` as a move selects it, with these values in place of some columns."""
+    """Return the columns `SHARED` for a SELECT, with `values` (SQL by column) in place of some."""
     return ", ".join(values.get(column, column) for column in SHARED.split(", "))
 
 
@@ -91,5 +91,5 @@ def info_of(row: Row, state: State) -> Info:
 def buried_attempt(
     failures: int, started_ms: int | None, ended_ms: int, worker: str, error: str, detail: str
 ) -> PastAttempt:
-    """Return the last attempt of a buried row. A failure that was counted among its `failures` has a traceback."""
+    """Return the attempt that buried a row. If it failed, so that it has a traceback, `failures` includes it."""
     return PastAttempt(failures if detail else failures + 1, started_ms, ended_ms, worker, Ended.BURIED, error, detail)

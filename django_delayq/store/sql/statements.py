@@ -22,16 +22,17 @@ class Statements(Protocol):
         """
 
     def change(self, database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
-        """Set `changes` in the rows `r` of `found`, and return columns as set.
+        """Set `changes` in the rows `r` of `found`, and return their columns `returning` with the new values.
 
-        `found` is what comes from FROM on, with its lock at the end. It tells whether rows that other transactions hold
-        are waited for.
+        `found` is the end of a SELECT, from the table's name to the lock. The lock says whether to wait for rows that
+        other transactions hold.
         """
 
     def change_given(self, database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
-        """Change as `change` does, the rows under the ids of a table `given`, which `changes` and `where` may name.
+        """Set `changes` in the rows whose ids are in the table `given`, and return columns as `change` does.
 
-        It is in the order of ids, so that two changes can't deadlock. Waits for others to release the rows.
+        `changes` and `where` may name the columns of `given`. It is in the order of ids, so that two changes can't
+        deadlock. Waits for rows that other transactions hold.
         """
 
     def apply(self, database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
@@ -42,7 +43,7 @@ class Statements(Protocol):
         """
 
     def finish_here(self, database: Database, pk: int, token: int, started_ms: int) -> bool:
-        """Move the row from ready to finish, at the end of the caller's transaction. False where the lease was lost.
+        """Move the row from ready to finish, at the end of the caller's transaction. Return False for a lost lease.
 
         Waits for a transaction that has the row: a renewal, or a cancel that may be rolled back.
         """

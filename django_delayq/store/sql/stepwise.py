@@ -30,7 +30,7 @@ class _Locked(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """Return whether anything is written."""
+        """Return whether the transition changes the row: it does not if the lease is interrupted already."""
         return not self.transition.is_repeated(interrupted=self.is_interrupted)
 
     @property

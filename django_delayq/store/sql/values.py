@@ -22,7 +22,7 @@ APART = "\x1f"
 
 
 def on_postgresql(name: str, columns: Columns, rows: Rows) -> tuple[str, list[Any]]:
-    """Return numbers and names as an array for each column, and rows with other texts as JSON.
+    """Return the rows as one array for each column, or, if a column is a `LongText`, as JSON.
 
     An array is written as text, which costs the client a tenth of what an array of Python values costs.
     """

@@ -1,4 +1,4 @@
-"""Connections that redis-py lacks: over a unix socket for whole bulk sends, and to the primary behind sentinels.
+"""Connections that redis-py lacks: over a unix socket with a large send buffer, and to the primary behind sentinels.
 
 The sentinels are asked at each connect where the primary is now, so that a failover needs nobody's help.
 """
@@ -25,7 +25,7 @@ and the server while the sender prepares the next ones. TCP grows its buffers by
 
 
 class UnixConnection(UnixDomainSocketConnection):
-    """A connection to the server at `path` that takes a whole bulk send at once."""
+    """A connection over the unix socket `path`, whose buffer takes a whole bulk send at once."""
 
     def _connect(self) -> Any:
         connected = super()._connect()  # type: ignore[no-untyped-call]
