@@ -29,7 +29,10 @@ def is_in_transaction(alias: Alias) -> bool:
 
 
 def warn_of_others(alias: Alias) -> None:
-    """Warn a caller who sends while only other databases are in `atomic()`: they may have meant one of these."""
+    """Warn a caller who sends while another database is in `atomic()` and the alias's own is not.
+
+    The caller may expect the send to be part of that transaction.
+    """
     if len(connections.settings) == 1 or is_in_transaction(alias):
         return
     for connection in connections.all(initialized_only=True):
@@ -43,7 +46,7 @@ def warn_of_others(alias: Alias) -> None:
 
 
 def _level_of_caller() -> int:
-    """Return the `stacklevel`, for the function that calls this, of the site's line that called into this package."""
+    """Return the `stacklevel` with which a warning of the calling function names the site's own line."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

@@ -203,7 +203,7 @@ class Limiter(Protocol):
 
 
 class Heartbeats(Protocol):
-    """The workers that are alive, and a bell that all of them hear."""
+    """The workers that are alive, and a way to notify all of them that pauses have changed."""
 
     def heartbeat(self, worker: WorkerInfo) -> object:
         """Record a worker's heartbeat, which is forgotten 60 s after the last one."""
@@ -223,7 +223,7 @@ class Heartbeats(Protocol):
 
 
 class Presence(Protocol):
-    """The workers that are alive, and what they are to leave alone."""
+    """The workers that are alive, and the pauses: queues and keys of which they start nothing."""
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
         """Record a worker's heartbeat, forgotten 60 s after the last one, and return what `pauses` would."""
@@ -358,7 +358,7 @@ class Queue(Protocol):
     # Queries
 
     def get(self, id: str) -> Info | None:
-        """Return the message that waits or runs under `id`, else the one that failed last under it, else None."""
+        """Return the message that waits or runs under `id`, else the last one that failed under it, else None."""
 
     async def aget(self, id: str) -> Info | None: ...
 

@@ -29,7 +29,10 @@ LEFT = ("finished", "cancelled", "purged", "dropped")
 
 @dataclass(slots=True)
 class Info:
-    """One message as the broker sees it now. `holder` and `lease_end_ms` while it runs, `detail` when buried."""
+    """One message as the broker sees it now.
+
+    `holder` (the worker's name) and `lease_end_ms` are set while it runs, `buried_ms` and `detail` once it is buried.
+    """
 
     id: str
     state: State
@@ -153,7 +156,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What was buried with the leases of dead workers, and whether some may be `left`: then ask again."""
+    """The result of one `take_over`: the messages that were buried, and whether to call again for leases `left`."""
 
     buried: list[BuriedInfo] = field(default_factory=list)
     left: bool = False

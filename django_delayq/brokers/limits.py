@@ -37,7 +37,7 @@ class Permits:
     """When the first ask was refused after the last that was granted; 0 for none."""
 
     def trim(self, now_ms: int, lease_ms: int) -> None:
-        """Forget the permits whose leases have run out."""
+        """Forget the permits that have run out, and let none last longer than `MOST_LEASES` leases from now."""
         latest = now_ms + MOST_LEASES * lease_ms
         self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
 
@@ -56,11 +56,11 @@ class Permits:
             self.ends.pop(token, None)
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether nothing here matters any more."""
+        """Return whether nobody holds a permit or waits in the line, so that this can be forgotten."""
         return self.line_ms + LINGER_MS <= now_ms and all(end <= now_ms for end in self.ends.values())
 
     def wait_in_line(self, now_ms: int) -> int:
-        """Put one more in the line, and return the ms after which it may ask again."""
+        """Put one more request in the line, and return the ms after which it may ask again."""
         if not self.since_ms or self.line_ms + LINGER_MS <= now_ms:
             self.since_ms = now_ms
         none_free_ms = now_ms - self.since_ms

@@ -147,10 +147,9 @@ class Transition:
         return self.crashes >= SUSPECT_CRASHES
 
     def is_repeated(self, *, interrupted: bool) -> bool:
-        """Return whether this was written before, where the lease still stands and is `interrupted` or not.
+        """Return whether this interrupts a lease a second time. It must not be written: it would prolong the lease.
 
-        An interrupt is the one end that leaves the lease standing: a second one would prolong it. SQL and Lua compare
-        the same.
+        `interrupted` says whether the lease is interrupted already. SQL and Lua compare the same.
         """
         return interrupted and self.state is State.RUNNING
 

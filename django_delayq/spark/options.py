@@ -16,7 +16,7 @@ _SPARKS = ("path", "checkpointlocation", "queryname")
 
 
 class Given:
-    """The options as given, by names in any case. Each is read once, and what is left over at the end is unknown."""
+    """The options as given, by names in upper or lower case. `no_others` finds those that nothing has read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}

@@ -198,8 +198,8 @@ def _sequence_behind(database: Database) -> SequenceBehind | None:
 def mend_sequence(database: Database) -> list[str]:
     """Move the sequence on, and give a new primary key to each waiting or failed message whose key an ended one has.
 
-    Rows that are held keep theirs: a call after the end of their lease finds them, and the sequence is not behind any
-    more.
+    Rows with a lease keep theirs. A later call, after the end of their lease, changes them too, although the sequence
+    is then not behind any more.
     """
     if database.vendor != "postgresql":
         return []
@@ -220,9 +220,9 @@ def mend_sequence(database: Database) -> list[str]:
 def _give_another(
     database: Database, table: str, others: Sequence[str], condition: str = "true", changes: str = ""
 ) -> int:
-    """Give another primary key to the rows of a table whose key other messages have in other tables.
+    """Give new primary keys to rows of a table whose key another message has in one of the other tables.
 
-    Returns how many.
+    Return how many rows got one.
     """
     taken = " OR ".join(
         f"EXISTS (SELECT 1 FROM delayq_{other} e WHERE e.id = r.id AND e.message_id <> r.message_id)"

@@ -37,7 +37,7 @@ class ClockMonitor:
         self._reclaims_from = 0.0
 
     def start(self, lease_ms: int) -> None:
-        """Let nothing be reclaimed until every living worker has renewed: what happened before is not known."""
+        """Hold reclaiming off until every living worker has had time to renew: earlier jumps are not known here."""
         self._hold_off(min(lease_ms / 2000, RENEWED_S))
 
     def wait_for_writes(self) -> None:
@@ -50,7 +50,7 @@ class ClockMonitor:
         return self._reclaims_from == math.inf
 
     def take_writes(self, lease_ms: int) -> None:
-        """Let nothing be reclaimed until every living worker has renewed: the database takes writes again."""
+        """Hold reclaiming off until every living worker has had time to renew: the database takes writes again."""
         self._reclaims_from = 0.0
         self.start(lease_ms)
 

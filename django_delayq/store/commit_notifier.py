@@ -1,4 +1,4 @@
-"""The short cut of a send: alarms for messages due soon are put right after the commit, if all is well."""
+"""Schedule the alarms of messages that are due soon right after their commit, if the timer answers in time."""
 
 import math
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class CommitNotifier:
             self._warn(alarms, error)
 
     def _warn(self, alarms: Sequence[Alarm], error: Exception) -> None:
-        """Log a warning, but not for each of many commits."""
+        """Log a warning, unless one was logged a moment ago."""
         if monotonic() >= self._quiet_until:
             self._quiet_until = monotonic() + SKIP_S
             logger.warning("The broker was not told of %d message(s); the relay will. (%s)", len(alarms), error)

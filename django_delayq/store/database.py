@@ -198,7 +198,7 @@ class Database:
             ) from error
 
     def prove_writes(self) -> None:
-        """Change no row, which raises where the database takes no writes."""
+        """Run an UPDATE that changes no row, and raises if the database takes no writes."""
         self.changed("UPDATE delayq_ready SET lease_until = lease_until WHERE 1 = 0")
 
     @contextmanager

@@ -10,10 +10,10 @@ from django_delayq.support.units import to_text
 
 
 class Degraded:
-    """Tells how long the timer has been away, and whether that is too long. It is told of each call of the timer.
+    """Decides when workers go on from the tables alone, from how each call of the timer went.
 
-    An answer in between ends a short absence. Once `on`, only `end` ends it, because there may be a rebuild to do. The
-    parts of the timer that answer meanwhile are asked beside the tables.
+    While that mode is not `on` yet, an answer of the timer ends the absence. Once it is, only `end` ends it, because
+    lost alarms may have to be scheduled first. If only a part of the timer is away, the others are asked too.
     """
 
     def __init__(self, after_ms: float) -> None:
@@ -43,7 +43,7 @@ class Degraded:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Note how a call of the timer, the block, went."""
+        """Note whether the block, which is a call of the timer, succeeds or fails."""
         began_at = monotonic()
         try:
             yield
@@ -58,7 +58,10 @@ class Degraded:
         self._away_since = None
 
     def hear(self, away: str) -> None:
-        """Note what the timer, which answered, says of a part of it that is away. '' for none: only upkeep can tell."""
+        """Note why a part of the timer is away, though the timer answered; '' if all of it answers.
+
+        Only maintenance can tell that all of it answers.
+        """
         if not away:
             self._partly_since = None
         elif self._partly_since is None:

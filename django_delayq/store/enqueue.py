@@ -36,7 +36,7 @@ def enqueue(
 
 
 def _distinct(messages: Sequence[NewMessage]) -> Iterator[dict[int, NewMessage]]:
-    """Yield the messages by their places, no id twice at a time: the first of each id, then the second, and so on."""
+    """Yield messages by position, in groups with each id once: the first of each id, then the second, and so on."""
     todo = dict(enumerate(messages))
     while todo:
         first = {message.id: i for i, message in reversed(todo.items())}
@@ -46,7 +46,7 @@ def _distinct(messages: Sequence[NewMessage]) -> Iterator[dict[int, NewMessage]]
 def _enqueue(
     database: Database, messages: dict[str, NewMessage], on_conflict: OnConflict
 ) -> tuple[dict[str, Enqueued], list[Alarm]]:
-    """Insert as `enqueue` does, by id."""
+    """Insert messages with different ids as `enqueue` does. `messages` and the answers are by id."""
     enqueued: dict[str, Enqueued] = {}
     alarms: list[Alarm] = []
     for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Feed the claim while the timer is away: find the rows that are due, by the index of each wanted (queue, key)."""
+"""Claim from the tables while the timer is away: find due rows by the index of each requested (queue, key)."""
 
 import math
 import threading
@@ -43,7 +43,7 @@ class Polling:
         return found
 
     def due_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Return the pairs for which a claim asks the tables now. Of very many, those that have a row."""
+        """Return the pairs for which a claim would read the tables now. Of very many pairs, only those with a row."""
         now = monotonic()
         asked = [pair for pair in pairs if self._due_at.get(pair, 0.0) <= now]
         if len(asked) <= SETS:
@@ -53,13 +53,13 @@ class Polling:
         return found
 
     def note_ready(self, pairs: Iterable[Pair]) -> None:
-        """Have the next claim ask for these, of which leases were given back."""
+        """Have the next claim read the tables for these pairs, because leases of them were released."""
         for pair in pairs:  # from any thread: a claim under way must still find each pair
             self._due_at[pair] = 0.0
 
     @property
     def rest_s(self) -> float:
-        """Return for how many seconds a claim of what was wanted last asks the tables for nothing."""
+        """Return for how many seconds a claim of the pairs last requested would not read the tables."""
         return max(self._next_at - monotonic(), 0)
 
     def wait(self, timeout: float) -> bool:
@@ -107,8 +107,8 @@ def due(
 ) -> tuple[list[Alarm], set[Pair]]:
     """Return alarms for what a claim of rows would lease, at most `BATCH`, and the pairs of which there may be more.
 
-    Only rows that have been due for at least `late_ms` count. With no other `lock`, rows that another claim has locked
-    are skipped, because otherwise all workers would look at the same ones.
+    Only rows that have been due for at least `late_ms` count. Rows that another claim has locked are skipped, because
+    otherwise all workers would look at the same ones; another `lock` clause changes that.
     """
     counts: Counter[Pair] = Counter()
     for request in requests:
@@ -131,7 +131,7 @@ def due(
 
 
 def _with_rows(database: Database, asked: list[Pair]) -> list[Pair]:
-    """Return those of the pairs that have any row, by one statement instead of one for each `SETS` of them."""
+    """Return the pairs in `asked` that have any row, by one statement; all of `asked` if very many pairs have rows."""
     most = max(len(asked), BATCH)
     pairs = waiting_pairs(database, most)
     if len(pairs) >= most:  # there may be others

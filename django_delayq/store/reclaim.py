@@ -34,7 +34,7 @@ AGAIN: Position = (0, 1)
 
 
 class Looked(NamedTuple):
-    """How far the looks for leases that ran out have come: at all rows, and at at-most-once ones."""
+    """The positions where the next looks for lapsed leases begin: among all rows, and among at-most-once ones."""
 
     at_all: Position
     at_once: Position
@@ -50,9 +50,9 @@ def reclaim(
 ) -> dict[int, BuriedInfo | None]:
     """End the leases that ran out: their rows are ready again, or buried where they must not start twice.
 
-    With names of `dead` workers, end those that these hold, and no others. Returns the pks of the rows, each with its
-    message if that was buried. A row that another transaction holds is left alone. `now_ms` is the clock's time when
-    the caller's watch let it reclaim: the clock may jump before a statement of this reads it.
+    With the names of `dead` workers, end the leases that these hold, and no others. Return the pks of the rows, each
+    with its message if that was buried. A row that another transaction holds is left alone. `now_ms` is the database's
+    time at which `ClockMonitor` allowed this: later statements don't read the clock again, because it may jump.
     """
     if not pks:
         return {}
@@ -99,7 +99,7 @@ def _claimed(
     claimed_ms: int,
     history: str,
 ) -> Claimed:
-    """Return the lease of a row as its claim returned it."""
+    """Return the row's message with the fields that a lapse needs, as the claim of its lease returned it."""
     return Claimed(id, 0, due_ms, Header(queue, key), b"", failures, crashes, str(pk), history, claimed_ms, worker)
 
 
@@ -114,11 +114,10 @@ def _lapse(
 
 
 def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tuple[list[BuriedInfo], Looked]:
-    """Reclaim every lease that ran out, whoever could run its message, and whatever the broker knows of it.
+    """Reclaim leases that ran out, also those to which no alarm leads.
 
-    There may be a backlog of due rows: one call looks at `BATCH` of them. At-most-once messages and suspects have an
-    index each, and don't wait for that. Returns what was buried, and where the next call goes on; at the end it begins
-    again.
+    One call looks at the next `BATCH` due rows, and at the leased suspects and at-most-once messages, which have an
+    index each. Return the messages that were buried, and where the next call goes on: after the last row at the first.
     """
     suspects = database.rows(
         f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {CRASHED} AND {_ran_out(database)} LIMIT {PAGE}",
@@ -134,7 +133,7 @@ def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tu
 
 
 class TakenOver(NamedTuple):
-    """The outcome of a takeover, and where the next one goes on: at `START` once all is done."""
+    """The result of one `take_over`, and where the next call goes on: `START` once all is done."""
 
     alarms: list[Alarm]
     buried: list[BuriedInfo]
@@ -142,10 +141,10 @@ class TakenOver(NamedTuple):
 
 
 def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Position = START) -> TakenOver:
-    """Reclaim what dead workers hold, and return alarms for the rows that are ready again.
+    """Reclaim the leases of dead workers, and return alarms for the rows that are ready again.
 
-    These rows are among those that are due, mostly the first of them. Of a long backlog one call looks at a part. It is
-    not all done where another transaction holds a row, which may be the last one of the dead: that ends by itself.
+    Leased rows are among the due ones, mostly the first of them. One call looks at a part of a long backlog. It is not
+    all done either while another transaction holds a row: that may be a dead worker's last one, which ends by itself.
     """
     began_at = monotonic()
     taken = TakenOver([], [], START)
@@ -165,7 +164,7 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
 
 
 def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Position, float]:
-    """Return the rows whose leases ran out among the next that are due, where to go on, and until when to rest."""
+    """Return the pks of lapsed leases among the next due rows, where to go on, and until when not to look again."""
     began_at = monotonic()
     if began_at < after.rests_until:
         return [], after.at_all, after.rests_until
@@ -175,7 +174,7 @@ def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Positio
 
 
 def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> tuple[list[int], Position]:
-    """Return the rows whose leases ran out among the next `BATCH` that are due, and where to go on."""
+    """Return the pks of lapsed leases among the next `BATCH` due rows, and where to go on."""
     found, position = _page(database, after, [f"{_ran_out(database)} AS ran_out"], index, Sql("ran_out"), condition)
     return [pk for _, pk, *_ in found], position
 

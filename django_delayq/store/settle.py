@@ -42,7 +42,7 @@ def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:
 
 
 def _wait_ms(one: Transition) -> int:
-    """Return after how many ms to look at a row that stays."""
+    """Return after how many ms the row is due again, or its interrupted lease ends."""
     return INTERRUPT_MS if one.state is State.RUNNING else one.delay_ms or 0
 
 
@@ -70,11 +70,11 @@ def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bo
 
 
 def _standing(database: Database, found: Sql) -> set[LeaseId]:
-    """Return the leases that still stand, among rows that were not found unlocked."""
+    """Return the leases that still stand. Their rows are locked by other transactions, and are read without a lock."""
     rows = database.rows(f"SELECT r.message_id, r.token FROM {found.text}", found.parameters)
     return {(id, token) for id, token in rows}
 
 
 def is_finished(database: Database, pk: int) -> bool:
-    """Return whether the row has ended well, or was cancelled: this tells where a commit was not answered."""
+    """Return whether the row has finished or was cancelled, for a caller whose COMMIT got no answer."""
     return bool(database.rows("SELECT 1 FROM delayq_finish WHERE id = %s", [pk]))

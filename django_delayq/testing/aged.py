@@ -20,11 +20,11 @@ class AgedRows:
     """The time of an alias with a store.
 
     Everything happens on the calling thread's connection and in its transaction, so no commit is needed. The database's
-    clock is authoritative, and can't be moved. So a leap lowers every instant of the alias's rows. `clock`, the timer
-    that holds their alarms, leaps along and is not asked.
+    clock is authoritative, and can't be moved. So a leap lowers every instant of the alias's rows. The timer that holds
+    their alarms, `clock`, makes the same leap, and is never asked what is due.
 
-    That clock doesn't stand still, and due times are rounded up to its next millisecond. So each leap may be one longer
-    than the delay that was asked for, and counts for one less.
+    The database's clock doesn't stand still, and due times are rounded up to its next millisecond. So a leap may be
+    1 ms longer than the delay that was asked for, and then counts for 1 ms less.
     """
 
     def __init__(self, queue: DatabaseQueue, clock: VirtualTimeBroker) -> None:

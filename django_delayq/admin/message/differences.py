@@ -63,7 +63,7 @@ def shown_difference(kept: str, row: MessageRow) -> str:
 def _difference(before: str, after: str) -> str:
     """Return the lines that differ, each with one common line around it.
 
-    Of many, return the first, and how many there are.
+    If there are many, return the first of them, and a line that says how many there are.
     """
     was, now = before.split("\n"), after.split("\n")
     head, tail = _same_at_both_ends(was, now)

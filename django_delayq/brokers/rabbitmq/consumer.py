@@ -1,10 +1,10 @@
 """Consume alarms: hold what RabbitMQ delivers until it is due, and acknowledge it when it is dropped.
 
-There is a prefetch for each wanted (queue, key): what is leased, what is wanted and what is held. So nothing piles up
-here behind a slow handler while another worker is free.
+Each requested (queue, key) has a prefetch: as many alarms as are leased, requested and held. So no alarms pile up here
+behind a slow handler while another worker is free.
 
-The server delivers again what is given back, and what came over a connection that was lost. If its clock is not ours it
-is then ready at once: an alarm may be early, because its row decides.
+The server delivers an alarm again if it was given back, or its connection was lost. Such an alarm is ready at once if
+another machine sent it: it may be early, because its row decides.
 """
 
 import heapq

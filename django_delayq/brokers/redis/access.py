@@ -37,7 +37,7 @@ LOOK_BUDGET = 60.0
 
 
 class Access:
-    """Runs operations, and keeps what several of the broker's parts know."""
+    """Runs operations on the Redis of one alias. The timer, the queue, the presence and the limiter share it."""
 
     def __init__(self, alias: Alias) -> None:
         self.options = alias.options

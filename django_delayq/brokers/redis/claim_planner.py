@@ -55,7 +55,10 @@ class _Look(NamedTuple):
 
 @dataclass(slots=True)
 class _DueSnapshot:
-    """The sets with something due, and the due time of each one's oldest, as a look saw it and claims left it."""
+    """The wait sets with something due, by shard, each with the due time of its oldest entry.
+
+    A look at the shards fills it, and each claim takes out what it got.
+    """
 
     names: frozenset[str]
     looked_at: float  # by the monotonic clock
@@ -74,10 +77,9 @@ class _DueSnapshot:
 
 
 class Demand:
-    """The remaining demand of each wait set, and `left`, how many may be given in all.
+    """How many messages a claim still wants of each wait set, and in all (`left`, never more than one call gives).
 
-    That is as many as one call gives, because a set that gives less than it was asked for thereby shows that it has no
-    more. A set may be wanted twice.
+    A set that gives less than it was asked for has no more. Several requests may name one set.
     """
 
     def __init__(self, requests: Sequence[ClaimRequest]) -> None:
@@ -223,7 +225,7 @@ class ClaimPlanner:
         return given
 
     def _recall(self, names: frozenset[str]) -> _DueSnapshot | None:
-        """Return the last snapshot, if it still serves: as a copy, because several threads may claim."""
+        """Return a copy of the last snapshot if it is fresh enough to claim by, else None."""
         snapshot = self._snapshot
         if snapshot is None or not names <= snapshot.names:
             return None
@@ -232,7 +234,7 @@ class ClaimPlanner:
         return snapshot if is_fresh or self._is_complete(snapshot, names) else None
 
     def _is_complete(self, snapshot: _DueSnapshot, names: frozenset[str]) -> bool:
-        """Return whether nothing can have fallen due after the look in sets where nothing was due."""
+        """Return whether a set that had nothing due at the look has nothing due now either, as far as is known."""
         age_s = time.monotonic() - snapshot.looked_at
         if age_s >= LONGEST_S or snapshot.away:
             return False

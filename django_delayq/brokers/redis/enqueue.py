@@ -19,7 +19,10 @@ _CREATED, _RUNNING = 1, 2
 def enqueue(
     keys: Keys, cells: CallCells, messages: Sequence[NewMessage], on_conflict: OnConflict
 ) -> Operation[list[Enqueued]]:
-    """Enqueue messages, a call for each `CALL` of a wait set; again for those whose id waits in another wait set."""
+    """Enqueue messages, up to `CALL` of one wait set with each call.
+
+    Messages whose id waits in another wait set are sent a second time, with that set named.
+    """
     enqueued: dict[int, Enqueued] = {}
     groups = _group(messages, range(len(messages)), {})
     elsewhere: dict[int, str] = {}

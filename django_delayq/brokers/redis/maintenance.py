@@ -1,8 +1,8 @@
-"""The work that the passing of time alone asks for in Redis: lapsed leases, outdated errors, and the epoch.
+"""Maintain Redis: end lapsed leases, drop old errors, and notice by the epoch when data may have been lost.
 
-The epoch tells whose data it is. Each worker does this for every shard, as often as it looks there
-(poll_ownership.py), in the same round trip. If a lease ends there that it saw, it does not leave that to another
-worker. A second round trip writes the outcome of the messages whose leases ran out.
+The epoch is the identity of the data. Each worker maintains every shard, as often as it looks there
+(poll_ownership.py) and in the same round trip, and also when a lease ends there that it knows of. A second round trip
+writes the outcome of the messages whose leases ran out.
 """
 
 import time
@@ -35,7 +35,7 @@ PAGE = 1_000
 
 
 class MaintenanceSchedule:
-    """Maintains all shards, each in its turn, and looks at each along with it."""
+    """Maintains all shards, each in its turn, and in the same round trip looks what is due there."""
 
     def __init__(
         self, alias: Alias, shards: Sequence[Keys], planner: ClaimPlanner, ownership: PollOwnership, client: Client

@@ -209,7 +209,7 @@ class Waiting(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A position in a wait set: the last entry read, and where to look for it among those of its due time."""
+    """A position in a wait set: the last entry that was read, and its number among the entries of its due time."""
 
     due_ms: int
     last: bytes = b""
@@ -222,9 +222,9 @@ Page = tuple[list[Waiting], Place | None]
 def scan(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Operation[Page]:
     """Return about `count` messages of a wait set that are due from `place` until `last_ms`, and where to go on.
 
-    The next place is None at the end. A message that waits under one due time all the while is given once: entries are
-    in the order of due times, then of ids, and each page begins with the last entry of the page before, or if that has
-    left, before its place.
+    The next place is None at the end. A message is given once if it waits all the while and its due time stays. For
+    that, entries are read in the order of due times and then of ids, and each page is read from the last entry of the
+    page before. If that entry has left, it is read from further ahead.
     """
     offset, most = max(place.number - 1, 0), count + 1
     while True:

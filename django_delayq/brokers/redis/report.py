@@ -38,7 +38,7 @@ def report_on(run: Run, shown: str) -> ServerReport:
 
 
 def on_each_server(shards: Shards) -> Operation[list[str]]:
-    """Return one key on each server that has a shard and can be reached."""
+    """Return a key of each server that has a shard and can be reached, by which calls go to that server."""
     looks = yield from gather_available([_look_at(keys.msg) for keys in shards.all])
     return list(dict(split(looks)[0]).values())
 

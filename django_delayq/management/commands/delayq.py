@@ -26,7 +26,7 @@ from django_delayq.management.support.terminal import Write
 
 
 class Subcommand(Protocol):
-    """The interface of the module of a subcommand."""
+    """The interface of each module in management/delayq/."""
 
     HELP: str
 
@@ -52,7 +52,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 
 
 class Command(BaseCommand):
-    """The command `delayq`: it hands over to the module of the subcommand."""
+    """The command `delayq`: it runs the module of the subcommand, as `SUBCOMMANDS` lists them."""
 
     requires_system_checks = ()  # a look must be possible when something is wrong, and write nothing else
     help = "Look into a delayq and act on its messages. Exit codes: 0 done, 1 not done, 2 wrong command line."

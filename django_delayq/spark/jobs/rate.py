@@ -28,9 +28,9 @@ def with_rate(rows: DataFrame, max_per_second: int, id: Column) -> DataFrame:
 
 
 def delayed(counts: Iterable[tuple[int, int]], max_per_second: int) -> Iterator[tuple[int, int]]:
-    """Yield the seconds that have rows which must wait, from all seconds in order with their numbers of rows.
+    """Yield each second that has rows which must wait, with the place in line of its first row.
 
-    With each comes the place in line of its first row, where a second is `max_per_second` places.
+    `counts` are all seconds in order with their numbers of rows. A second has `max_per_second` places in the line.
     """
     free = 0
     for second, count in counts:

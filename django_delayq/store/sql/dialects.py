@@ -88,7 +88,7 @@ class Dialect:
         return f"{self.greatest}({self.now}, %s)", at_ms
 
     def later(self, by_ms: int) -> tuple[str, int]:
-        """Return the SQL of the due time of a row `r`, `by_ms` later, and its one parameter."""
+        """Return SQL for the due time of a row `r` plus `by_ms`, and its one parameter."""
         return f"{self.greatest}({self.now}, r.due_at + %s)", by_ms
 
 

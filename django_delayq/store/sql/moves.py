@@ -72,7 +72,7 @@ def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:
 
 
 def cancel(database: Database, pks: Sequence[int]) -> None:
-    """Move rows that the caller's transaction has locked from ready to finish, as cancelled."""
+    """Move rows from ready to finish, with the outcome cancelled. The caller's transaction has locked them."""
     if pks:
         of_pks = database.among("id", pks)
         database.changed(

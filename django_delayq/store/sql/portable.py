@@ -13,7 +13,7 @@ from django_delayq.store.sql.stepwise import apply as apply, finish_here as fini
 
 
 class Inserted(NamedTuple):
-    """A row that was made, and the time of its statement."""
+    """A row that was inserted, with its due time. `now_ms` is the time of the INSERT by the database's clock."""
 
     id: str
     pk: int

@@ -96,7 +96,7 @@ class Client:
         return 0.0 if contact is None else contact.unbroken_s
 
     def hear(self, key: str, identity: bytes) -> None:
-        """Note whose data the server of a key has."""
+        """Note the identity of the data that the server of a key has."""
         if contact := self._servers.contact(key):
             contact.hear(identity)
 

@@ -94,7 +94,7 @@ class ClusterPipeline:
         return [self.calls[i] for i in part]
 
     def answer(self, i: int, reply: Reply) -> None:
-        """Take a reply to a call. If there are several to one call, an error counts, or else the least."""
+        """Take a reply to a call. Of several replies to one call an error counts, or else the lowest number."""
         both = [reply] if i not in self._answers else [self._answers[i], reply]
         self._answers[i] = next((each for each in both if isinstance(each, Exception)), None) or min(both)
         self.left.discard(i)
@@ -294,7 +294,7 @@ class Cluster:
     def _ask(
         self, pipeline: ClusterPipeline, parts: list[tuple[Node, list[int]]], repeats: RetryBudget | None
     ) -> Steps[None]:
-        """Ask nodes, over new connections where these are `repeats`, and take in what they answer."""
+        """Send each node its calls, and take in the answers. With `repeats`, use new connections."""
         outcomes = yield [
             (node.server, pipeline.calls_of(part), None if repeats is None else self._timeout(pipeline, node))
             for node, part in parts

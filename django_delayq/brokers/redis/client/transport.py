@@ -56,7 +56,7 @@ class RetryBudget:
         self._reason: str | None = None
 
     def begin(self) -> None:
-        """Begin a round trip. Unless the budget is a short one, each server is asked once in any case."""
+        """Begin a round trip. Each server is asked at least once, unless the budget was short from the start."""
         until = time.monotonic() + BUDGET
         self._give_up_at = min(self._until, until)
         self._read_until = self._give_up_at if self.is_short else until
@@ -77,11 +77,11 @@ class RetryBudget:
         return _positive(self._read_until - time.monotonic()) if self.is_limited else BUDGET
 
     def time_out(self) -> None:
-        """Note that a server did not answer in time. What others have answered must be here already."""
+        """Note that a server did not answer in time: from here on, only what others have answered already is read."""
         self.is_limited = True
 
     def begin_reading(self) -> None:
-        """Begin to read what one server has answered. It may take a moment when another has used up the time."""
+        """Begin to read the answer of one server, with a moment to do so even if another has used up the time."""
         self._read_until = max(self._read_until, time.monotonic() + READING_S)
 
     def limit(self, connection: AbstractConnection) -> None:
@@ -143,7 +143,7 @@ class Contact:
             self._is_lost = False
 
     def hear(self, identity: bytes) -> None:
-        """Note whose data the server has: after a restart or a replacement they are not those that were known."""
+        """Note the identity of the server's data. Another one than before means that it was restarted or replaced."""
         if self._identity not in (b"", identity):
             self._since = self.clock()
         self._identity = identity
