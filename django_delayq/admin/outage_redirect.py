@@ -15,8 +15,8 @@ from django_delayq.monitor import translated
 View = Callable[..., HttpResponse]
 
 
-def told_when_away(view: View) -> View:
-    """Wrap a view of an admin class: an error of its tables is shown on the dashboard of the alias."""
+def redirected_on_outage(view: View) -> View:
+    """Wrap a view of an admin class, so that an error of its tables leads to the dashboard, which shows the error."""
 
     @wraps(view)
     def guarded(admin: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -20,7 +20,7 @@ from django_delayq.store.sql.rows import LEASE_FREE
 from django_delayq.support.units import to_text
 
 LEASES = 10
-"""A lease may end up to this many lease lengths from now, as in the upkeep of Redis: workers may use a longer one."""
+"""A lease may end up to this many lease lengths from now, as for Redis: workers may use a longer one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from django_delayq import Message, delay_execute
 from django_delayq.brokers.base import NewMessage
 from django_delayq.conf import Alias, Options
 from django_delayq.spark.write.options import WriteOptions
-from django_delayq.spark.write.rows import Bad, puts_of
+from django_delayq.spark.write.rows import Bad, new_messages_of
 
 ALIAS = Alias("default", options=Options(unknown_keys="allow", max_data=100))
 OPTIONS = WriteOptions.of({"settings": "tests.settings", "job": "test"})
@@ -21,7 +21,7 @@ def read(columns: dict[str, Any], **options: Any) -> tuple[list[NewMessage], lis
     """What becomes of rows, each with a key and an id unless they are given."""
     count = len(next(iter(columns.values())))
     given = {"key": ["k"] * count, "id": [f"id{i}" for i in range(count)], **columns}
-    return puts_of(pa.RecordBatch.from_pydict(given), replace(OPTIONS, **options), ALIAS)
+    return new_messages_of(pa.RecordBatch.from_pydict(given), replace(OPTIONS, **options), ALIAS)
 
 
 def bodies(data: Any) -> list[bytes]:

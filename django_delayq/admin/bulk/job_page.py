@@ -16,7 +16,7 @@ from django_delayq.admin.bulk.moves import action_name, label_of
 from django_delayq.admin.lists.conditions import NUL
 from django_delayq.admin.message.facts import what_next
 from django_delayq.admin.message.page import address_of
-from django_delayq.admin.outage_redirect import told_when_away
+from django_delayq.admin.outage_redirect import redirected_on_outage
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, FinishMessage
 from django_delayq.monitor import translated
@@ -24,7 +24,7 @@ from django_delayq.monitor import translated
 AGAIN_S = 2
 
 
-@told_when_away
+@redirected_on_outage
 def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     """Render the progress of a job; by POST, stop it, or run it again if it failed.
 

@@ -15,7 +15,7 @@ from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.support.units import to_text
 
 Rows = Sequence[MessageRow]
-Verb = Callable[[Sequence[str]], list[bool]]
+MoveByIds = Callable[[Sequence[str]], list[bool]]
 
 KEY = "delayq.move"
 """The key of the messages that move others (see jobs.py)."""
@@ -137,10 +137,10 @@ def _purge_failed(alias: str, page: Rows, change: Change) -> list[MessageRow]:
     return _moved(page, get_backend(alias).queue.purge_failed)
 
 
-def _moved(rows: Rows, verb: Verb) -> list[MessageRow]:
-    """Call `verb` with the ids, and return the rows that it moved."""
+def _moved(rows: Rows, move_ids: MoveByIds) -> list[MessageRow]:
+    """Call `move_ids` with the ids of the rows, and return the rows that it moved."""
     ids = list(dict.fromkeys(row.message_id for row in rows))
-    answers = dict(zip(ids, verb(ids), strict=True))
+    answers = dict(zip(ids, move_ids(ids), strict=True))
     return [row for row in rows if answers[row.message_id]]
 
 

@@ -38,7 +38,7 @@ from django_delayq.admin.lists.search import StoppedSearch, asks_for_data, find,
 from django_delayq.admin.message.edit import edit_page
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import may_search
-from django_delayq.admin.outage_redirect import told_when_away
+from django_delayq.admin.outage_redirect import redirected_on_outage
 from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow
 
@@ -83,7 +83,7 @@ class MessageAdmin(BoundedAdmin):
         paginator.is_many = bool(named) and is_many(queryset, named)
         return paginator
 
-    @told_when_away
+    @redirected_on_outage
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         without_store = get_alias(alias_of(request)).store is None
         return super().changelist_view(request, {"without_store": without_store, **(extra_context or {})})

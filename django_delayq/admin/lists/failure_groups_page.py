@@ -15,7 +15,7 @@ from django_delayq.admin.formatting import listed, number
 from django_delayq.admin.lists.columns import instant
 from django_delayq.admin.lists.conditions import now_utc
 from django_delayq.admin.lists.failure_groups import HOURS, groups
-from django_delayq.admin.outage_redirect import told_when_away
+from django_delayq.admin.outage_redirect import redirected_on_outage
 
 HEIGHT = 24
 BAR = 4
@@ -30,7 +30,7 @@ class Bar:
     height: int
 
 
-@told_when_away
+@redirected_on_outage
 def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
     """Render the groups of the alias that the address names."""
     if not admin.has_view_permission(request):

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 from django_delayq.admin.lists.bounded import BoundedAdmin
 from django_delayq.admin.lists.columns import instant
 from django_delayq.admin.lists.filters import AliasFilter, KeyFilter, QueueFilter
-from django_delayq.admin.outage_redirect import told_when_away
+from django_delayq.admin.outage_redirect import redirected_on_outage
 from django_delayq.models import ReportRow
 from django_delayq.support.units import to_text
 
@@ -82,7 +82,7 @@ class ReportRowAdmin(BoundedAdmin):
     list_display_links = None
     list_filter = (AliasFilter, QueueFilter, KeyFilter)
 
-    changelist_view = told_when_away(BoundedAdmin.changelist_view)
+    changelist_view = redirected_on_outage(BoundedAdmin.changelist_view)
 
     def get_urls(self) -> list[URLPattern]:
         return [path("", self.admin_site.admin_view(self.changelist_view), name="delayq_reportrow_changelist")]

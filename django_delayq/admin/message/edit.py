@@ -18,7 +18,7 @@ from django_delayq.admin.log import log_rows
 from django_delayq.admin.message.differences import kept_difference
 from django_delayq.admin.message.page import address_of, message_page
 from django_delayq.admin.message.payload import payload_of, pretty
-from django_delayq.admin.outage_redirect import told_when_away
+from django_delayq.admin.outage_redirect import redirected_on_outage
 from django_delayq.api.registry import get_handler
 from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_backend
@@ -39,7 +39,7 @@ class MovedOn(Exception):
     """
 
 
-@told_when_away
+@redirected_on_outage
 def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     """Show the payload to change, check what was typed, and run the message again with it."""
     try:

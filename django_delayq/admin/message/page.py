@@ -17,12 +17,12 @@ from django_delayq.admin.log import entries_of
 from django_delayq.admin.message.facts import facts, what_next
 from django_delayq.admin.message.payload import may_view, payload_of
 from django_delayq.admin.message.timeline import timeline
-from django_delayq.admin.outage_redirect import told_when_away
+from django_delayq.admin.outage_redirect import redirected_on_outage
 from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow
 
 
-@told_when_away
+@redirected_on_outage
 def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     """Render the page of a message, or redirect to where the message has moved."""
     if not admin.has_view_permission(request):

@@ -159,19 +159,19 @@ class RabbitMQBroker:
             lapsed = self._leases.end_lapsed(self._clock.monotonic())
             self._consumer.give_back(lapsed)
             self._consumer.give_back_unwanted(UNWANTED_S)
-            upkept = MaintenanceResult(self._clock.now_ms(), len(lapsed), away=self._publisher.refusal())
+            result = MaintenanceResult(self._clock.now_ms(), len(lapsed), away=self._publisher.refusal())
             next_end = self._leases.next_end()
             if next_end is not None:
-                upkept.next_lease_end_ms = upkept.now_ms + self._clock.ms_until(next_end)
-            if not upkept.away:
-                self._write(upkept)
-        return upkept
+                result.next_lease_end_ms = result.now_ms + self._clock.ms_until(next_end)
+            if not result.away:
+                self._write(result)
+        return result
 
-    def _write(self, upkept: MaintenanceResult) -> None:
+    def _write(self, result: MaintenanceResult) -> None:
         """Do the part of maintenance for which the server must take messages."""
         if self._consumer.has_strays():
             self._publisher.reroute_strays()
-        upkept.alarms_lost = self._lost_alarms()
+        result.alarms_lost = self._lost_alarms()
         self._publisher.repair_due()
 
     # Sleep
@@ -233,7 +233,7 @@ class RabbitMQBroker:
 
     @property
     def pause_version(self) -> int:
-        return self._consumer.pauses_heard
+        return self._consumer.pause_version
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         self._publisher.change_state(lambda state: state.record(worker, self._clock.now_ms()))

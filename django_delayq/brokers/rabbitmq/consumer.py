@@ -113,7 +113,7 @@ class Consumer:
         self._looked_at = deque([-math.inf, -math.inf], maxlen=2)
         self._warned: set[str] = set()
         self.subscriptions: dict[Pair, Subscription] = {}
-        self.pauses_heard = 0
+        self.pause_version = 0
         """How often workers were notified of pauses."""
 
     def is_on(self, connection: Connection) -> bool:
@@ -268,7 +268,7 @@ class Consumer:
         return min((subscription.held[0][0] for subscription in found if subscription.held), default=math.inf)
 
     def _on_pause_notice(self, message: Message) -> None:
-        self.pauses_heard += 1
+        self.pause_version += 1
 
     def _on_cancelled(self, prefetch: Prefetch) -> None:
         if prefetch.subscription.prefetch is prefetch:

@@ -34,7 +34,7 @@ class Bad(NamedTuple):
     reason: str
 
 
-def puts_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple[list[NewMessage], list[Bad]]:
+def new_messages_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple[list[NewMessage], list[Bad]]:
     """Return the messages of the good rows, and the bad rows."""
     rows = _Rows(batch)
     keys = rows.values("key", options.key)
@@ -43,10 +43,10 @@ def puts_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) -> tuple
     dues = _dues(rows)
     bodies = _bodies(rows, [data_type for _, data_type in kinds], alias)
     each = zip(ids, kinds, bodies, dues, strict=True)
-    puts = [NewMessage(id, header, body, delay_ms, at_ms) for id, (header, _), body, (delay_ms, at_ms) in each]
+    messages = [NewMessage(id, header, body, delay_ms, at_ms) for id, (header, _), body, (delay_ms, at_ms) in each]
     if rows.bad:
-        puts = [put for row, put in enumerate(puts) if row not in rows.bad]
-    return puts, [Bad(row, rows.bad[row]) for row in sorted(rows.bad)]
+        messages = [message for row, message in enumerate(messages) if row not in rows.bad]
+    return messages, [Bad(row, rows.bad[row]) for row in sorted(rows.bad)]
 
 
 class _Rows:

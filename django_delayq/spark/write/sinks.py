@@ -40,7 +40,7 @@ class Taken:
 class Sink(Protocol):
     """A sink of messages, in batches."""
 
-    def send(self, puts: Sequence[NewMessage]) -> None:
+    def send(self, messages: Sequence[NewMessage]) -> None:
         """Send those that were not sent before. May return before all have arrived."""
 
     def finish(self) -> "Taken":
@@ -97,8 +97,8 @@ class _LedgerSink:
         self._taken = Taken()
         self._on_its_way: tuple[Sequence[NewMessage], Callable[[], int]] | None = None
 
-    def send(self, puts: Sequence[NewMessage]) -> None:
-        for batch in batches(puts, BATCH):
+    def send(self, messages: Sequence[NewMessage]) -> None:
+        for batch in batches(messages, BATCH):
             self._arrive()
             self._on_its_way = (batch, self._begin(batch))
 
@@ -119,7 +119,7 @@ class _LedgerSink:
 
 
 class _StoreSink:
-    """A sink whose batches are transactions. The relay puts the alarms.
+    """A sink whose batches are transactions. The relay schedules the alarms.
 
     A batch is taken for new, as most are, unless some messages of the batch before it were there already.
     """
@@ -130,9 +130,9 @@ class _StoreSink:
         self._taken = Taken()
         self._copy = copy_new
 
-    def send(self, puts: Sequence[NewMessage]) -> None:
-        for batch in batches(puts, COPY_BATCH):
-            sent = patiently(partial(self._put, batch), self._patience_ms)
+    def send(self, messages: Sequence[NewMessage]) -> None:
+        for batch in batches(messages, COPY_BATCH):
+            sent = patiently(partial(self._insert, batch), self._patience_ms)
             self._taken.count(len(batch), sent)
             self._copy = copy_new if sent == len(batch) else copy_missing
 
@@ -140,21 +140,25 @@ class _StoreSink:
         self._database.connection.close()
         return self._taken
 
-    def _put(self, puts: Sequence[NewMessage]) -> int:
+    def _insert(self, messages: Sequence[NewMessage]) -> int:
         with self._database.available():
-            return self._copy(self._database, puts) if can_copy(self._database) else insert_new(self._database, puts)
+            return (
+                self._copy(self._database, messages)
+                if can_copy(self._database)
+                else insert_new(self._database, messages)
+            )
 
 
-def batches(puts: Sequence[NewMessage], most: int) -> Iterator[Sequence[NewMessage]]:
-    """Yield the puts in order, at most `most` in a batch, and fewer if their data is large."""
+def batches(messages: Sequence[NewMessage], most: int) -> Iterator[Sequence[NewMessage]]:
+    """Yield the messages in order, at most `most` in a batch, and fewer if their data is large."""
     start, size = 0, 0
-    for i, put in enumerate(puts):
+    for i, message in enumerate(messages):
         if i - start == most or size > BATCH_BYTES:
-            yield puts[start:i]
+            yield messages[start:i]
             start, size = i, 0
-        size += len(put.body)
-    if start < len(puts):
-        yield puts[start:]
+        size += len(message.body)
+    if start < len(messages):
+        yield messages[start:]
 
 
 def patiently(act: Callable[[], T], patience_ms: int) -> T:

@@ -11,7 +11,7 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.spark.write.placing import placing
 from django_delayq.spark.write.quarantine import Quarantine
-from django_delayq.spark.write.rows import Bad, puts_of
+from django_delayq.spark.write.rows import Bad, new_messages_of
 from django_delayq.spark.write.sinks import check_sink, sink_of
 from django_delayq.spark.write.summary import Placing, Written
 
@@ -37,12 +37,12 @@ def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias
     kept = Quarantine(options.quarantine) if options.quarantine else None
     read = quarantined = 0
     for batch in batches:
-        puts, bad = puts_of(batch, options, alias)
+        messages, bad = new_messages_of(batch, options, alias)
         if bad and kept is None:
             raise SparkError(_told(bad, batch.num_rows))
         if bad and kept is not None:
             kept.add(batch, bad)
-        sink.send(puts)
+        sink.send(messages)
         read += batch.num_rows
         quarantined += len(bad)
     taken = sink.finish()

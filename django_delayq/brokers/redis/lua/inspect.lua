@@ -1,5 +1,5 @@
 -- uses: guard clock sets sleep
--- Find which of many wait sets have something due, before a claim that would have to name too many, and along with upkeep.
+-- Find which of many wait sets have something due: before a claim that would have to name too many, and in maintenance.
 -- Raises their wake-up marks, as a claim that finds nothing does.
 -- KEYS  1 keys 2 timer
 -- ARGV  1 for how many ms the caller may sleep 2 the channel, to call others for what is due, or '' 3.. the names of the sets
