@@ -86,7 +86,7 @@ def claim(
 
 
 def _over_idle_slots(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest]) -> list[int]:
-    """Return the pks whose messages would have to wait for a slot: at-most-once messages among them are not leased."""
+    """Return the pks of alarms beyond the idle slots of their pair, of which no at-most-once message is leased."""
     idle_slots: Counter[tuple[str, str]] = Counter()
     for request in requests:
         idle_slots[request.queue, request.key] += request.idle_slots

@@ -103,9 +103,9 @@ def _rows(spark: SparkSession, using: str, table: str, before: datetime, first: 
 
 
 def _move_chunk(lake: Lake, database: Database, table: str, rows: DataFrame, chunk: str) -> int:
-    """Return how many rows were moved.
+    """Move the rows of one chunk, and return how many there were.
 
-    It is 0 if some have left the table meanwhile: then all the others stay there.
+    If some of them have left the table meanwhile, move none, and return 0.
     """
     _write(lake, rows, chunk)
     note = _note(lake, table, chunk)

@@ -10,7 +10,7 @@ from django_delayq.store.sql.portable import Inserted
 
 
 class Statements(Protocol):
-    """The functions of such a module. Rows of the table `delayq_ready` are `r`.
+    """The functions that the module of each vendor has. In their SQL, rows of the table `delayq_ready` are `r`.
 
     In `changes` no column may be read after it is set: MySQL would read its new value.
     """
