@@ -219,7 +219,7 @@ def snooze(claimed: Claimed, delay_ms: int, policy: Policy, span: Span = UNSTART
 
 
 def release(claimed: Claimed, delay_ms: int | None = None) -> Transition:
-    """Return the move of a message that was not started back to its old place, or to wait for `delay_ms`."""
+    """Return the transition of a message that was not started: it waits for `delay_ms`, or as it did before."""
     transition = _of(claimed, SettleAction.RELEASE, UNSTARTED)
     transition.delay_ms = delay_ms
     return transition
@@ -228,7 +228,10 @@ def release(claimed: Claimed, delay_ms: int | None = None) -> Transition:
 def bury(
     claimed: Claimed, failure: Failure, span: Span = UNSTARTED, *, failed: bool = False, crashed: bool = False
 ) -> Transition:
-    """Return the move of a message that must not run again. With `failed`, an attempt failed and is counted."""
+    """Return the transition of a message that must not run again.
+
+    With `failed` the attempt is counted as a failure, with `crashed` as a crash.
+    """
     transition = _of(claimed, SettleAction.BURY, span)
     transition.failures += failed
     transition.crashes += crashed
@@ -363,7 +366,7 @@ def _of(claimed: Claimed, action: SettleAction, span: Span) -> Transition:
 
 
 def _retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span) -> Transition:
-    """Return the move of a failed message back to waiting. The attempt ended by itself, so it clears the crashes."""
+    """Return the transition of a failed message that waits again. Its attempt ended by itself: no crashes are left."""
     transition = _again(claimed, SettleAction.RETRY, span, Ended.FAILED, failure)
     transition.failures, transition.crashes, transition.delay_ms = claimed.failures + 1, 0, delay_ms
     return transition

@@ -24,7 +24,7 @@ def see_buried(buried: Buried) -> Info:
 
 
 def _info(entry: Entry, state: State) -> Info:
-    """Describe a message by what it has wherever it is."""
+    """Describe a message by the fields that it has in each place."""
     return Info(
         id=entry.id,
         state=state,
