@@ -309,9 +309,12 @@ class Dispatcher:
 
     def release_paused(self) -> None:
         """Give back the leases that no slot has started and that are paused now."""
-        if self._pauses.known:
-            for executor in self._executors:
-                executor.release_paused(self._pauses.cover)
+        if not self._pauses.known:
+            return
+        if self._deferred_duplicates:
+            self._settler.release(self._take_deferred(self._pauses.cover))
+        for executor in self._executors:
+            executor.release_paused(self._pauses.cover)
 
     def start_deferred(self) -> None:
         """Start the leases that waited because an earlier lease of the same id still ran here, once it has ended.

@@ -100,8 +100,8 @@ class Loop:
             self._dispatcher.close()
             self._suspects.close()
         if has_leases:
-            self._dispatcher.release_paused()
             for dispatcher in (self._dispatcher, self._suspects):
+                dispatcher.release_paused()
                 dispatcher.release_unstarted()
                 dispatcher.start_deferred()
         found = self._may_find and self._dispatcher.claim()

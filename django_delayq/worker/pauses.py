@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from django_delayq.brokers.base import Backend, Pause, covering, earliest
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import from_ms
+from django_delayq.worker.prefetch import Lease
 
 
 class Pauses:
@@ -24,9 +25,10 @@ class Pauses:
         """Return when the first of them ends by itself, by the authoritative clock."""
         return earliest(*(pause.until_ms for pause in self.known))
 
-    def cover(self, queue: str, key: str) -> bool:
-        """Return whether nothing of this queue and key may start."""
-        return bool(covering(self.known, queue, key))
+    def cover(self, lease: Lease) -> bool:
+        """Return whether a lease may not start, because its queue or key is paused."""
+        header = lease.claimed.header
+        return header is not None and bool(covering(self.known, header.queue, header.key))
 
     def read_due(self) -> None:
         """Read the pauses when that is due.

@@ -17,11 +17,13 @@ from django_delayq.brokers.base import (
     ClaimRequest,
     Claims,
     MaintenanceResult,
+    Pause,
     SettleAction,
     Transition,
 )
 from django_delayq.core.message import State
 from django_delayq.worker import leases as leases_module
+from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
@@ -249,15 +251,44 @@ def test_what_a_thread_of_the_worker_still_runs_is_not_started_beside_it(faulty:
     assert broker.counts().totals["finished"] == 2
 
 
+@pytest.mark.parametrize("is_suspect", [False, True])
+def test_what_waits_for_its_own_earlier_run_does_not_start_once_it_is_paused(
+    faulty: Rig, held: Held, monkeypatch: pytest.MonkeyPatch, is_suspect: bool
+) -> None:
+    monkeypatch.setattr(Dispatcher, "release_unstarted", lambda *_, **__: None)  # would give it back a second later
+    faulty.send("a")
+    worker = faulty.start(make_handler(lambda message: held(message)))
+    assert held.started.wait(PATIENCE_S)
+    first, broker = held.message, broker_of(faulty)
+    if is_suspect:
+        make_suspect(faulty, "a")
+    else:
+        broker.advance(LEASE_MS * 2)
+        broker.maintain(lease_ms=LEASE_MS)  # as another worker's, to which this one looked dead
+    broker.until(lambda: [lease for lease in worker._leases.held() if not lease.runs])  # claimed by this one again
+    broker.presence.pause(Pause(None, "k", "x"))
+    faulty.until_state("a", State.READY)
+    held.go.set()
+    upkeeps = broker.upkeeps
+    broker.until(lambda: broker.upkeeps > upkeeps + 1)
+    assert held.message is first
+    assert (faulty.see("a").state, faulty.see("a").suspect) == (State.READY, is_suspect)
+
+
+def make_suspect(rig: Rig, id: str) -> None:
+    """Have two workers die with a message."""
+    while not rig.see(id).suspect:
+        rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=LEASE_MS, worker="dies")
+        rig.broker.advance(LEASE_MS * 2)
+        rig.broker.queue.maintain(lease_ms=LEASE_MS)
+
+
 def test_a_stop_gives_back_a_suspect_that_a_thread_of_the_worker_still_runs(faulty: Rig, held: Held) -> None:
     faulty.send("a")
     worker = faulty.start(make_handler(lambda message: held(message)))
     assert held.started.wait(PATIENCE_S)
     broker = broker_of(faulty)
-    while not faulty.see("a").suspect:
-        broker.claim([ClaimRequest("default", "k", 1)], lease_ms=LEASE_MS, worker="dies")
-        broker.advance(LEASE_MS * 2)
-        broker.maintain(lease_ms=LEASE_MS)
+    make_suspect(faulty, "a")
     broker.until(lambda: faulty.see("a").state is State.RUNNING)
     worker.stop()
     broker.until(lambda: faulty.see("a").state is State.READY)

@@ -92,12 +92,11 @@ class Executor(ABC):
             for buffer in self.buffers:
                 buffer.note_stall()
 
-    def release_paused(self, is_paused: Callable[[str, str], bool]) -> None:
+    def release_paused(self, is_paused: Callable[[Lease], bool]) -> None:
         """Give back the leases of paused queues and keys that no slot has started."""
         for buffer in self.buffers:
             for lease in list(buffer.leases):
-                header = lease.claimed.header
-                if header is not None and is_paused(header.queue, header.key):
+                if is_paused(lease):
                     with suppress(ValueError):  # a slot was faster
                         buffer.leases.remove(lease)
                         self._settler.release([lease])
