@@ -8,8 +8,9 @@ whether they are gone, so an old heartbeat does no harm: it says where to look, 
   be looked at: with them the lease decides, as it does for every worker on another host.
 
 A number means something only on one host: in one boot of one kernel, in one namespace of process numbers, by one clock.
-A container with its own namespace is a host of its own. Linux may use the name of a namespace again, but only once
-every process in it has ended.
+Machines that were restored from one snapshot share the boot, so the name of the machine counts too. A container with
+its own namespace is a host of its own. Linux may use the name of a namespace again, but only once every process in it
+has ended.
 
 Never held by two: a takeover is a lapse before its time, and fenced like one. It takes the token away in the step that
 finds the row still held by the dead, or the end of the lease unchanged. So of two workers that take over at the same
@@ -121,9 +122,10 @@ def _host() -> str:
     """Return what the processes have in common that see one another by number and start; '' where nobody can tell."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-        return " ".join([boot, *(os.readlink(_PROC / "self" / name) for name in _HOST if _is_there(name))])
+        namespaces = [os.readlink(_PROC / "self" / name) for name in _HOST if _is_there(name)]
     except OSError:
         return ""
+    return " ".join([boot, *namespaces, os.uname().nodename])
 
 
 def _is_there(name: str) -> bool:

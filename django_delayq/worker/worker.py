@@ -213,7 +213,7 @@ class Worker:
 
 def name_worker() -> str:
     """Return a name for a worker of this process that no other has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
 
 
 def _interrupted(lease: Lease) -> Transition:

@@ -128,6 +128,10 @@ def _in_another_namespace(dead: Dead) -> list[ProcessInfo]:
     return [replace(one, host=one.host.replace("pid:[", "pid:[1")) for one in _killed(dead)]
 
 
+def _on_a_copy_of_the_machine(dead: Dead) -> list[ProcessInfo]:
+    return [replace(one, host=one.host.replace(os.uname().nodename, "copy")) for one in _killed(dead)]
+
+
 def _of_an_older_version(dead: Dead) -> list[ProcessInfo]:
     dead.kill()
     return []
@@ -142,6 +146,7 @@ LIVING: dict[str, Callable[[Dead], list[ProcessInfo]]] = {
     "stopped": _stopped,
     "of another boot": _on_another_boot,
     "in another namespace": _in_another_namespace,
+    "on a machine restored from the same snapshot": _on_a_copy_of_the_machine,
     "of an older version": _of_an_older_version,
     "killed under its supervisor": _killed_under_its_supervisor,
 }
