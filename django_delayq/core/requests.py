@@ -102,6 +102,11 @@ class ClaimRequest:
     count: int
     idle_slots: int = BATCH
 
+    @property
+    def pair(self) -> Pair:
+        """Return its queue and key."""
+        return self.queue, self.key
+
 
 @dataclass(slots=True)
 class Claimed:

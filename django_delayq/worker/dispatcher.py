@@ -9,12 +9,13 @@ from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair
 from django_delayq.core.retry import is_at_most_once
 from django_delayq.core.transitions import buried_info
 from django_delayq.worker import attempt
+from django_delayq.worker.backlog import Backlog
 from django_delayq.worker.events import UnstartedEvents
 from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.plan import ExecutorState, Plan, accept, has_room, plan
+from django_delayq.worker.plan import ExecutorState, Plan, accept, plan, wants_any
 from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
@@ -69,12 +70,9 @@ class Dispatcher:
         self._limiter = limiter
         self._order = order
         self._queues = order()
-        self._is_behind = True
-        self._due: set[Pair] = set()  # as a look saw it, without what claims have emptied since
-        self._unasked: set[Pair] = set()  # of these, what was not asked for since
-        self._looked_at = 0.0
-        self._look_at = 0.0
+        self._backlog = Backlog()
         self._found_at = 0.0
+        self._try_again_at = 0.0
         self._most = most
         self._kept: list[Lease] = []  # that have not ended, where `most` is given
         self._run = 0
@@ -82,8 +80,8 @@ class Dispatcher:
         self._deferred_duplicates: list[Lease] = []  # their ids still run here, by earlier leases
         self.wanted = False
         """Whether a slot was free at the last claim."""
-        self.left_out = False
-        """Whether it left out a buffer, or a limit kept something from it.
+        self.skipped = False
+        """Whether it skipped a buffer, or a limit kept something from it.
 
         The broker waits only for what was claimed, so it knows nothing of these.
         """
@@ -91,7 +89,7 @@ class Dispatcher:
     @property
     def spent(self) -> bool:
         """Return whether the worker has claimed as many messages as it ever may."""
-        return self._room() <= 0
+        return self._quota() <= 0
 
     @property
     def has_run(self) -> bool:
@@ -108,8 +106,8 @@ class Dispatcher:
     @property
     def next_at(self) -> float | None:
         """Return when to claim again at the latest, by the monotonic clock, because a limit or a slot is waited for."""
-        if self._look_at > monotonic():
-            return self._look_at
+        if self._try_again_at > monotonic():
+            return self._try_again_at
         return self._limiter.next_at if self._limited else None
 
     def claim(self) -> bool:
@@ -119,70 +117,56 @@ class Dispatcher:
         """
         executors = [executor.state() for executor in self._executors]
         planned = self._plan(executors)
-        self.wanted, self.left_out = bool(planned.sizes), planned.left_out
+        self.wanted, self.skipped = bool(planned.sizes), planned.skipped
         sent_at = monotonic()
-        if planned.is_complete and planned.is_full and sent_at < self._found_at + DRAIN_S:
-            self.wanted, self._look_at = False, sent_at + TIME_SLICE_S  # a look sees what is due for others, too
+        if planned.is_complete and planned.is_busy_with_due and sent_at < self._found_at + DRAIN_S:
+            self.wanted, self._try_again_at = False, sent_at + TIME_SLICE_S  # a look sees what is due for others, too
         if not self.wanted:
-            self._due.clear()
+            self._backlog.forget()
             return False
         claims = self._claim(planned.requests)
         result = self._distribute(claims, sent_at, planned, executors)
         if claims.buried or claims.orphans:
             self._unstarted_events.report(claims.buried, claims.orphans)
-        self._note_due(planned, result.found, result.more_for)
+        self._note_backlog(planned, result)
         if result.found:  # else another order, over and over until there is a slot, would give all the same chance
             self._queues = self._order()
             self._found_at = sent_at
         return result.found or not planned.is_complete
 
     def _plan(self, executors: Sequence[ExecutorState]) -> Plan:
-        """Plan the next claim. While something is left behind in queues with an order, first look where that is.
-
-        With a hundred queues and a hundred handlers, each claim would otherwise ask for 10,000 pairs.
-        """
+        """Plan the next claim. While something is left behind in queues with an order, first look where that is."""
         in_order = len(self._queues) > 1
-        rooms = self._limiter.rooms(self._limited) if self._limited else {}
-        if in_order and self._is_behind and not self._due and has_room(executors, rooms) and self._room() > 0:
-            self._due = {pair for pair in self._due_pairs(self._pairs) if not self._is_closed(pair)}
-            self._unasked = self._due.copy()
-            self._looked_at = monotonic()
+        free_permits = self._limiter.free_permits(self._limited) if self._limited else {}
+        if in_order and self._backlog.needs_look and wants_any(executors, free_permits) and not self.spent:
+            due = [pair for pair in self._due_pairs(self._pairs) if not self._is_closed(pair)]
+            self._backlog.see(due, monotonic())
         return plan(
             executors,
             self._queues or self._all_queues,
             in_order=in_order,
-            due=self._due,
-            rooms=rooms,
+            due=self._backlog.pairs,
+            free_permits=free_permits,
             pauses=self._pauses.known,
-            room=self._room(),
+            quota=self._quota(),
         )
 
     def _is_closed(self, pair: Pair) -> bool:
         buffer, _ = self._buffers[pair[1]]
         return buffer in self._limited and self._limiter.is_closed(buffer)
 
-    def _note_due(self, planned: Plan, found: bool, more_for: Collection[str]) -> None:
-        """Note what a claim leaves of what a look saw to be due. `more_for` names buffers that may have more.
-
-        What was seen serves the next claims for a moment, until everything was asked for. Then a new look tells what is
-        now due in earlier queues. After a claim in vain it serves until it is used up, and a claim of everything
-        follows.
-        """
+    def _note_backlog(self, planned: Plan, result: _Result) -> None:
         if planned.is_complete:
-            self._is_behind = bool(more_for) or bool(self._due)
-            self._due.clear()
+            self._backlog.note_claim_of_all(more_available=bool(result.more_for))
             return
-        asked = {(request.queue, request.key) for request in planned.requests}
-        self._unasked -= asked
-        if found:
-            asked = {pair for pair in asked if self._buffers[pair[1]][0].handler.key not in more_for}
-        self._due -= asked
-        self._is_behind = bool(self._due)
-        if found and (not self._unasked or monotonic() >= self._looked_at + TIME_SLICE_S):
-            self._due.clear()
+        asked = [request.pair for request in planned.requests]
+        emptied = asked
+        if result.found:  # else no queue of a buffer had anything, though there may be more for it in another
+            emptied = [pair for pair in asked if self._buffers[pair[1]][0].handler.key not in result.more_for]
+        self._backlog.note_claim(asked, emptied, found=result.found, now=monotonic())
 
     def _distribute(self, claims: Claims, sent_at: float, planned: Plan, executors: Sequence[ExecutorState]) -> _Result:
-        """Give the executors what came. Give back what there is no room for."""
+        """Give the executors what came. Give back what they can't take."""
         given, foreign = self._leases_of(claims, sent_at)
         running = self._leases.running_ids() if given else set()
         self._leases.add([*chain.from_iterable(given.values()), *foreign])
@@ -198,8 +182,7 @@ class Dispatcher:
         for key, of_buffer in parts.items():
             self._add(key, of_buffer, planned.sizes.get(key, BATCH), claims.more_available, running, result)
         for key in planned.sizes.keys() - parts.keys():
-            buffer, executor = self._buffers[key]
-            executor.note_claim(buffer, left=claims.more_available)
+            self._buffers[key][0].note_claim(more_available=claims.more_available)
             if claims.more_available:
                 result.more_for.add(key)
         return result
@@ -209,7 +192,7 @@ class Dispatcher:
         key: str,
         parts: Sequence[tuple[list[Lease], int]],
         size: int,
-        left: bool,
+        more_available: bool,
         running: Collection[str],
         result: _Result,
     ) -> None:
@@ -224,10 +207,10 @@ class Dispatcher:
         self._deferred_duplicates += duplicates
         executor.add(buffer, [lease for lease in kept if lease not in duplicates] if duplicates else kept)
         saturated = any(len(leases) >= size for leases, _ in parts)
-        left = left or len(kept) < sum(len(leases) for leases, _ in parts)
-        executor.note_claim(buffer, saturated=saturated, left=left, has_at_most_once=bool(once))
+        more_available = more_available or len(kept) < sum(len(leases) for leases, _ in parts)
+        buffer.note_claim(saturated=saturated, more_available=more_available, has_at_most_once=bool(once))
         result.found |= bool(kept)  # a lease that is given back at once would come again at once
-        if saturated or left:
+        if buffer.more_available:
             result.more_for.add(key)
 
     def _leases_of(self, claims: Claims, sent_at: float) -> tuple[dict[tuple[int, str], list[Lease]], list[Lease]]:
@@ -264,10 +247,10 @@ class Dispatcher:
         """
         kept: list[Lease] = []
         surplus: list[Lease] = []
-        room = self._room()
+        quota = self._quota()
         idle = buffer.state(0).idle_slots(executor.idle) if once else 0
         for leases, limit in parts:
-            most = min(limit, room - len(kept), size if buffer.handler.limits else BATCH)
+            most = min(limit, quota - len(kept), size if buffer.handler.limits else BATCH)
             if once:
                 first, others = [x for x in leases if x in once], [x for x in leases if x not in once]
                 place = max(idle - len(kept), 0)
@@ -282,7 +265,7 @@ class Dispatcher:
         if buffer in self._limited:
             refused = self._limiter.admit(buffer, leases)
             self._settler.put_off(refused)
-            self.left_out |= bool(refused)
+            self.skipped |= bool(refused)
             leases = [lease for lease in leases if lease not in refused]
         if self._most is not None:
             self._kept += leases
@@ -333,7 +316,8 @@ class Dispatcher:
         self._deferred_duplicates = [lease for lease in self._deferred_duplicates if lease not in taken]
         return taken
 
-    def _room(self) -> int:
+    def _quota(self) -> int:
+        """Return how many more messages the worker may take."""
         if self._closed:
             return 0
         return BATCH if self._most is None else self._most - self._count_kept()

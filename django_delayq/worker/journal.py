@@ -210,10 +210,10 @@ class Journal:
             self._append(note)
 
     def _move_on(self) -> None:
-        room, kept = _HALF, []
+        free, kept = _HALF, []
         for lease, notes in tuple(self._notes.items()):
-            room -= len(notes.leased) + len(notes.progress)
-            if room < 0:
+            free -= len(notes.leased) + len(notes.progress)
+            if free < 0:
                 del self._notes[lease]  # no place: it lapses, as without a journal
             else:
                 kept.append(notes.leased + notes.progress)

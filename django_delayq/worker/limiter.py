@@ -38,15 +38,15 @@ class Limiter:
         self._refused: dict[Lease, int] = {}  # and were not settled when last looked at
         self._last_at = 0.0
 
-    def rooms(self, buffers: Iterable[PrefetchBuffer]) -> dict[str, int]:
-        """Return for how many more messages there is room, for each buffer with limits by the key of its handler."""
+    def free_permits(self, buffers: Iterable[PrefetchBuffer]) -> dict[str, int]:
+        """Return how many more messages limits may let start, for each buffer that has any by its handler's key."""
         return {
-            buffer.handler.key: self._room(buffer, buffer.handler.limits)
+            buffer.handler.key: self._free_permits_of(buffer, buffer.handler.limits)
             for buffer in buffers
             if buffer.handler.limits is not None
         }
 
-    def _room(self, buffer: PrefetchBuffer, limits: Limits) -> int:
+    def _free_permits_of(self, buffer: PrefetchBuffer, limits: Limits) -> int:
         if self.is_closed(buffer):
             return 0
         if limits.most_of_all is None:

@@ -124,5 +124,5 @@ class Loop:
             return
         self._asleep = True
         if not self._woken.is_set():
-            self._may_find = self._broker.queue.wait(timeout) or self._drain or self._dispatcher.left_out
+            self._may_find = self._broker.queue.wait(timeout) or self._drain or self._dispatcher.skipped
         self._asleep = False

@@ -78,16 +78,16 @@ class Plan(NamedTuple):
     """How many messages of one queue each buffer is claimed for, in the order in which they are served."""
     is_complete: bool
     """Whether it asks all that there are slots for, not only what is known to be due."""
-    left_out: bool
-    """Whether it asks nothing for some buffer."""
-    is_full: bool
+    skipped: bool
+    """Whether it asks nothing for some buffer, because that has what it can take."""
+    is_busy_with_due: bool
     """Whether something is due for a buffer whose messages run or wait here."""
 
 
-def has_room(executors: Sequence[ExecutorState], rooms: Mapping[str, int]) -> bool:
-    """Return whether a buffer has slots for more messages."""
+def wants_any(executors: Sequence[ExecutorState], free_permits: Mapping[str, int]) -> bool:
+    """Return whether any buffer wants messages that limits let start."""
     return any(
-        rooms.get(buffer.key, BATCH) and buffer.fetch_size(executor.slots)
+        free_permits.get(buffer.key, BATCH) and buffer.fetch_size(executor.slots)
         for executor in executors
         for buffer in executor.buffers
     )
@@ -99,21 +99,21 @@ def plan(
     *,
     in_order: bool = False,
     due: Collection[Pair] = (),
-    rooms: Mapping[str, int] | None = None,
+    free_permits: Mapping[str, int] | None = None,
     pauses: Sequence[Pause] = (),
-    room: int = BATCH,
+    quota: int = BATCH,
 ) -> Plan:
     """Return what to claim from `queues`, of which an earlier one comes first if they are `in_order`.
 
-    `due` are the pairs that are known to have something due, where that is known. `rooms` has, by handler, for how many
-    messages a limit has room, and `room` for how many the worker has.
+    `due` are the pairs that are known to have something due, where that is known. `free_permits` has, by handler, how
+    many more messages its limits let start, and `quota` is how many more the worker may take.
     """
     if pauses:
         due = [pair for pair in due if not covering(pauses, *pair)]
     buffers = {buffer.key: buffer for executor in executors for buffer in executor.buffers}
     idle = {each.key: each.idle_slots(executor.idle) for executor in executors for each in executor.buffers}
     first_due = _first_due(buffers.values(), queues, due)
-    sizes = _sizes(executors, first_due, rooms or {}, room)
+    sizes = _sizes(executors, first_due, free_permits or {}, quota)
     of_due = {key: size for key, size in sizes.items() if size and key in first_due}
     others = {key: size for key, size in sizes.items() if size and key not in first_due}
     if in_order and not of_due:  # every queue of a handler may give something, and only the first may keep it
@@ -131,8 +131,8 @@ def plan(
         [ClaimRequest(*pair, asked[key], idle[key]) for key, pair in pairs if not (pauses and covering(pauses, *pair))],
         {key: asked[key] for key in served},
         is_complete=not of_due,
-        left_out=len(asked) < len(buffers),
-        is_full=any(buffers[key].active or buffers[key].waiting for key in first_due),
+        skipped=len(asked) < len(buffers),
+        is_busy_with_due=any(buffers[key].active or buffers[key].waiting for key in first_due),
     )
 
 
@@ -196,7 +196,7 @@ def _first_due(buffers: Collection[BufferState], queues: Sequence[str], due: Col
 
 
 def _sizes(
-    executors: Sequence[ExecutorState], first_due: Mapping[str, int], rooms: Mapping[str, int], room: int
+    executors: Sequence[ExecutorState], first_due: Mapping[str, int], free_permits: Mapping[str, int], quota: int
 ) -> dict[str, int]:
     """Return how many messages to claim of one queue, for each buffer.
 
@@ -212,7 +212,7 @@ def _sizes(
         for _, group in groupby(sorted(executor.buffers, key=place_of), key=place_of):
             slots, buffers = max(executor.slots - reserved, idle, 0), list(group)
             for buffer in buffers:
-                size = min(buffer.fetch_size(slots), rooms.get(buffer.key, BATCH), room)
+                size = min(buffer.fetch_size(slots), free_permits.get(buffer.key, BATCH), quota)
                 sizes[buffer.key] = size
                 reserved += buffer.max_slots
                 idle -= min(size, buffer.slots - buffer.active)

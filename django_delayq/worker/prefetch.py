@@ -85,7 +85,7 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class PrefetchBuffer:
-    """The leases of one handler that wait for a slot, and its pace. The executor that serves it alone writes it."""
+    """The leases of one handler that wait for a slot, and its pace. Only its executor changes `leases`."""
 
     handler: Handler[Any, Any]
     subscriptions: Sequence[Pair]
@@ -161,13 +161,15 @@ class PrefetchBuffer:
         # One slow run counts at once: what was prefetched for a fast handler would wait behind it.
         self.mean_s = mean if self.mean_s is None or mean > self.mean_s else 0.7 * self.mean_s + 0.3 * mean
 
-    def note_claim(self, *, saturated: bool = False, left: bool = False, has_at_most_once: bool = False) -> None:
-        """Remember the state at a claim, and whether the claim gave all that it asked for, or left something behind."""
+    def note_claim(
+        self, *, saturated: bool = False, more_available: bool = False, has_at_most_once: bool = False
+    ) -> None:
+        """Note the state at a claim, and whether that gave all that it asked for, or left something behind."""
         waiting = len(self.leases)
         self.last_snapshot = (self.ended, waiting)
         self.has_at_most_once = has_at_most_once
         self.refill_at = waiting // 2 if saturated and self.prefetch_per_slot > 1 else -1
-        self.more_available = saturated or left
+        self.more_available = saturated or more_available
 
     def note_stall(self) -> None:
         """Stop prefetching until a slot makes progress, because something has waited too long."""

@@ -234,7 +234,7 @@ def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) ->
     rig.send("other", key="other", queue="bulk")
     rig.until_gone("other")
     assert worker._dispatcher._is_closed(("critical", "hourly"))
-    rig.broker.until(lambda: ("critical", "hourly") not in worker._dispatcher._due)
+    rig.broker.until(lambda: ("critical", "hourly") not in worker._dispatcher._backlog.pairs)
 
 
 def test_while_limits_cannot_be_asked_for_their_keys_wait_and_others_run() -> None:

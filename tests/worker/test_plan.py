@@ -59,7 +59,7 @@ def test_everything_idle_is_asked_for_in_one_claim() -> None:
     planned = plan([executor(buffer("a"), buffer("b", 2))], ["x", "y"])
     assert asked(planned) == [("x", "b", 2), ("y", "b", 2), ("x", "a", 4), ("y", "a", 4)]
     assert planned.is_complete
-    assert not planned.left_out
+    assert not planned.skipped
 
 
 def test_earlier_queues_are_asked_first_and_each_for_no_more_than_starts_at_once() -> None:
@@ -150,16 +150,18 @@ def test_a_queue_with_a_backlog_keeps_its_slots_also_while_it_is_not_asked() -> 
         due=[("critical", "full"), ("bulk", "other")],
     )
     assert asked(planned) == []
-    assert planned.is_full
-    assert planned.left_out
+    assert planned.is_busy_with_due
+    assert planned.skipped
 
 
 @pytest.mark.parametrize(
-    ("room", "rooms", "sizes"),
+    ("quota", "free_permits", "sizes"),
     [(BATCH, {}, {"a": 4, "b": 4}), (3, {}, {"a": 3, "b": 3}), (BATCH, {"a": 1}, {"a": 1, "b": 4}), (0, {}, {})],
 )
-def test_no_more_is_asked_than_there_is_room_for(room: int, rooms: dict[str, int], sizes: dict[str, int]) -> None:
-    assert plan([executor(buffer("a"), buffer("b"))], ["q"], room=room, rooms=rooms).sizes == sizes
+def test_no_more_is_asked_than_there_is_room_for(
+    quota: int, free_permits: dict[str, int], sizes: dict[str, int]
+) -> None:
+    assert plan([executor(buffer("a"), buffer("b"))], ["q"], quota=quota, free_permits=free_permits).sizes == sizes
 
 
 @pytest.mark.parametrize(
@@ -212,8 +214,8 @@ class Scene(NamedTuple):
     executors: list[ExecutorState]
     due: list[Pair]
     pauses: list[Pause]
-    rooms: dict[str, int]
-    room: int
+    free_permits: dict[str, int]
+    quota: int
 
 
 QUEUES = ["q1", "q2", "q3"]
@@ -258,9 +260,9 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 
 def plan_of(scene: Scene, *, knows_due: bool = True, in_order: bool = True) -> Plan:
-    executors, due, pauses, rooms, room = scene
+    executors, due, pauses, free_permits, quota = scene
     due = due if knows_due else []
-    return plan(executors, QUEUES, in_order=in_order, due=due, pauses=pauses, rooms=rooms, room=room)
+    return plan(executors, QUEUES, in_order=in_order, due=due, pauses=pauses, free_permits=free_permits, quota=quota)
 
 
 def states(scene: Scene) -> dict[str, tuple[BufferState, ExecutorState]]:
@@ -275,7 +277,7 @@ def owner(scene: Scene, key: str) -> str:
 def test_never_more_than_there_is_room_for(scene: Scene, knows_due: bool, in_order: bool) -> None:
     for request in plan_of(scene, knows_due=knows_due, in_order=in_order).requests:
         state, executor = states(scene)[owner(scene, request.key)]
-        assert 0 < request.count <= min(scene.room, scene.rooms.get(state.key, BATCH))
+        assert 0 < request.count <= min(scene.quota, scene.free_permits.get(state.key, BATCH))
         assert request.count + state.waiting <= max(executor.slots, state.slots) * state.per_slot
         assert request.idle_slots == state.idle_slots(executor.idle)
         if state.is_idle_only:
@@ -321,8 +323,8 @@ def test_the_slots_of_an_earlier_queue_are_not_filled_from_a_later_one(scene: Sc
 def test_all_that_have_slots_are_asked_for_where_nothing_is_known_to_be_due(scene: Scene) -> None:
     planned = plan_of(scene, knows_due=False)
     for key, (state, executor) in states(scene).items():
-        has_room = scene.room and scene.rooms.get(key, BATCH) and state.fetch_size(executor.slots)
-        assert (key in planned.sizes) == bool(has_room)
+        wants_any = scene.quota and scene.free_permits.get(key, BATCH) and state.fetch_size(executor.slots)
+        assert (key in planned.sizes) == bool(wants_any)
     assert planned.is_complete
 
 

@@ -147,7 +147,7 @@ def test_a_hand_on_its_way_to_a_fast_lane_comes_round_to_another(rig: Rig) -> No
     hands, told = hands_of(rig, [fast, other], lambda: nullcontext(lambda lease: None), most=1)
     with told:  # the hand that is called gets nowhere
         fill(fast)
-        fast.note_claim(saturated=True, left=True)
+        fast.note_claim(saturated=True, more_available=True)
         hands.offer(fast)
         assert fetch_size(hands, other) == 1
     hands.close(PATIENCE_S)
@@ -181,7 +181,7 @@ def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.
         return None
 
     slow.note_run(100, 0.1)  # it was fast so far
-    slow.note_claim(saturated=True, left=True)
+    slow.note_claim(saturated=True, more_available=True)
     hands, _ = hands_of(rig, [slow, other], lambda: nullcontext(run), most=1)
     fill(slow)
     hands.offer(slow)

@@ -78,12 +78,6 @@ class Executor(ABC):
             buffer.leases.extend(leases)
             self.offer(buffer)
 
-    def note_claim(
-        self, buffer: PrefetchBuffer, *, saturated: bool = False, left: bool = False, has_at_most_once: bool = False
-    ) -> None:
-        """Note what a claim gave and left behind, as `PrefetchBuffer.note_claim` says."""
-        buffer.note_claim(saturated=saturated, left=left, has_at_most_once=has_at_most_once)
-
     def release_unstarted(self, claimed_before: float) -> None:
         """Give back the leases that were claimed before then and that no slot has started."""
         unstarted = [lease for buffer in self.buffers for lease in _take_unstarted(buffer, claimed_before)]
