@@ -8,9 +8,9 @@ from django_delayq.brokers.base import Backend, WorkerInfo
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.maintenance import Upkeep
 from django_delayq.worker.outage_log import OutageLog, waits
 from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.upkeep import Upkeep
 
 UNSTARTED_LOOK_S = 0.25
 """How often it looks for messages that wait for a slot for too long."""

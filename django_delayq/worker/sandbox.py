@@ -14,10 +14,10 @@ from django_delayq.core import codec, transitions
 from django_delayq.core.errors import HandlerTimeout
 from django_delayq.core.transitions import with_history
 from django_delayq.support.logging import logger
-from django_delayq.worker.deaths import ProcessDied, ProcessGaveUp, after_death, timeout_of
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.base import Run
 from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.process_death import ProcessDied, ProcessGaveUp, after_death, timeout_of
 from django_delayq.worker.sandboxed import LEASE_ENDED, NOT_STARTED, Job, Lines, Report
 from django_delayq.worker.spawn import death_of, spawn
 

@@ -27,7 +27,6 @@ from django_delayq.support.logging import logger
 from django_delayq.support.units import size_text
 from django_delayq.worker import systemd
 from django_delayq.worker.capacity import concurrency_of, served_of
-from django_delayq.worker.deaths import ProcessDied, ProcessEnded, ProcessGaveUp, after_death, timeout_of
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.journal import Held, JournalReader, open_memory
@@ -36,6 +35,7 @@ from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage_log import OutageLog, waits
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.process_death import ProcessDied, ProcessEnded, ProcessGaveUp, after_death, timeout_of
 from django_delayq.worker.sandboxed import LEASE_ENDED
 from django_delayq.worker.settler import Settler
 from django_delayq.worker.spawn import death_of, spawn

@@ -31,6 +31,7 @@ from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.leases import LeaseLog, Leases, NoLeaseLog
 from django_delayq.worker.limiter import Limiter, release_permits
 from django_delayq.worker.loop import Loop
+from django_delayq.worker.maintenance import Upkeep, new_info
 from django_delayq.worker.memory import MemoryLimit
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage_log import OutageLog
@@ -40,7 +41,6 @@ from django_delayq.worker.queues import claim_order
 from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.sandbox import in_sandbox
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.upkeep import Upkeep, new_info
 
 LAST_WORDS_S = 5.0
 """How long a worker that ends tries to tell the broker."""

@@ -12,7 +12,7 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed, ClaimRequest, Header, NewMessage, Transition
 from django_delayq.core.message import State
-from django_delayq.worker import loop, prefetch, upkeep, worker
+from django_delayq.worker import loop, maintenance, prefetch, worker
 from django_delayq.worker.capacity import buffers_of
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.events import AttemptEvents
@@ -177,7 +177,7 @@ def test_what_must_not_start_twice_is_not_leased_behind_what_runs(
     rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "UNSTARTED_LOOK_S", 3_600)  # nothing but a hand that frees wakes it
-    monkeypatch.setattr(upkeep, "EVERY_S", 3_600)
+    monkeypatch.setattr(maintenance, "EVERY_S", 3_600)
 
     def handler(message: Message[Any]) -> None:
         if message.id == "a-slow":
@@ -289,7 +289,7 @@ def test_what_no_hand_is_free_for_is_not_claimed_and_given_back_again_and_again(
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch, is_async: bool) -> None:
     monkeypatch.setattr(loop, "UNSTARTED_LOOK_S", 3_600)  # nothing else wakes it
-    monkeypatch.setattr(upkeep, "EVERY_S", 3_600)
+    monkeypatch.setattr(maintenance, "EVERY_S", 3_600)
 
     async def async_nothing(message: Message[Any]) -> None: ...
 
@@ -300,7 +300,7 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "EVERY_S", 3_600)  # nothing else looks for suspects
+    monkeypatch.setattr(maintenance, "EVERY_S", 3_600)  # nothing else looks for suspects
 
     def in_sandbox(name: str, using: str, events: AttemptEvents) -> AbstractContextManager[Run]:
         return in_thread("default", events)

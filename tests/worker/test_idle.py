@@ -4,7 +4,7 @@ import pytest
 
 from django_delayq.brokers.base import Pause
 from django_delayq.core.limits import Limits
-from django_delayq.worker import upkeep
+from django_delayq.worker import maintenance
 from tests.worker.rig import Rig, WatchedBroker, make_handler
 
 
@@ -31,7 +31,7 @@ class Knowing(WatchedBroker):
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     """Workers whose upkeep is due all the time."""
-    monkeypatch.setattr(upkeep, "EVERY_S", 0.001)
+    monkeypatch.setattr(maintenance, "EVERY_S", 0.001)
     return Rig(broker_class=Knowing)
 
 
@@ -47,7 +47,7 @@ def test_a_worker_claims_nothing_where_its_broker_knows_of_nothing(rig: Rig) -> 
 
 
 def test_what_is_paused_no_more_is_claimed_also_where_nobody_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "ANNOUNCE_EVERY_S", 0)
+    monkeypatch.setattr(maintenance, "ANNOUNCE_EVERY_S", 0)
     rig.broker.presence.pause(Pause("default", None, "x"))
     rig.start(make_handler(lambda message: None))
     rig.send("a")

@@ -14,7 +14,7 @@ from django_delayq.brokers.base import PermitRequest, Throttled
 from django_delayq.conf import Alias
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
-from django_delayq.worker import leases, upkeep
+from django_delayq.worker import leases, maintenance
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.settler import Settler
@@ -276,7 +276,7 @@ def test_a_drain_waits_for_a_permit_that_another_holds(rig: Rig) -> None:
 def test_a_backlog_that_waits_for_its_turn_is_not_claimed_over_and_over(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "EVERY_S", 0.01)  # each is a turn of the loop
+    monkeypatch.setattr(maintenance, "EVERY_S", 0.01)  # each is a turn of the loop
     rig.send(*(f"m{n}" for n in range(50)))
     rig.start(make_handler(lambda message: None, limits=Limits(interval_us=3_600_000_000)), threads=4)
     rig.broker.until(lambda: rig.broker.upkeeps > 20)

@@ -16,7 +16,7 @@ from django_delayq.brokers.base import ClaimRequest, Claims, Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.claim import MOST
 from django_delayq.conf import Alias, get_alias
-from django_delayq.worker import upkeep
+from django_delayq.worker import maintenance
 from django_delayq.worker.options import Options
 from django_delayq.worker.prefetch import TIME_SLICE_S
 from django_delayq.worker.queues import ServedQueue, claim_order, served_queues
@@ -199,7 +199,7 @@ class RecordingBroker(WatchedBroker):
 
 
 def test_queues_cost_an_idle_worker_no_calls_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "EVERY_S", 0.01)
+    monkeypatch.setattr(maintenance, "EVERY_S", 0.01)
     broker = (rig := Rig(broker_class=RecordingBroker)).broker
     assert isinstance(broker, RecordingBroker)
     rig.start(make_handler(noting([])), queues=served_queues("a,b,c:2,d:1"))

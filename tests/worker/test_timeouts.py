@@ -12,8 +12,8 @@ from django_delayq import Message
 from django_delayq.brokers.base import Claimed
 from django_delayq.core.message import State
 from django_delayq.worker.executors import asyncio as asyncio_executor
+from django_delayq.worker.maintenance import warn_overdue
 from django_delayq.worker.prefetch import Lease, PrefetchBuffer
-from django_delayq.worker.upkeep import warn_overdue
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 

@@ -8,14 +8,14 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import ExecutorInfo, RunInfo, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
-from django_delayq.worker import upkeep
+from django_delayq.worker import maintenance
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heartbeat at every upkeep."""
-    monkeypatch.setattr(upkeep, "ANNOUNCE_EVERY_S", 0)
+    monkeypatch.setattr(maintenance, "ANNOUNCE_EVERY_S", 0)
 
 
 @pytest.mark.usefixtures("often")
@@ -57,7 +57,7 @@ def test_a_heartbeat_tells_how_many_messages_run_at_once_of_each_key(rig: Rig) -
 def test_a_heartbeat_tells_of_those_that_run_for_longest_and_of_no_more_than_it_may(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "MOST_RUNS", 2)
+    monkeypatch.setattr(maintenance, "MOST_RUNS", 2)
     ends = threading.Event()
     started: list[str] = []
 
