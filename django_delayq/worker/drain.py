@@ -12,14 +12,14 @@ EVERY_S = 0.2
 Sets = set[tuple[str, str]]
 
 
-def claim_of(broker: Backend) -> Callable[..., Claims]:
+def claim_of(backend: Backend) -> Callable[..., Claims]:
     """Return the claim of a worker that drains. With a store, the tables say what is due."""
-    return broker.store.claim_all if broker.store else broker.queue.claim
+    return backend.store.claim_all if backend.store else backend.queue.claim
 
 
-def summary(broker: Backend, ended: Counter[SettleAction], served: Sets) -> str:
+def summary(backend: Backend, ended: Counter[SettleAction], served: Sets) -> str:
     """Return one line on how the messages ended, and how many are left: some due, if the drain was stopped early."""
-    counts, pauses = broker.queue.counts(), broker.presence.pauses()
+    counts, pauses = backend.queue.counts(), backend.presence.pauses()
     waiting = counts.waiting
     not_due = sum(count.pending for count in waiting)
     parked = sum(count.ready for count in waiting if (count.queue, count.key) not in served)
@@ -33,7 +33,7 @@ def summary(broker: Backend, ended: Counter[SettleAction], served: Sets) -> str:
 
 
 @contextmanager
-def progress(broker: Backend, ended_so_far: Callable[[], Counter[SettleAction]], served: Sets) -> Iterator[None]:
+def progress(backend: Backend, ended_so_far: Callable[[], Counter[SettleAction]], served: Sets) -> Iterator[None]:
     """Show a progress bar for the block, if standard error is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm  # type: ignore[import-untyped]
@@ -43,7 +43,7 @@ def progress(broker: Backend, ended_so_far: Callable[[], Counter[SettleAction]],
     if not sys.stderr.isatty():
         yield
         return
-    due = _due(broker.queue.counts().waiting, served, broker.presence.pauses())
+    due = _due(backend.queue.counts().waiting, served, backend.presence.pauses())
     ended = threading.Event()
     with tqdm(total=due, unit=" messages") as bar:
 

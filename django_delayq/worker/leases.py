@@ -60,12 +60,12 @@ class Leases:
 
     def __init__(
         self,
-        broker: Backend,
+        backend: Backend,
         lease_ms: int,
         outage_log: OutageLog,
         log: LeaseLog = NoLeaseLog(),  # noqa: B008 - no state
     ) -> None:
-        self._broker = broker
+        self._backend = backend
         self._log = log
         self._outage_log = outage_log
         self._lease_ms = lease_ms
@@ -154,7 +154,7 @@ class Leases:
         renewed = [self._renew_page(page) for page in asked]
         # All slots together, at the end: then a clock that is away is waited for only once.
         told = chain.from_iterable(compress(asked, renewed))
-        renew_permits(self._broker, [lease for lease in told if not lease.lost], self._lease_ms)
+        renew_permits(self._backend, [lease for lease in told if not lease.lost], self._lease_ms)
         if all(renewed):
             self._outage_log.end("renewing")
         return all(renewed)
@@ -162,7 +162,7 @@ class Leases:
     def _renew_page(self, page: Sequence[Lease]) -> bool:
         sent_at = monotonic()
         try:
-            held = self._broker.queue.renew([lease.claimed for lease in page], self._lease_ms)
+            held = self._backend.queue.renew([lease.claimed for lease in page], self._lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
             self._outage_log.begin("renewing", error)
             return False

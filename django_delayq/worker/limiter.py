@@ -28,9 +28,9 @@ class Limiter:
     """
 
     def __init__(
-        self, broker: Backend, held: Callable[[], Collection[Lease]], lease_ms: int, outage_log: OutageLog
+        self, backend: Backend, held: Callable[[], Collection[Lease]], lease_ms: int, outage_log: OutageLog
     ) -> None:
-        self._broker = broker
+        self._backend = backend
         self._held = held
         self._lease_ms = lease_ms
         self._outage_log = outage_log
@@ -99,7 +99,7 @@ class Limiter:
 
     def _acquire(self, asks: Sequence[PermitRequest]) -> Sequence[Throttled | None]:
         try:
-            answers = self._broker.limiter.acquire(asks, lease_ms=self._lease_ms)
+            answers = self._backend.limiter.acquire(asks, lease_ms=self._lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, what has no limits goes on
             self._outage_log.begin("asking for limits", error)
             return [Throttled(AWAY_MS, of_key=True)] * len(asks)
@@ -120,25 +120,25 @@ class Limiter:
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
 
 
-def renew_permits(broker: Backend, leases: Iterable[Lease], lease_ms: int) -> None:
+def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> None:
     """Hold the permits of `leases` for as long again. A permit that can't be renewed lapses, as the lease would."""
     asks = [(lease, ask) for lease in leases if (ask := lease.ask) is not None and ask.most is not None]
     with contextlib.suppress(DelayqError):
         for page in pages(asks, BATCH):
-            broker.limiter.acquire([replace(ask, interval_us=None, held=True) for _, ask in page], lease_ms=lease_ms)
+            backend.limiter.acquire([replace(ask, interval_us=None, held=True) for _, ask in page], lease_ms=lease_ms)
             # A permit that was released before this renewal would stay taken, by nobody.
             again = [ask for lease, ask in page if lease.ask is not ask]
             if again:
-                broker.limiter.release(again)
+                backend.limiter.release(again)
 
 
-def release_permits(broker: Backend, leases: Iterable[Lease]) -> bool:
+def release_permits(backend: Backend, leases: Iterable[Lease]) -> bool:
     """Free the permits of `leases`, and return whether there were any. A permit that can't be freed lapses."""
     released = [_take_permit(lease) for lease in leases]
     asks = [ask for ask in released if ask is not None and ask.most is not None]
     with contextlib.suppress(DelayqError):
         for page in pages(asks, BATCH):
-            broker.limiter.release(page)
+            backend.limiter.release(page)
     return bool(asks)
 
 

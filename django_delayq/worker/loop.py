@@ -23,7 +23,7 @@ class Loop:
 
     def __init__(
         self,
-        broker: Backend,
+        backend: Backend,
         *,
         dispatcher: Dispatcher,
         suspects: Dispatcher,
@@ -36,7 +36,7 @@ class Loop:
         is_full: Callable[[], bool],
         drain: bool,
     ) -> None:
-        self._broker = broker
+        self._backend = backend
         self._dispatcher = dispatcher
         self._suspects = suspects
         self._upkeep = upkeep
@@ -89,7 +89,7 @@ class Loop:
         """End the sleep, or skip the next: a slot is free, or there is a reason to stop. From any thread."""
         self._woken.set()
         if self._asleep:
-            guarded(self._broker.queue.wake)  # the thread that calls must live on
+            guarded(self._backend.queue.wake)  # the thread that calls must live on
 
     def _turn(self, *, has_leases: bool) -> bool:
         paused = self._pauses.known
@@ -124,5 +124,5 @@ class Loop:
             return
         self._asleep = True
         if not self._woken.is_set():
-            self._may_find = self._broker.queue.wait(timeout) or self._drain or self._dispatcher.skipped
+            self._may_find = self._backend.queue.wait(timeout) or self._drain or self._dispatcher.skipped
         self._asleep = False

@@ -30,7 +30,7 @@ class Upkeep:
 
     def __init__(
         self,
-        broker: Backend,
+        backend: Backend,
         alias: str,
         lease_ms: int,
         held: Callable[[], Sequence[Lease]],
@@ -38,14 +38,14 @@ class Upkeep:
         unstarted_events: UnstartedEvents,
         outage_log: OutageLog,
     ) -> None:
-        self._broker = broker
+        self._backend = backend
         self._alias = alias
         self._lease_ms = lease_ms
         self._held = held
         self._pauses = pauses
         self._unstarted_events = unstarted_events
         self._outage_log = outage_log
-        self._takeovers = Takeovers(broker, unstarted_events, outage_log)
+        self._takeovers = Takeovers(backend, unstarted_events, outage_log)
         self._upkeep_at = 0.0
         self._announce_at = 0.0
         self.suspects_due = False
@@ -76,7 +76,7 @@ class Upkeep:
         A refusal ends no turn, because the broker may still give alarms (RabbitMQ that is out of memory).
         """
         try:
-            self._pauses.take(self._broker.presence.heartbeat(info))
+            self._pauses.take(self._backend.presence.heartbeat(info))
             self._takeovers.learn(info)
         except DelayqError as error:
             self._outage_log.begin("announcing", error)
@@ -86,7 +86,7 @@ class Upkeep:
     def _keep_up(self) -> None:
         """Have the broker do its part. A refusal, which somebody must mend, ends no turn, and no heartbeat."""
         try:
-            upkept = self._broker.queue.maintain(lease_ms=self._lease_ms)
+            upkept = self._backend.queue.maintain(lease_ms=self._lease_ms)
         except BrokerRefused as error:
             self._outage_log.begin("upkeep", error)
         else:
@@ -106,7 +106,7 @@ class Upkeep:
             logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
         if upkept.lost_record:
             logger.error("What the broker held may be gone: %s", upkept.lost_record)
-            signals.emit(signals.broker_changed, type(self._broker), using=self._alias, reason=upkept.lost_record)
+            signals.emit(signals.broker_changed, type(self._backend), using=self._alias, reason=upkept.lost_record)
 
 
 def new_info(

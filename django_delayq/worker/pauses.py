@@ -14,8 +14,8 @@ from django_delayq.worker.prefetch import Lease
 class Pauses:
     """The pauses that the broker gave last, without those that have ended by themselves."""
 
-    def __init__(self, broker: Backend) -> None:
-        self._broker = broker
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self.known: Sequence[Pause] = []
         """The pauses in force."""
         self._heard = -1
@@ -35,10 +35,10 @@ class Pauses:
 
         It stays due until a read has worked, and until then nothing is to be claimed.
         """
-        heard = self._broker.presence.pause_version  # before the read: what is told meanwhile is read by the next
+        heard = self._backend.presence.pause_version  # before the read: what is told meanwhile is read by the next
         if heard == self._heard:
             return
-        self.take(self._broker.presence.pauses())
+        self.take(self._backend.presence.pauses())
         self._heard = heard
 
     def end(self, now_ms: int) -> None:

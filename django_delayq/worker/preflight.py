@@ -8,15 +8,15 @@ from django_delayq.store.report import missing_grants
 from django_delayq.worker.outage_log import OutageLog, waits
 
 
-def ask_report(broker: Backend) -> ServerReport:
+def ask_report(backend: Backend) -> ServerReport:
     """Wait for the broker, and return its report on itself. Raises `BrokerRefused` when it must not be used."""
     outage_log = OutageLog()
     backoff = waits()
     while True:
         try:
-            report = broker.report()
-            if broker.store and not report.problems:
-                report.problems += missing_grants(broker.store.database)
+            report = backend.report()
+            if backend.store and not report.problems:
+                report.problems += missing_grants(backend.store.database)
         except BrokerUnavailable as error:
             outage_log.begin("starting", error)
             sleep(next(backoff))

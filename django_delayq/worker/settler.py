@@ -42,9 +42,9 @@ class Settler:
     """Takes settlements from every slot, and sends them within 50 ms or 100 messages."""
 
     def __init__(
-        self, broker: Backend, leases: Leases, outage_log: OutageLog, wake: Callable[[], None] = lambda: None
+        self, backend: Backend, leases: Leases, outage_log: OutageLog, wake: Callable[[], None] = lambda: None
     ) -> None:
-        self._broker = broker
+        self._backend = backend
         self._leases = leases
         self._outage_log = outage_log
         self._wake = wake
@@ -160,7 +160,7 @@ class Settler:
         repeated = False
         while batch := self._without_lost(batch):
             try:
-                settled = self._broker.queue.apply([transition for _, transition in batch])
+                settled = self._backend.queue.apply([transition for _, transition in batch])
             except BrokerUnavailable as error:  # the ends must be sent, however late
                 self._outage_log.begin("settling", error)
                 repeated = True
@@ -171,7 +171,7 @@ class Settler:
             answers = list(zip(batch, settled, strict=True))
             self._passed_over += [ended for ended, was_held in answers if was_held is None]
             over = [lease for (lease, _), was_held in answers if was_held is not None]
-            freed = release_permits(self._broker, over)
+            freed = release_permits(self._backend, over)
             self._leases.remove(over)
             if freed:
                 self._wake()  # others of the key may have waited for them

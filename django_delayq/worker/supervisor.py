@@ -109,17 +109,17 @@ class Supervisor:
     """N workers for one alias. `run` it in any thread; `stop` and `hurry` it from any other."""
 
     def __init__(
-        self, alias: Alias, broker: Backend, handlers: Mapping[str, Handler[Any, Any]], options: Options, level: int
+        self, alias: Alias, backend: Backend, handlers: Mapping[str, Handler[Any, Any]], options: Options, level: int
     ) -> None:
         self._alias = alias
-        self._broker = broker
+        self._backend = backend
         self._handlers = handlers
         self._options = options
         self._level = level
         self._lease_s = alias.options.lease / 1000
         outage_log = OutageLog()
-        self._leases = Leases(broker, alias.options.lease, outage_log)
-        self._settler = Settler(broker, self._leases, outage_log)
+        self._leases = Leases(backend, alias.options.lease, outage_log)
+        self._settler = Settler(backend, self._leases, outage_log)
         self._events = AttemptEvents(name_worker())
         self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
         self._beat_at = 0.0
@@ -258,7 +258,7 @@ class Supervisor:
         if death is not None:
             guarded(partial(self._settle, held, death))
             with contextlib.suppress(DelayqError):
-                self._broker.presence.leave(process.journal.name)
+                self._backend.presence.leave(process.journal.name)
         self._ended += process.journal.counts
         order, was_up = _rest_of(process), process.is_up
         process.close()

@@ -47,8 +47,8 @@ _ENDED = ("Z", "X")
 class Takeovers:
     """One worker's watch over the others of its host."""
 
-    def __init__(self, broker: Backend, unstarted_events: UnstartedEvents, outage_log: OutageLog) -> None:
-        self._broker = broker
+    def __init__(self, backend: Backend, unstarted_events: UnstartedEvents, outage_log: OutageLog) -> None:
+        self._backend = backend
         self._unstarted_events = unstarted_events
         self._outage_log = outage_log
         self._others: list[WorkerInfo] = []
@@ -77,17 +77,17 @@ class Takeovers:
         hosts = {process.host for process in own.processes}
         return [
             one
-            for one in self._broker.presence.workers()
+            for one in self._backend.presence.workers()
             if one.name != own.name and one.processes and hosts.issuperset(each.host for each in one.processes)
         ]
 
     def _end_leases(self, dead: Sequence[str]) -> None:
-        taken = self._broker.queue.take_over(dead)
+        taken = self._backend.queue.take_over(dead)
         self._unstarted_events.report(taken.buried, [])
         if taken.left:
             return
         for name in dead:
-            self._broker.presence.leave(name)
+            self._backend.presence.leave(name)
             logger.warning("Worker %s is dead: what it held is taken over.", name, extra={"worker": name})
 
 

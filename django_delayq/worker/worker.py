@@ -53,7 +53,7 @@ class Worker:
     def __init__(
         self,
         alias: Alias,
-        broker: Backend,
+        backend: Backend,
         handlers: Mapping[str, Handler[Any, Any]],
         options: Options,
         *,
@@ -64,17 +64,17 @@ class Worker:
         supervisor: int | None = None,
     ) -> None:
         self.name = name or name_worker()
-        self._broker = broker
+        self._backend = backend
         self._shutdown_timeout = options.shutdown_timeout
         self._hurried = threading.Event()
         lease_ms = alias.options.lease
         outage_log = OutageLog()
         self._events = events or AttemptEvents(self.name)
-        self._leases = Leases(broker, lease_ms, outage_log, lease_log or NoLeaseLog())
-        self.settler = Settler(broker, self._leases, outage_log, self._wake)
-        self._relaying = Relaying(broker.store, lease_ms, outage_log) if broker.store else None
-        if broker.store and not options.drain:  # a drain is to run what there is now
-            broker.store.database.clock_monitor.start(lease_ms)
+        self._leases = Leases(backend, lease_ms, outage_log, lease_log or NoLeaseLog())
+        self.settler = Settler(backend, self._leases, outage_log, self._wake)
+        self._relaying = Relaying(backend.store, lease_ms, outage_log) if backend.store else None
+        if backend.store and not options.drain:  # a drain is to run what there is now
+            backend.store.database.clock_monitor.start(lease_ms)
         self._heartbeat = Heartbeat(options.heartbeat_file, tell or systemd.teller())
         self.memory = MemoryLimit(options.max_memory)
 
@@ -84,18 +84,18 @@ class Worker:
         )
         self._executors: list[Executor] = [sync_executor, async_executor, suspect_executor]
 
-        pauses = Pauses(broker)
+        pauses = Pauses(backend)
         unstarted_events = UnstartedEvents(alias.name, self.name, handlers)
         make_dispatcher = partial(
             Dispatcher,
-            due_pairs=broker.queue.due_pairs,
+            due_pairs=backend.queue.due_pairs,
             pauses=pauses,
             leases=self._leases,
             settler=self.settler,
             unstarted_events=unstarted_events,
-            limiter=Limiter(broker, self._leases.held, lease_ms, outage_log),
+            limiter=Limiter(backend, self._leases.held, lease_ms, outage_log),
         )
-        claim = claim_of(broker) if options.drain else broker.queue.claim
+        claim = claim_of(backend) if options.drain else backend.queue.claim
         self._dispatcher = make_dispatcher(
             partial(claim, lease_ms=lease_ms, worker=self.name),
             executors=[sync_executor, async_executor],
@@ -103,15 +103,15 @@ class Worker:
             most=options.max_messages,
         )
         self._suspects = make_dispatcher(
-            partial(_claim_suspect, broker, lease_ms, self.name),
+            partial(_claim_suspect, backend, lease_ms, self.name),
             executors=[suspect_executor],
         )
         pids = [os.getpid()] if supervisor is None else [os.getpid(), supervisor]
         self._loop = Loop(
-            broker,
+            backend,
             dispatcher=self._dispatcher,
             suspects=self._suspects,
-            upkeep=Upkeep(broker, alias.name, lease_ms, self._leases.held, pauses, unstarted_events, outage_log),
+            upkeep=Upkeep(backend, alias.name, lease_ms, self._leases.held, pauses, unstarted_events, outage_log),
             pauses=pauses,
             outage_log=outage_log,
             heartbeat=self._heartbeat,
@@ -162,7 +162,7 @@ class Worker:
         if self._relaying is not None:
             self._relaying.close(LAST_WORDS_S)
         with contextlib.suppress(DelayqError):
-            self._broker.presence.leave(self.name)
+            self._backend.presence.leave(self.name)
         ends = ", ".join(f"{verb.value} {count}" for verb, count in self.settler.counts.items())
         logger.info("Worker %s stopped. Messages: %s.", self.name, ends or "none", extra={"worker": self.name})
         return ended
@@ -185,8 +185,8 @@ class Worker:
         for page in pages(leases, BATCH):
             with contextlib.suppress(DelayqError):  # then they lapse
                 ends = [_interrupted(lease) for lease in page]
-                settled = self._broker.queue.apply(ends)
-                release_permits(self._broker, page)
+                settled = self._backend.queue.apply(ends)
+                release_permits(self._backend, page)
                 for lease, transition, was_held in zip(page, ends, settled, strict=True):
                     if was_held and transition.action is SettleAction.BURY:
                         self._events.ended(lease, transition, None, None)
@@ -221,7 +221,7 @@ def _interrupted(lease: Lease) -> Transition:
     return transitions.interrupt(lease.claimed, attempt.policy_of(lease.claimed, lease.buffer.handler), span)
 
 
-def _claim_suspect(broker: Backend, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:
-    claims = broker.queue.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
+def _claim_suspect(backend: Backend, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:
+    claims = backend.queue.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
     claims.more_available = bool(claims.messages)  # it gives one at most: the slot that frees asks for the next at once
     return claims

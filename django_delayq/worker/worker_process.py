@@ -85,11 +85,11 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
         }
         name = name_worker()
         journal = Journal(journal_fd, name)
-        broker = get_backend(alias.name)
+        backend = get_backend(alias.name)
         gc.freeze()  # the site's code and settings stay for good, so no collection needs to visit them again
         try:
             worker = Worker(
-                alias, broker, handlers, options,
+                alias, backend, handlers, options,
                 name=name, events=JournaledEvents(name, journal), lease_log=journal, tell=journal.beat,
                 supervisor=parent,
             )  # fmt: skip
@@ -101,7 +101,7 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
             logger.error("%s", error)
             sys.exit(1)
         finally:
-            broker.close()
+            backend.close()
         if not ended_well:
             logger.warning(INTERRUPTED)
             exit_at_once(0)
