@@ -75,7 +75,7 @@ class Started:
 
     at: float
     deadline: float
-    ask: PermitRequest | None = None
+    permit_request: PermitRequest | None = None
 
 
 @dataclass(slots=True)
@@ -155,8 +155,8 @@ class Journal:
     def start(self, lease: Lease, deadline: float) -> None:
         """Note that a handler starts."""
         started = _START.pack(lease.started_at, deadline)
-        if lease.ask is not None:
-            started += codec.dumps(lease.ask)
+        if lease.permit_request is not None:
+            started += codec.dumps(lease.permit_request)
         with self._lock:
             self._progress(lease, _STARTED_AT, started)
             self._count += 1
@@ -391,5 +391,5 @@ def _leased(note: _LeasedNote) -> Leased:
 
 def _started(body: bytes) -> Started:
     at, deadline = _START.unpack_from(body)
-    ask = body[_START.size :]
-    return Started(at, deadline, codec.decode_data(ask, PermitRequest) if ask else None)
+    request = body[_START.size :]
+    return Started(at, deadline, codec.decode_data(request, PermitRequest) if request else None)

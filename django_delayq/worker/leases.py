@@ -132,7 +132,7 @@ class Leases:
             self._held.difference_update(leases)
             self._lost.update(leases)
         for lease in leases:
-            _abandon(lease)
+            _cancel(lease)
         self._log.forget(leases)
 
     def _renew_forever(self) -> None:
@@ -186,11 +186,11 @@ class Leases:
             if lease.held_until <= now:
                 lease.held_until = max(lease.held_until, self._log.held_until(lease))
             if lease.held_until <= now:
-                _abandon(lease)
+                _cancel(lease)
 
 
-def _abandon(lease: Lease) -> None:
-    abandon = lease.abandon  # read once: the end of the handler clears it
-    if abandon is not None and not lease.abandoned:
+def _cancel(lease: Lease) -> None:
+    cancel = lease.cancel  # read once: the end of the handler clears it
+    if cancel is not None and not lease.abandoned:
         lease.abandoned = True
-        guarded(abandon)
+        guarded(cancel)

@@ -55,7 +55,7 @@ class Limiter:
         holders = [
             lease
             for lease in self._held()
-            if lease.buffer.handler is buffer.handler and (lease.ask is not None or lease.ended)
+            if lease.buffer.handler is buffer.handler and (lease.permit_request is not None or lease.ended)
         ]
         return max(limits.most_of_all - len(holders), 0)
 
@@ -75,34 +75,37 @@ class Limiter:
         return bool(self._refused) or monotonic() < self._last_at
 
     def admit(self, buffer: PrefetchBuffer, leases: Sequence[Lease]) -> dict[Lease, int]:
-        """Return the leases that may not start now, each with the milliseconds after which to ask again."""
+        """Ask for the permits of leases. Return those that are refused, each with the milliseconds to wait.
+
+        The others may start: they have their permits, or need none.
+        """
         limits = buffer.handler.limits
         if limits is None or not leases:
             return {}
-        asks = {lease: ask for lease in leases if (ask := _ask_of(lease, limits)) is not None}
-        refusals = self._ask_for(asks)
+        requests = {lease: request for lease in leases if (request := _request_of(lease, limits)) is not None}
+        refusals = self._request(requests)
         self._leave_alone(buffer, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
         return refused
 
-    def _ask_for(self, asks: Mapping[Lease, PermitRequest]) -> dict[Lease, Throttled]:
+    def _request(self, requests: Mapping[Lease, PermitRequest]) -> dict[Lease, Throttled]:
         """Ask for permits, give them to the leases, and return the refusals."""
         refusals = {}
-        for lease, refusal in zip(asks, self._acquire(list(asks.values())) if asks else (), strict=True):
+        for lease, refusal in zip(requests, self._acquire(list(requests.values())) if requests else (), strict=True):
             if refusal:
                 refusals[lease] = refusal
             else:
-                lease.ask = asks[lease]
+                lease.permit_request = requests[lease]
         return refusals
 
-    def _acquire(self, asks: Sequence[PermitRequest]) -> Sequence[Throttled | None]:
+    def _acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Throttled | None]:
         try:
-            answers = self._backend.limiter.acquire(asks, lease_ms=self._lease_ms)
+            answers = self._backend.limiter.acquire(requests, lease_ms=self._lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, what has no limits goes on
             self._outage_log.begin("asking for limits", error)
-            return [Throttled(AWAY_MS, of_key=True)] * len(asks)
+            return [Throttled(AWAY_MS, of_key=True)] * len(requests)
         self._outage_log.end("asking for limits")
         return answers
 
@@ -122,12 +125,18 @@ class Limiter:
 
 def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> None:
     """Hold the permits of `leases` for as long again. A permit that can't be renewed lapses, as the lease would."""
-    asks = [(lease, ask) for lease in leases if (ask := lease.ask) is not None and ask.most is not None]
+    requests = [
+        (lease, request)
+        for lease in leases
+        if (request := lease.permit_request) is not None and request.most is not None
+    ]
     with contextlib.suppress(DelayqError):
-        for page in pages(asks, BATCH):
-            backend.limiter.acquire([replace(ask, interval_us=None, held=True) for _, ask in page], lease_ms=lease_ms)
+        for page in pages(requests, BATCH):
+            backend.limiter.acquire(
+                [replace(request, interval_us=None, held=True) for _, request in page], lease_ms=lease_ms
+            )
             # A permit that was released before this renewal would stay taken, by nobody.
-            again = [ask for lease, ask in page if lease.ask is not ask]
+            again = [request for lease, request in page if lease.permit_request is not request]
             if again:
                 backend.limiter.release(again)
 
@@ -135,20 +144,20 @@ def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> N
 def release_permits(backend: Backend, leases: Iterable[Lease]) -> bool:
     """Free the permits of `leases`, and return whether there were any. A permit that can't be freed lapses."""
     released = [_take_permit(lease) for lease in leases]
-    asks = [ask for ask in released if ask is not None and ask.most is not None]
+    requests = [request for request in released if request is not None and request.most is not None]
     with contextlib.suppress(DelayqError):
-        for page in pages(asks, BATCH):
+        for page in pages(requests, BATCH):
             backend.limiter.release(page)
-    return bool(asks)
+    return bool(requests)
 
 
 def _take_permit(lease: Lease) -> PermitRequest | None:
-    ask, lease.ask = lease.ask, None
-    return ask
+    request, lease.permit_request = lease.permit_request, None
+    return request
 
 
-def _ask_of(lease: Lease, limits: Limits) -> PermitRequest | None:
-    """Return what to ask for. None where the data can't tell: that message is buried when it would start."""
+def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
+    """Return what to request. None where the data can't tell: that message is buried when it would start."""
     try:
         value = limits.value_of(codec.loads(lease.claimed.body)) if limits.concurrency_key is not None else ""
     except (ValueError, DataMismatch):

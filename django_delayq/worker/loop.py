@@ -1,4 +1,4 @@
-"""The loop of a worker: upkeep, claim, sleep. Running and settling happen in other threads."""
+"""The loop of a worker: maintenance, claim, sleep. Running and settling happen in other threads."""
 
 import threading
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from django_delayq.brokers.base import Backend, WorkerInfo
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.log_exceptions import guarded
-from django_delayq.worker.maintenance import Upkeep
+from django_delayq.worker.maintenance import Maintenance
 from django_delayq.worker.outage_log import OutageLog, waits
 from django_delayq.worker.pauses import Pauses
 
@@ -27,7 +27,7 @@ class Loop:
         *,
         dispatcher: Dispatcher,
         suspects: Dispatcher,
-        upkeep: Upkeep,
+        maintenance: Maintenance,
         pauses: Pauses,
         outage_log: OutageLog,
         heartbeat: Heartbeat,
@@ -39,7 +39,7 @@ class Loop:
         self._backend = backend
         self._dispatcher = dispatcher
         self._suspects = suspects
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._pauses = pauses
         self._outage_log = outage_log
         self._heartbeat = heartbeat
@@ -75,7 +75,7 @@ class Loop:
             backoff = None
             self._heartbeat.beat()
             # Busy now: what it found may have been refused by a limit, and comes again.
-            if self._drain and idle and not (found or self._dispatcher.busy or self._upkeep.suspects_due):
+            if self._drain and idle and not (found or self._dispatcher.busy or self._maintenance.suspects_due):
                 return
             if not found:
                 self._sleep()
@@ -93,7 +93,7 @@ class Loop:
 
     def _turn(self, *, has_leases: bool) -> bool:
         paused = self._pauses.known
-        self._upkeep.do_due(self._info)
+        self._maintenance.do_due(self._info)
         self._pauses.read_due()
         self._may_find |= self._pauses.known != paused
         if self._dispatcher.has_run and not self._dispatcher.spent and self._is_full():
@@ -105,13 +105,13 @@ class Loop:
                 dispatcher.release_unstarted()
                 dispatcher.start_deferred()
         found = self._may_find and self._dispatcher.claim()
-        if self._upkeep.suspects_due and not self._suspects.busy:
-            self._upkeep.suspects_due = self._suspects.claim()
+        if self._maintenance.suspects_due and not self._suspects.busy:
+            self._maintenance.suspects_due = self._suspects.claim()
         return found
 
     def _sleep(self) -> None:
         self._may_find = True
-        timeout = max(self._upkeep.next_at - monotonic(), 0)
+        timeout = max(self._maintenance.next_at - monotonic(), 0)
         if self._drain or self._dispatcher.spent:
             timeout = min(timeout, ENDING_LOOK_S)
         elif self._dispatcher.busy:

@@ -1,4 +1,4 @@
-"""The work of a worker once a second beside claiming: the broker's upkeep, heartbeats, what is overdue or dead."""
+"""Do a worker's work beside claiming, once a second: maintenance, heartbeats, what is overdue or dead."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,14 +18,14 @@ from django_delayq.worker.prefetch import Lease
 from django_delayq.worker.takeover import Takeovers, processes_of
 
 EVERY_S = 1.0
-ANNOUNCE_EVERY_S = 7.0
+HEARTBEAT_EVERY_S = 7.0
 """A worker counts as alive for 15 s after a heartbeat: one may be lost."""
 LEAST_PAUSE_S = 0.05
 MOST_RUNS = 32
 """The most running handlers that a heartbeat lists: every dashboard reads it."""
 
 
-class Upkeep:
+class Maintenance:
     """Does each task when it is due. `suspects_due` tells whether suspects wait for a child process."""
 
     def __init__(
@@ -46,31 +46,31 @@ class Upkeep:
         self._unstarted_events = unstarted_events
         self._outage_log = outage_log
         self._takeovers = Takeovers(backend, unstarted_events, outage_log)
-        self._upkeep_at = 0.0
-        self._announce_at = 0.0
+        self._due_at = 0.0
+        self._heartbeat_at = 0.0
         self.suspects_due = False
 
     @property
     def next_at(self) -> float:
         """Return when there is something to do again, by the monotonic clock."""
-        return self._upkeep_at
+        return self._due_at
 
     def do_due(self, info: WorkerInfo) -> None:
         """Do the tasks that are due."""
         now = monotonic()
-        if now < self._upkeep_at:
+        if now < self._due_at:
             return
-        self._upkeep_at = now + EVERY_S
-        self._keep_up()
+        self._due_at = now + EVERY_S
+        self._maintain()
         warn_overdue(self._held())
-        if now >= self._announce_at:  # along with an upkeep: a turn of its own would claim once more
-            self._announce_at = now + ANNOUNCE_EVERY_S
+        if now >= self._heartbeat_at:  # along with maintenance: a turn of its own would claim once more
+            self._heartbeat_at = now + HEARTBEAT_EVERY_S
             held = self._held()
             info.running, info.runs = len(held), runs_of(held)
-            self._announce(info)
+            self._send_heartbeat(info)
         self._takeovers.take_over(info)
 
-    def _announce(self, info: WorkerInfo) -> None:
+    def _send_heartbeat(self, info: WorkerInfo) -> None:
         """Send the heartbeat.
 
         A refusal ends no turn, because the broker may still give alarms (RabbitMQ that is out of memory).
@@ -79,34 +79,34 @@ class Upkeep:
             self._pauses.take(self._backend.presence.heartbeat(info))
             self._takeovers.learn(info)
         except DelayqError as error:
-            self._outage_log.begin("announcing", error)
+            self._outage_log.begin("sending a heartbeat", error)
         else:
-            self._outage_log.end("announcing")
+            self._outage_log.end("sending a heartbeat")
 
-    def _keep_up(self) -> None:
+    def _maintain(self) -> None:
         """Have the broker do its part. A refusal, which somebody must mend, ends no turn, and no heartbeat."""
         try:
-            upkept = self._backend.queue.maintain(lease_ms=self._lease_ms)
+            result = self._backend.queue.maintain(lease_ms=self._lease_ms)
         except BrokerRefused as error:
-            self._outage_log.begin("upkeep", error)
+            self._outage_log.begin("maintenance", error)
         else:
-            self._outage_log.end("upkeep")
-            self._heed(upkept)
+            self._outage_log.end("maintenance")
+            self._act_on(result)
 
-    def _heed(self, upkept: MaintenanceResult) -> None:
-        self.suspects_due = upkept.suspects_due > 0
-        self._pauses.end(upkept.now_ms)
-        next_end_ms = earliest(upkept.next_lease_end_ms, self._pauses.next_end_ms)
+    def _act_on(self, result: MaintenanceResult) -> None:
+        self.suspects_due = result.suspects_due > 0
+        self._pauses.end(result.now_ms)
+        next_end_ms = earliest(result.next_lease_end_ms, self._pauses.next_end_ms)
         if next_end_ms is not None:
-            until_end_s = max((next_end_ms - upkept.now_ms) / 1000, LEAST_PAUSE_S)
-            self._upkeep_at = min(self._upkeep_at, monotonic() + until_end_s)
-        if upkept.buried or upkept.orphans:
-            self._unstarted_events.report(upkept.buried, upkept.orphans)
-        if upkept.dropped:
-            logger.warning("Upkeep dropped %d old error(s), see error_retention and error_max.", upkept.dropped)
-        if upkept.lost_record:
-            logger.error("What the broker held may be gone: %s", upkept.lost_record)
-            signals.emit(signals.broker_changed, type(self._backend), using=self._alias, reason=upkept.lost_record)
+            until_end_s = max((next_end_ms - result.now_ms) / 1000, LEAST_PAUSE_S)
+            self._due_at = min(self._due_at, monotonic() + until_end_s)
+        if result.buried or result.orphans:
+            self._unstarted_events.report(result.buried, result.orphans)
+        if result.dropped:
+            logger.warning("Maintenance dropped %d old error(s), see error_retention and error_max.", result.dropped)
+        if result.lost_record:
+            logger.error("What the broker held may be gone: %s", result.lost_record)
+            signals.emit(signals.broker_changed, type(self._backend), using=self._alias, reason=result.lost_record)
 
 
 def new_info(
@@ -133,7 +133,7 @@ def _run_of(lease: Lease) -> RunInfo:
 def warn_overdue(leases: Sequence[Lease]) -> None:
     """Warn once of each handler that runs for longer than its time-out, where nothing can stop it."""
     for lease in leases:
-        if lease.runs and lease.abandon is None and not lease.overdue:
+        if lease.runs and lease.cancel is None and not lease.overdue:
             guarded(partial(_warn_if_overdue, lease))  # one that can't be looked at must not stop the claims
 
 

@@ -40,17 +40,17 @@ class Lease:
     interrupted: bool = False
     """Whether this worker itself took it, because it stops."""
     overdue: bool = False
-    abandon: Callable[[], object] | None = None
-    """Stops the handler, where that can be done."""
-    ask: PermitRequest | None = None
+    cancel: Callable[[], object] | None = None
+    """Stops the handler because the lease is not held any more, where that can be done."""
+    permit_request: PermitRequest | None = None
     """The request by which it got its permits, where its handler has limits."""
 
     def is_held(self) -> bool:
         """Return whether this process may still act on the message."""
         return not self.lost and not self.abandoned and monotonic() < self.held_until
 
-    def tell_held(self) -> bool:
-        """Return `is_held`, for the handler.
+    def check_held(self) -> bool:
+        """Return `is_held`, when the handler asks.
 
         Once it is False the attempt counts as abandoned: the handler may stop half-way.
         """

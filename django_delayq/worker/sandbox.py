@@ -43,7 +43,7 @@ def in_sandbox(worker: str, using: str, events: AttemptEvents) -> Iterator[Run]:
 def _run(worker: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
     """Run one message, and return how its lease ends. Only this message is charged for what becomes of the child."""
     events.starting(lease)
-    lease.abandon = _nothing_to_stop
+    lease.cancel = _nothing_to_stop
     try:
         sandbox = Sandbox()
     except (OSError, SandboxUnavailableError) as error:
@@ -63,7 +63,7 @@ def _run(worker: str, using: str, events: AttemptEvents, lease: Lease) -> Transi
         sandbox.kill()
         return None
     finally:
-        lease.abandon = None
+        lease.cancel = None
         sandbox.close()
 
 
@@ -108,7 +108,7 @@ class Sandbox:
         answer that is none.
         """
         lease.started_at = monotonic()
-        lease.abandon = self._give_up
+        lease.cancel = self._give_up
         if not lease.is_held():  # given up before there was something to stop
             raise ProcessGaveUp
         told = job.held_until = lease.held_until

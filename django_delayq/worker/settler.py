@@ -66,7 +66,7 @@ class Settler:
         self._ended.append((lease, transition))
         if not self._some.is_set():
             self._some.set()
-        if (urgent or lease.ask is not None or len(self._ended) >= ENOUGH) and not self._enough.is_set():
+        if (urgent or lease.permit_request is not None or len(self._ended) >= ENOUGH) and not self._enough.is_set():
             self._enough.set()
 
     def release(self, leases: list[Lease]) -> None:

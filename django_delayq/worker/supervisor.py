@@ -236,7 +236,7 @@ class Supervisor:
             process.adopted_starts = started if len(leases) == len(held) else 0  # what it can't renew must not count
             for one, lease in leases:
                 if one.runs:  # should another take the message, two must not run it
-                    lease.abandon = partial(process.kill, ProcessGaveUp())
+                    lease.cancel = partial(process.kill, ProcessGaveUp())
             self._leases.add(process.adopted)
 
     def _tell_renewed(self, process: WorkerProcess) -> None:
@@ -245,7 +245,7 @@ class Supervisor:
         Else it would give up what it holds when it goes on, before it can renew by itself. One that is lost is not
         renewed, and the worker is killed.
         """
-        runs = [lease for lease in process.adopted if lease.abandon is not None]
+        runs = [lease for lease in process.adopted if lease.cancel is not None]
         if all(lease.held_until > lease.claimed_at + self._leases.hold_s for lease in runs):
             process.journal.hold(process.adopted_starts, min((lease.held_until for lease in runs), default=0.0))
 
@@ -323,7 +323,7 @@ class Supervisor:
         now = monotonic()
         lease = Lease(claimed, PrefetchBuffer(handler, (), 1), now, now + self._leases.hold_s, held.leased.clock_ms)
         if held.started is not None:
-            lease.started_at, lease.ask = held.started.at, held.started.ask
+            lease.started_at, lease.permit_request = held.started.at, held.started.permit_request
         return lease
 
     def _wind_down(self) -> bool:

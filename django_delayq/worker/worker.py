@@ -31,7 +31,7 @@ from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.leases import LeaseLog, Leases, NoLeaseLog
 from django_delayq.worker.limiter import Limiter, release_permits
 from django_delayq.worker.loop import Loop
-from django_delayq.worker.maintenance import Upkeep, new_info
+from django_delayq.worker.maintenance import Maintenance, new_info
 from django_delayq.worker.memory import MemoryLimit
 from django_delayq.worker.options import Options
 from django_delayq.worker.outage_log import OutageLog
@@ -111,7 +111,9 @@ class Worker:
             backend,
             dispatcher=self._dispatcher,
             suspects=self._suspects,
-            upkeep=Upkeep(backend, alias.name, lease_ms, self._leases.held, pauses, unstarted_events, outage_log),
+            maintenance=Maintenance(
+                backend, alias.name, lease_ms, self._leases.held, pauses, unstarted_events, outage_log
+            ),
             pauses=pauses,
             outage_log=outage_log,
             heartbeat=self._heartbeat,

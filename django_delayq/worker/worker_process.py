@@ -53,13 +53,13 @@ class JournaledEvents(AttemptEvents):
 
     def starting(self, lease: Lease, deadline: float = 0.0) -> None:
         if deadline:  # nothing else can stop it: its end would come too late
-            lease.abandon = partial(_leave, lease)
+            lease.cancel = partial(_leave, lease)
         self._journal.start(lease, deadline)
         if deadline and lease.lost:  # when there was nothing to stop yet
             _leave(lease)
 
     def settling(self, lease: Lease, transition: Transition) -> None:
-        lease.abandon = None
+        lease.cancel = None
         self._journal.end(lease, transition)
 
 

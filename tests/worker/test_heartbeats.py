@@ -14,8 +14,8 @@ from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A heartbeat at every upkeep."""
-    monkeypatch.setattr(maintenance, "ANNOUNCE_EVERY_S", 0)
+    """A heartbeat with all maintenance."""
+    monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0)
 
 
 @pytest.mark.usefixtures("often")

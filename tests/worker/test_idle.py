@@ -30,7 +30,7 @@ class Knowing(WatchedBroker):
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
-    """Workers whose upkeep is due all the time."""
+    """Workers whose maintenance is due all the time."""
     monkeypatch.setattr(maintenance, "EVERY_S", 0.001)
     return Rig(broker_class=Knowing)
 
@@ -47,7 +47,7 @@ def test_a_worker_claims_nothing_where_its_broker_knows_of_nothing(rig: Rig) -> 
 
 
 def test_what_is_paused_no_more_is_claimed_also_where_nobody_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "ANNOUNCE_EVERY_S", 0)
+    monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0)
     rig.broker.presence.pause(Pause("default", None, "x"))
     rig.start(make_handler(lambda message: None))
     rig.send("a")

@@ -95,11 +95,11 @@ def test_two_leases_of_one_message_are_told_apart(pair: Pair) -> None:
 def test_the_permit_of_what_runs_is_known(pair: Pair) -> None:
     one = lease("a")
     pair.writer.lease([one])
-    one.ask = PermitRequest("k", "value", 5, 1)
+    one.permit_request = PermitRequest("k", "value", 5, 1)
     pair.writer.start(one, 0.0)
     (held,) = pair.reader.held()
     assert held.started is not None
-    assert held.started.ask == one.ask
+    assert held.started.permit_request == one.permit_request
 
 
 def test_the_deadline_is_that_of_the_first_to_overrun(pair: Pair) -> None:

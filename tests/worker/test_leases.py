@@ -388,7 +388,7 @@ def test_what_waits_in_a_lane_while_its_lease_is_lost_does_not_start(faulty: Rig
 def test_the_threads_of_leases_outlive_a_stop_of_a_handler_that_raises(faulty: Rig) -> None:
     stopped = threading.Event()
 
-    def abandon() -> None:
+    def cancel() -> None:
         stopped.set()
         raise RuntimeError("Event loop is closed")
 
@@ -399,13 +399,13 @@ def test_the_threads_of_leases_outlive_a_stop_of_a_handler_that_raises(faulty: R
     ending, lasting = (
         Lease(claimed, buffer, 0.0, until, 0.0) for claimed, until in zip(claims.messages, (0.0, math.inf), strict=True)
     )
-    ending.abandon = abandon
+    ending.cancel = cancel
     leases = Leases(faulty.broker, LEASE_MS, OutageLog())
     leases.start()
     leases.add([ending, lasting])
     assert stopped.wait(PATIENCE_S)
     lasting.held_until = 0.0
     lost = threading.Event()
-    lasting.abandon = lost.set
+    lasting.cancel = lost.set
     assert lost.wait(PATIENCE_S), "the thread that gives up has ended"
     leases.close(PATIENCE_S)

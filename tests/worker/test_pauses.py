@@ -29,7 +29,7 @@ def note(got: list[str]) -> Any:
 @pytest.fixture
 def told_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers learn of pauses when they are told, and not by every few seconds' heartbeat."""
-    monkeypatch.setattr(maintenance, "ANNOUNCE_EVERY_S", 3_600)
+    monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", 3_600)
 
 
 @pytest.mark.parametrize("pause", [Pause("default", None, "x"), Pause(None, "k", "x"), Pause("default", "k", "x")])
@@ -107,7 +107,7 @@ def test_a_pause_and_a_resume_reach_every_worker_that_runs(rig: Rig) -> None:
 def test_a_pause_that_nobody_was_told_of_comes_with_the_next_heartbeat(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "ANNOUNCE_EVERY_S", 0)
+    monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0)
     rig.start(make_handler(lambda message: None))
     rig.broker.until(lambda: rig.broker.claims)
     rig.broker._meta.pause(Pause("default", None, "x"), rig.broker.queue.counts().now_ms)
@@ -136,7 +136,7 @@ def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: p
         rig.broker.presence.pause(Pause(None, key, "x", rig.broker.queue.counts().now_ms + seconds * 1_000))
     known = pauses.Pauses(rig.broker)
     known.read_due()
-    chores = maintenance.Upkeep(
+    chores = maintenance.Maintenance(
         rig.broker, "default", 15_000, list, known, UnstartedEvents("default", "w", {}), OutageLog()
     )
     chores.do_due(maintenance.new_info("w", [], [], [], []))

@@ -103,7 +103,7 @@ def test_only_what_nothing_can_stop_is_told_overdue(caplog: pytest.LogCaptureFix
         Lease(Claimed(id, 1, 0, None, b""), buffer, 0.0, math.inf, 0.0, started_at=1.0)
         for id in ("thread", "task", "over")
     )
-    task.abandon = lambda: None
+    task.cancel = lambda: None
     over.ended = True
     warn_overdue([thread, task, over])
     warn_overdue([thread, task, over])

@@ -124,7 +124,7 @@ class AsyncioExecutor(Executor):
         """Run a message, and return how its lease ends; None lets it lapse."""
         self._events.starting(lease)
         claimed, handler = lease.claimed, lease.buffer.handler
-        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
+        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.check_held)
         if not isinstance(begun, Message):
             await self._events.aended(lease, begun, None, None)
             return begun
@@ -148,13 +148,13 @@ class AsyncioExecutor(Executor):
         if task is None:  # only for the types: this runs in a task
             raise RuntimeError("not in a task")
         timer = loop.call_later(lease.timeout_s, self._time_out, loop, lease, task)
-        lease.abandon = partial(loop.call_soon_threadsafe, _cancel, lease, task)
+        lease.cancel = partial(loop.call_soon_threadsafe, _cancel, lease, task)
         exception: BaseException | None
-        if lease.tell_held():
+        if lease.check_held():
             exception = await attempt.run_async(lease.buffer.handler, message, self._sync_thread.watch())
-        else:  # lost when there was nothing to abandon yet
+        else:  # lost when there was nothing to cancel yet
             exception = LeaseLost("Its lease was lost before it started.")
-        lease.abandon = None
+        lease.cancel = None
         timer.cancel()
         if lease in self._timed_out:
             self._timed_out.remove(lease)
@@ -199,7 +199,7 @@ class AsyncioExecutor(Executor):
 
 
 def _cancel(lease: Lease, task: "asyncio.Task[None]") -> None:
-    if lease.abandon is not None:  # else its handler has ended since, and what follows must not be cancelled
+    if lease.cancel is not None:  # else its handler has ended since, and what follows must not be cancelled
         task.cancel()
 
 

@@ -200,7 +200,7 @@ class ThreadRunner:
             self._check_at = lease.started_at + self._check_every_s
             guarded(close_stale_connections)
         claimed, handler = lease.claimed, lease.buffer.handler
-        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.tell_held)
+        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.check_held)
         if not isinstance(begun, Message):
             self._events.ended(lease, begun, None, None)
             return begun
