@@ -23,6 +23,7 @@ from django_delayq.core.requests import Claimed
 from django_delayq.core.retry import Exponential, backoff_ms, is_at_most_once, max_attempts
 from django_delayq.core.transitions import Failure, Policy, Span, Transition
 from django_delayq.store.database import Database
+from django_delayq.support.logging import logger
 from django_delayq.support.validation import MAX_NAME
 from django_delayq.worker import failure
 from django_delayq.worker.exactly_once import run_and_finish, staying_in_it
@@ -204,5 +205,16 @@ def in_place_of(
 
 
 def _wait_ms(handler: Handler[Any, Any], exception: BaseException, attempt: int) -> int:
-    given = exception.delay_ms if isinstance(exception, Retry) else None
-    return failure.wait_ms(handler, attempt, exception) if given is None else given
+    """Return the milliseconds until the next attempt: those that `Retry` names, else those of the handler's backoff."""
+    if isinstance(exception, Retry) and exception.delay_ms is not None:
+        return exception.delay_ms
+    try:
+        return backoff_ms(handler.backoff, attempt, exception)
+    except BaseException as wrong:  # noqa: BLE001 - a backoff function is the site's code
+        logger.error(
+            "The backoff of %s is of no use (%s); waiting as Exponential() says.",
+            handler.key,
+            failure.line(wrong),
+            extra={"key": handler.key, "attempt": attempt},
+        )
+        return backoff_ms(Exponential(), attempt, exception)

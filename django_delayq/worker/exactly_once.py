@@ -26,10 +26,11 @@ from django_delayq.worker.left_open import POSTGRESQL_IDLE, LeavingNothingOpen, 
 
 
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
-    """Run a handler and finish the row of its message. Raises what it raises, `LeaseLost`, or what the commit raises.
+    """Run a handler and finish the row of its message, in one transaction.
 
-    A commit that raises may have taken place all the same: its connection was lost before the answer, or an `on_commit`
-    callback failed. The row tells.
+    Raises the error of the handler or of the commit, or `LeaseLost` where another holds the message. A commit may have
+    taken place although it raised: the connection was lost before its answer, or an `on_commit` callback failed. Then
+    the message counts as finished if its row is in delayq_finish.
     """
     connection = database.connection
     ended = False
@@ -60,7 +61,7 @@ def staying_in_it(using: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _watching_status(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """See it by what the driver knows. After an error PostgreSQL refuses all statements but those that end it.
+    """Watch the status that the driver knows. After an error PostgreSQL refuses all statements but those that end it.
 
     A driver is idle before the first statement, with which it begins the transaction, and after the end.
     """
@@ -89,7 +90,7 @@ def _watching_status(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 @contextmanager
 def _holding_savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """See it by a savepoint, which is gone with it.
+    """Hold a savepoint, which is gone if the transaction is.
 
     MySQL rolls back the victim of a deadlock, SQLite a transaction that finds its disk full. They run the statements
     that follow all the same, in another transaction or in none.

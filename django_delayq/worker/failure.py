@@ -1,4 +1,4 @@
-"""The record of a failure: one line, a traceback, a fingerprint; and how long to wait before the next attempt."""
+"""Record a failure: one line, a traceback, a fingerprint."""
 
 import inspect
 import re
@@ -7,10 +7,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-from django_delayq.api.handlers import Handler
-from django_delayq.core.retry import Exponential, backoff_ms
 from django_delayq.support import tracebacks
-from django_delayq.support.logging import logger
 from django_delayq.support.redaction import masked, one_line
 from django_delayq.support.validation import MAX_NAME
 
@@ -79,27 +76,13 @@ def _is_of_the_site(module: str, code: CodeType) -> bool:
     return "/site-packages/" not in code.co_filename and "/dist-packages/" not in code.co_filename
 
 
-def wait_ms(handler: Handler[Any, Any], attempt: int, exception: BaseException) -> int:
-    """Return the milliseconds until the next attempt, by the default backoff where the handler's own fails."""
-    try:
-        return backoff_ms(handler.backoff, attempt, exception)
-    except BaseException as wrong:  # noqa: BLE001 - a backoff function is the site's code
-        logger.error(
-            "The backoff of %s is of no use (%s); waiting as Exponential() says.",
-            handler.key,
-            line(wrong),
-            extra={"key": handler.key, "attempt": attempt},
-        )
-        return backoff_ms(Exponential(), attempt, exception)
-
-
 def shorten(text: str, length: int) -> str:
     """Return `text` in at most `length` characters."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def to_ascii(text: str) -> str:
-    """Return `text` with escapes for what not every database can keep, like an emoji in the character set utf8mb3."""
+    """Return `text` with escapes for all but ASCII: a database's character set may lack the rest, such as emoji."""
     return text.encode("ascii", "backslashreplace").decode()
 
 

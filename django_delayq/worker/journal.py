@@ -133,7 +133,7 @@ class Journal:
         self._memory[_NAME : _NAME + len(text)] = text
 
     def beat(self, state: str = "") -> None:
-        """Note that the main loop is alive: `Heartbeat` tells it as it tells systemd, of any state."""
+        """Note that the main loop is alive. `Heartbeat` calls this in place of systemd, with any state."""
         self._put(_BEAT, _REAL, monotonic())
 
     def tick(self) -> None:
@@ -168,7 +168,7 @@ class Journal:
                 self._put_deadline()
 
     def end(self, lease: Lease, transition: Transition) -> None:
-        """Note how a lease ends, which is settled in a moment."""
+        """Note how a lease ends, before it is settled."""
         started_ms, ended_ms = transition.started_ms, transition.ended_ms
         if transition.action is SettleAction.FINISH and started_ms is not None and ended_ms is not None:
             kind, ended = _FINISHED, _FINISH.pack(started_ms, ended_ms, transition.is_written)
@@ -241,9 +241,9 @@ class Journal:
 
 
 class JournalReader:
-    """The supervisor's side: the figures of a live process, and what a dead one left.
+    """The supervisor's side: it reads the figures of a live process, and the leases that a dead one left.
 
-    All that it writes is until when it holds what the process runs, while that can't renew.
+    It writes one thing: until when it holds the leases of a process that can't renew them.
     """
 
     def __init__(self, fd: int) -> None:
@@ -271,7 +271,10 @@ class JournalReader:
 
     @property
     def deadline(self) -> float:
-        """Return when the first of the handlers that must be ended from outside has run for too long; 0 for none."""
+        """Return the earliest time at which a running handler is over its time-out; 0 for none.
+
+        Only handlers that must be ended from outside count.
+        """
         return float(self._get(_DEADLINE, _REAL))
 
     @property
@@ -286,7 +289,7 @@ class JournalReader:
         return Counter({action: count for action, count in counted.items() if count})
 
     def held(self) -> list[Held]:
-        """Return the leases that it holds. Exact once the process is dead, or can't write."""
+        """Return the leases that it holds. This is exact once the process is dead or can't write."""
         held: dict[int, Held] = {}
         for kind, number, body in self._notes():
             if kind == _LEASED:
@@ -315,7 +318,10 @@ class JournalReader:
             at += size
 
     def hold(self, started: int, until: float) -> None:
-        """Tell the process that the leases of its first `started` starts are held until then; 0 for not any longer."""
+        """Tell the process that the leases of the first `started` handlers it started are held until then.
+
+        With 0 they are not held for it any more.
+        """
         if started != self._get(_RENEWED_FOR, _WHOLE):
             _put(self._memory, _HELD_UNTIL, _REAL, 0.0)  # what held for others must not be read as theirs
             _put(self._memory, _RENEWED_FOR, _WHOLE, started)

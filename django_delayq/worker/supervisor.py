@@ -48,7 +48,7 @@ SILENT = 0.2
 """The part of a lease after which a worker whose threads get no turn has its leases renewed for it."""
 
 
-class WorkerProcess:
+class SupervisedWorker:
     """One worker, as its supervisor sees it."""
 
     def __init__(self, order: Order) -> None:
@@ -86,7 +86,7 @@ class WorkerProcess:
         """Return whether it has claimed, and was answered."""
         return self.journal.beat_at > 0
 
-    def tell(self) -> None:
+    def tell_to_stop(self) -> None:
         """Have it stop; at the second time, without waiting for its handlers."""
         with contextlib.suppress(OSError):  # it has ended
             self._control.send(b"\0", socket.MSG_DONTWAIT)
@@ -97,11 +97,11 @@ class WorkerProcess:
         self._process.kill()
 
     def wait(self) -> None:
-        """Wait until it is gone, which was killed."""
+        """Wait until its process, which was killed, is gone."""
         self._process.wait()
 
     def close(self) -> None:
-        """Give back what it took here."""
+        """Close the socket to it."""
         self._control.close()
 
 
@@ -125,7 +125,7 @@ class Supervisor:
         self._beat_at = 0.0
         self._stopping = threading.Event()
         self._hurried = threading.Event()
-        self._processes: list[WorkerProcess] = []
+        self._processes: list[SupervisedWorker] = []
         self._to_start: list[tuple[float, Order]] = []
         self._backoff: dict[int, Iterator[float]] = {}
         self._ended = Counter[SettleAction]()
@@ -148,7 +148,7 @@ class Supervisor:
         self._to_start = [(0.0, order) for order in self._orders()]
         while (self._to_start or self._processes) and not self._stopping.is_set():
             self._start_due()
-            self._look()
+            self._check_all()
             self._stopping.wait(LOOK_S)
         ended_well = self._wind_down()
         self._settler.close(LAST_WORDS_S)
@@ -168,7 +168,9 @@ class Supervisor:
         options = self._options
         orders = []
         for index in range(options.processes):
-            mine = replace(options, index=index, heartbeat_file=None, max_messages=_part(options, index))
+            mine = replace(
+                options, index=index, heartbeat_file=None, max_messages=_share_of_max_messages(options, index)
+            )
             if mine.max_messages != 0 and any(concurrency_of(handler, mine) for handler in self._handlers.values()):
                 orders.append(Order(self._alias.name, self._level, mine))
         return orders
@@ -179,7 +181,7 @@ class Supervisor:
         self._to_start = [(at, order) for at, order in self._to_start if at > now]
         for order in due:
             try:
-                self._processes.append(WorkerProcess(order))
+                self._processes.append(SupervisedWorker(order))
             except OSError as error:
                 logger.error("A worker process can't start (%s); trying again.", error)
                 self._start_later(order)
@@ -188,17 +190,20 @@ class Supervisor:
         wait_s = next(self._backoff.setdefault(order.options.index, waits()))
         self._to_start.append((monotonic() + wait_s, order))
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         for process in list(self._processes):
             code = process.exit_code
             if code is not None:
-                self._bury(process, code)
+                self._replace(process, code)
             else:
-                self._look_after(process)
+                self._check(process)
         self._beat()
 
     def _beat(self) -> None:
-        """Be alive while every worker is: its loop got on, or it runs a handler that is within its time."""
+        """Note that the supervisor is alive while every worker is.
+
+        A worker is while its loop goes on, or while it runs a handler that is within its time.
+        """
         now = monotonic()
         journals = [process.journal for process in self._processes]
         if (
@@ -209,13 +214,13 @@ class Supervisor:
             self._beat_at = now
             self._heartbeat.beat()
 
-    def _look_after(self, process: WorkerProcess) -> None:
+    def _check(self, process: SupervisedWorker) -> None:
         now, journal = monotonic(), process.journal
         deadline, silent_s = journal.deadline, now - journal.alive_at
         if 0 < deadline <= now:
             process.kill(ProcessEnded())
             process.wait()
-            self._bury(process, 0)
+            self._replace(process, 0)
         elif not journal.holds_any or silent_s < self._lease_s * SILENT:
             self._leases.remove(process.adopted)
             process.adopted = []
@@ -227,7 +232,7 @@ class Supervisor:
         else:
             self._tell_renewed(process)
 
-    def _adopt(self, process: WorkerProcess) -> None:
+    def _adopt(self, process: SupervisedWorker) -> None:
         """Renew the leases of a worker whose threads get no turn: its handler holds the interpreter's lock."""
         started, held = process.journal.started, process.journal.held()
         leases = [(one, lease) for one in held if (lease := self._lease_of(one)) is not None]
@@ -239,28 +244,28 @@ class Supervisor:
                     lease.cancel = partial(process.kill, ProcessGaveUp())
             self._leases.add(process.adopted)
 
-    def _tell_renewed(self, process: WorkerProcess) -> None:
-        """Tell a worker until when all that it runs is held, once each lease was renewed.
+    def _tell_renewed(self, process: SupervisedWorker) -> None:
+        """Tell a worker until when its leases are held, once each was renewed for it.
 
-        Else it would give up what it holds when it goes on, before it can renew by itself. One that is lost is not
-        renewed, and the worker is killed.
+        Without this it would give them up as soon as it goes on, before it can renew them itself. If one of them is
+        lost, the worker is killed.
         """
         runs = [lease for lease in process.adopted if lease.cancel is not None]
         if all(lease.held_until > lease.claimed_at + self._leases.hold_s for lease in runs):
             process.journal.hold(process.adopted_starts, min((lease.held_until for lease in runs), default=0.0))
 
-    def _bury(self, process: WorkerProcess, code: int) -> None:
-        """End what a dead worker left, and start another in its place, unless it was done."""
+    def _replace(self, process: SupervisedWorker, code: int) -> None:
+        """End the leases of a worker that has ended, and start another in its place if it was not done."""
         self._processes.remove(process)
         self._leases.remove(process.adopted)
         death = process.killed_for or self._death_of(code)
         held = process.journal.held()
         if death is not None:
-            guarded(partial(self._settle, held, death))
+            guarded(partial(self._end_leases, held, death))
             with contextlib.suppress(DelayqError):
                 self._backend.presence.leave(process.journal.name)
         self._ended += process.journal.counts
-        order, was_up = _rest_of(process), process.is_up
+        order, was_up = _order_in_place_of(process), process.is_up
         process.close()
         if was_up:
             self._backoff.pop(order.options.index, None)
@@ -270,7 +275,7 @@ class Supervisor:
         if death is not None:
             logger.warning(
                 "Worker process %d is gone (%s): of %d message(s) it held, %d had started. Starting another.",
-                process.pid, death_of(code) if process.killed_for is None else _why(process.killed_for),
+                process.pid, death_of(code) if process.killed_for is None else _reason_text(process.killed_for),
                 len(held), sum(one.runs for one in held),
             )  # fmt: skip
         else:
@@ -288,7 +293,7 @@ class Supervisor:
             return None
         return ProcessGaveUp() if code == LEASE_ENDED else ProcessDied(death_of(code))
 
-    def _settle(self, held: list[Held], death: Exception) -> None:
+    def _end_leases(self, held: list[Held], death: Exception) -> None:
         """End the leases that a dead worker left.
 
         What had not started is released. What had ended is settled as it ended. What ran for too long has failed, and
@@ -330,7 +335,7 @@ class Supervisor:
         """Stop the workers, and wait. Those that don't end in time are killed, and what they ran is interrupted."""
         self._heartbeat.begin_end()
         for process in self._processes:
-            process.tell()
+            process.tell_to_stop()
         until = monotonic() + self._options.shutdown_timeout + LAST_WORDS_S
         is_hurried, ended_well = False, True
         while self._processes:
@@ -338,24 +343,24 @@ class Supervisor:
                 is_hurried = True
                 until = monotonic() + LAST_WORDS_S
                 for process in self._processes:
-                    process.tell()
+                    process.tell_to_stop()
             if monotonic() >= until:
                 ended_well = False
                 for process in self._processes:
                     process.kill(ProcessEnded())
                     process.wait()
-            self._look()
+            self._check_all()
             sleep(LOOK_S)
         return ended_well
 
 
-def _part(options: Options, index: int) -> int | None:
+def _share_of_max_messages(options: Options, index: int) -> int | None:
     """Return how many messages one worker may run."""
     most = options.max_messages
     return None if most is None else (most + options.processes - 1 - index) // options.processes
 
 
-def _rest_of(process: WorkerProcess) -> Order:
+def _order_in_place_of(process: SupervisedWorker) -> Order:
     """Return the order for a worker that takes the place of one."""
     order = process.order
     most = order.options.max_messages
@@ -364,7 +369,7 @@ def _rest_of(process: WorkerProcess) -> Order:
     return replace(order, options=replace(order.options, max_messages=max(most - process.journal.started, 0)))
 
 
-def _why(reason: Exception) -> str:
+def _reason_text(reason: Exception) -> str:
     match reason:
         case ProcessEnded():
             return "killed, because a handler ran for too long"

@@ -1,4 +1,4 @@
-"""The part that all executors share: each owns the prefetch buffers of its handlers, and alone writes them."""
+"""The part that all executors share: each owns the prefetch buffers of its handlers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -48,11 +48,14 @@ class Executor(ABC):
 
     @abstractmethod
     def state(self) -> ExecutorState:
-        """Return the state to plan a claim by. Until the claim is noted, a slot that frees asks for another."""
+        """Return a snapshot to plan a claim by.
+
+        Until `PrefetchBuffer.note_claim`, a slot that frees wakes the loop for another claim.
+        """
 
     @abstractmethod
     def offer(self, buffer: PrefetchBuffer) -> None:
-        """Let slots come to a buffer in which leases wait."""
+        """Have slots start the leases that wait in a buffer, as soon as they are free."""
 
     @abstractmethod
     def close(self, timeout: float) -> None:
@@ -72,7 +75,7 @@ class Executor(ABC):
         return any(buffer.ended for buffer in self.buffers)
 
     def add(self, buffer: PrefetchBuffer, leases: Sequence[Lease]) -> None:
-        """Put leases into a buffer, and let slots come to it."""
+        """Put leases into a buffer, and offer them to its slots."""
         if leases:
             buffer.added_at = monotonic()
             buffer.leases.extend(leases)
