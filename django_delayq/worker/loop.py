@@ -63,6 +63,7 @@ class Loop:
             idle = not held and not self._dispatcher.busy and not self._suspects.busy
             if idle and self._dispatcher.spent:
                 return
+            self._may_find |= self._drain and idle  # the last claim, which finds nothing more
             try:
                 found = self._turn(has_leases=held > 0)
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
@@ -124,5 +125,5 @@ class Loop:
             return
         self._asleep = True
         if not self._woken.is_set():
-            self._may_find = self._backend.queue.wait(timeout) or self._drain or self._dispatcher.skipped
+            self._may_find = self._backend.queue.wait(timeout) or self._dispatcher.skipped
         self._asleep = False

@@ -1,11 +1,15 @@
 """What a worker asks of its broker that has nothing to do."""
 
+import threading
+from typing import Any
+
 import pytest
 
+from django_delayq import Message
 from django_delayq.brokers.base import Pause
 from django_delayq.core.limits import Limits
 from django_delayq.worker import maintenance
-from tests.worker.rig import Rig, WatchedBroker, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
 class Knowing(WatchedBroker):
@@ -44,6 +48,27 @@ def test_a_worker_claims_nothing_where_its_broker_knows_of_nothing(rig: Rig) -> 
     rig.send("a")
     rig.until_gone("a")
     rig.stop()
+
+
+def test_a_drain_that_waits_for_its_last_handler_claims_nothing_meanwhile(rig: Rig, gate: threading.Event) -> None:
+    started = threading.Event()
+
+    def handler(message: Message[Any]) -> None:
+        started.set()
+        gate.wait(PATIENCE_S)
+
+    rig.send("a")
+    rig.broker.advance(1)
+    rig.start(make_handler(handler), drain=True)
+    assert started.wait(PATIENCE_S)
+    upkeeps = rig.broker.upkeeps
+    rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 2)
+    claims, upkeeps = rig.broker.claims, rig.broker.upkeeps
+    rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 20)
+    assert rig.broker.claims == claims
+    gate.set()
+    rig.join()
+    assert rig.broker.claims == claims + 1  # which found nothing more
 
 
 def test_what_is_paused_no_more_is_claimed_also_where_nobody_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
