@@ -290,8 +290,13 @@ class Dispatcher:
         for executor in self._executors:
             executor.release_unstarted(claimed_before)
 
-    def release_paused(self) -> None:
-        """Give back the leases that no slot has started and that are paused now."""
+    def look_after_unstarted(self) -> None:
+        """Give back what is paused by now or has waited too long, and start what need not wait any more."""
+        self._release_paused()
+        self.release_unstarted()
+        self._start_deferred()
+
+    def _release_paused(self) -> None:
         if not self._pauses.known:
             return
         if self._deferred_duplicates:
@@ -299,7 +304,7 @@ class Dispatcher:
         for executor in self._executors:
             executor.release_paused(self._pauses.cover)
 
-    def start_deferred(self) -> None:
+    def _start_deferred(self) -> None:
         """Start the leases that waited because an earlier lease of the same id still ran here, once it has ended.
 
         A worker that was given up for dead, but lives, may claim a message that its own thread still runs.

@@ -9,6 +9,7 @@ from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.heartbeat import Heartbeat
 from django_delayq.worker.log_exceptions import guarded
 from django_delayq.worker.maintenance import Maintenance
+from django_delayq.worker.memory import MemoryLimit
 from django_delayq.worker.outage_log import OutageLog, waits
 from django_delayq.worker.pauses import Pauses
 
@@ -33,7 +34,7 @@ class Loop:
         heartbeat: Heartbeat,
         info: WorkerInfo,
         held: Callable[[], int],
-        is_full: Callable[[], bool],
+        memory: MemoryLimit,
         drain: bool,
     ) -> None:
         self._backend = backend
@@ -45,7 +46,7 @@ class Loop:
         self._heartbeat = heartbeat
         self._info = info
         self._held = held
-        self._is_full = is_full
+        self._memory = memory
         self._drain = drain
         self._stopping = threading.Event()
         self._woken = threading.Event()
@@ -97,14 +98,12 @@ class Loop:
         self._maintenance.do_due(self._info)
         self._pauses.read_due()
         self._may_find |= self._pauses.known != paused
-        if self._dispatcher.has_run and not self._dispatcher.spent and self._is_full():
+        if self._memory.is_set and self._dispatcher.has_run and not self._dispatcher.spent and self._memory.check():
             self._dispatcher.close()
             self._suspects.close()
         if has_leases:
-            for dispatcher in (self._dispatcher, self._suspects):
-                dispatcher.release_paused()
-                dispatcher.release_unstarted()
-                dispatcher.start_deferred()
+            self._dispatcher.look_after_unstarted()
+            self._suspects.look_after_unstarted()
         found = self._may_find and self._dispatcher.claim()
         if self._maintenance.suspects_due and not self._suspects.busy:
             self._maintenance.suspects_due = self._suspects.claim()

@@ -42,6 +42,7 @@ class MemoryLimit:
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
+        self.is_set = limit is not None
         self.is_exceeded = False
         """Whether it was found to take more."""
 

@@ -3,10 +3,8 @@
 import logging
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from time import monotonic
 
 from django_delayq.brokers.base import Transition
@@ -15,7 +13,6 @@ from django_delayq.core.errors import HandlerTimeout
 from django_delayq.core.transitions import with_history
 from django_delayq.support.logging import logger
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executors.base import Run
 from django_delayq.worker.prefetch import Lease
 from django_delayq.worker.process_death import ProcessDied, ProcessGaveUp, after_death, timeout_of
 from django_delayq.worker.sandboxed import LEASE_ENDED, NOT_STARTED, Job, Lines, Report
@@ -34,14 +31,11 @@ class SandboxUnavailableError(Exception):
     """A child process can't be given the message."""
 
 
-@contextmanager
-def in_sandbox(worker: str, using: str, events: AttemptEvents) -> Iterator[Run]:
-    """Yield a way to run messages for one thread, each in a process of its own."""
-    yield partial(_run, worker, using, events)
+def run_in_sandbox(worker: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
+    """Run one message in a process of its own, and return how its lease ends; None lets it lapse.
 
-
-def _run(worker: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
-    """Run one message, and return how its lease ends. Only this message is charged for what becomes of the child."""
+    Only this message is charged for what becomes of the process.
+    """
     events.starting(lease)
     lease.cancel = _nothing_to_stop
     try:

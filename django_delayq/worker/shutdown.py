@@ -46,12 +46,7 @@ class Runnable(Protocol):
 Run = Callable[[Runnable], bool]
 
 
-def run(worker: Runnable) -> bool:
-    """Run it."""
-    return worker.run()
-
-
-def run_until_signalled(make_worker: Callable[[], Runnable], run: Run = run) -> None:
+def run_until_signalled(make_worker: Callable[[], Runnable], run: Run = lambda worker: worker.run()) -> None:
     """Make and run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
 
     Returns when the worker ended well; raises what `make_worker` raised. A second signal ends the process at once. So

@@ -39,7 +39,7 @@ from django_delayq.worker.pauses import Pauses
 from django_delayq.worker.prefetch import Lease
 from django_delayq.worker.queues import claim_order
 from django_delayq.worker.relaying import Relaying
-from django_delayq.worker.sandbox import in_sandbox
+from django_delayq.worker.sandbox import run_in_sandbox
 from django_delayq.worker.settler import Settler
 
 LAST_WORDS_S = 5.0
@@ -119,7 +119,7 @@ class Worker:
             heartbeat=self._heartbeat,
             info=new_info(self.name, queues, sorted(handlers), executor_infos(handlers, options), pids),
             held=self._leases.__len__,
-            is_full=self.memory.check,
+            memory=self.memory,
             drain=options.drain,
         )
 
@@ -201,12 +201,12 @@ class Worker:
         async_buffers = buffers_of([handler for handler in handlers if handler.is_async], queues, options)
         suspect_buffers = buffers_of(handlers, queues, options)
         make_run = partial(in_thread, alias.database, self._events)
-        make_sandbox = partial(in_sandbox, self.name, alias.name, self._events)
+        run_suspect = partial(run_in_sandbox, self.name, alias.name, self._events)
         common = self._leases, self.settler, self._wake
         return (
             ThreadExecutor(sync_buffers, options.max_threads, make_run, *common),
             AsyncioExecutor(async_buffers, self._leases, self.settler, self._events, self._wake),
-            ThreadExecutor(suspect_buffers, 1, make_sandbox, *common),
+            ThreadExecutor(suspect_buffers, 1, lambda: contextlib.nullcontext(run_suspect), *common),
         )
 
     def _wake(self) -> None:

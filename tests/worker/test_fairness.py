@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any
 
@@ -16,7 +15,6 @@ from django_delayq.worker import loop, maintenance, prefetch, worker
 from django_delayq.worker.capacity import buffers_of
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executors.base import Run
 from django_delayq.worker.executors.threads import in_thread
 from django_delayq.worker.options import Options
 from django_delayq.worker.prefetch import MAX_PER_SLOT, Lease, PrefetchBuffer
@@ -302,10 +300,11 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
 def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)  # nothing else looks for suspects
 
-    def in_sandbox(name: str, using: str, events: AttemptEvents) -> AbstractContextManager[Run]:
-        return in_thread("default", events)
+    def run_here(name: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
+        with in_thread("default", events) as run:
+            return run(lease)
 
-    monkeypatch.setattr(worker, "in_sandbox", in_sandbox)
+    monkeypatch.setattr(worker, "run_in_sandbox", run_here)
     ids = [f"{n}" for n in range(10)]
     rig.send(*ids)
     rig.broker.advance(1)

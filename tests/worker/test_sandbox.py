@@ -44,8 +44,7 @@ class Bench:
 
     def run(self, lease: Lease) -> Transition | None:
         """How it ends."""
-        with sandbox.in_sandbox("worker", "default", AttemptEvents("worker")) as run:
-            return run(lease)
+        return sandbox.run_in_sandbox("worker", "default", AttemptEvents("worker"), lease)
 
     def run_one(self, key: str, *, at_most_once: bool = False) -> tuple[SettleAction, str]:
         """How the lease of a message for a handler ends, and why."""

@@ -27,7 +27,7 @@ from django_delayq.worker.options import Options
 from django_delayq.worker.preflight import ask_report
 from django_delayq.worker.queues import served_queues
 from django_delayq.worker.reloading import run_reloading
-from django_delayq.worker.shutdown import Runnable, run, run_until_signalled
+from django_delayq.worker.shutdown import Runnable, run_until_signalled
 from django_delayq.worker.supervisor import Supervisor
 from django_delayq.worker.worker import Worker
 
@@ -80,8 +80,10 @@ class Command(BaseCommand):
         try:
             if options["reload"]:
                 run_reloading(make_worker)
+            elif chosen.drain:
+                run_until_signalled(make_worker, partial(self._drain, broker))
             else:
-                run_until_signalled(make_worker, partial(self._drain, broker) if chosen.drain else run)
+                run_until_signalled(make_worker)
         except DelayqError as error:
             raise CommandError(str(error)) from error
         finally:
