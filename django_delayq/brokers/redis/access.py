@@ -210,7 +210,7 @@ def _probe(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
 
 
 def _check(told: Reply, wait: _Wait) -> None:
-    """Raise `TransientError` if a write is not confirmed, or if asking for that fails: the write was made in any case."""
+    """Raise `TransientError` if a write is not confirmed, or can't be: the write was made in any case."""
     if isinstance(told, Exception):
         raise TransientError(f"Redis took it, but does not answer {wait.command[0]} any more: {told}")
     if not wait.is_confirmed(told):
