@@ -125,15 +125,20 @@ def test_the_sentinels_password_is_not_the_servers(failover: Failover) -> None:
 
 
 def test_a_location_of_sentinels_is_read() -> None:
-    found = parse_location("rediss+sentinel://site:pw@a:1,b,[::1]:3/my%20shop/2?ssl_cert_reqs=none&sentinel_password=x")
+    found = parse_location("rediss+sentinel://site:pw@a:1,b,[::1]:3/my%20shop/2?ssl_ciphers=HIGH&sentinel_password=x")
     asked = found.options["sentinels"]
     assert asked.addresses == (("a", 1), ("b", 26379), ("::1", 3))
     assert asked.name == "my shop"
-    assert asked.options == {"ssl_cert_reqs": "none", "ssl": True, "password": "x"}
+    assert asked.options == {
+        "ssl_ciphers": "HIGH",
+        "ssl_check_hostname": True,  # with redis-py before 6 they would be trusted under any name
+        "ssl": True,
+        "password": "x",
+    }
     assert (found.options["username"], found.options["password"], found.options["db"]) == ("site", "pw", 2)
     assert issubclass(found.make, SSLConnection)  # type: ignore[arg-type]
     assert found.shown == (
-        "rediss+sentinel://site:***@a:1,b,[::1]:3/my%20shop/2?ssl_cert_reqs=none&sentinel_password=***"
+        "rediss+sentinel://site:***@a:1,b,[::1]:3/my%20shop/2?ssl_ciphers=HIGH&sentinel_password=***"
     )
 
 

@@ -61,7 +61,7 @@ def test_a_connection_names_itself_and_never_repeats(redis_url: str) -> None:
     connection = parse_location(redis_url).connection()
     connection.send_command("CLIENT", "GETNAME")
     assert connection.read_response() == b"delayq"
-    assert connection.retry.get_retries() == 0
+    assert connection.retry._retries == 0
     assert connection.retry_on_error == []
     assert connection.health_check_interval == 0
     assert connection.protocol == 2
@@ -70,7 +70,7 @@ def test_a_connection_names_itself_and_never_repeats(redis_url: str) -> None:
 
 def test_an_async_connection_never_repeats(redis_url: str) -> None:
     connection = parse_location(redis_url).async_connection()
-    assert connection.retry.get_retries() == 0
+    assert connection.retry._retries == 0
     assert connection.retry_on_error == []
     assert connection.health_check_interval == 0
     assert connection.protocol == 2
@@ -93,7 +93,10 @@ def test_tls_is_checked_unless_told_otherwise() -> None:
     assert (connection.cert_reqs.name, connection.check_hostname) == ("CERT_REQUIRED", True)
     loose = parse_location("rediss://there:6380/0?ssl_cert_reqs=none").connection()
     assert isinstance(loose, SSLConnection)
-    assert loose.cert_reqs.name == "CERT_NONE"
+    assert (loose.cert_reqs.name, loose.check_hostname) == ("CERT_NONE", False)
+    named = parse_location("rediss://there:6380/0?ssl_check_hostname=False").connection()
+    assert isinstance(named, SSLConnection)
+    assert not named.check_hostname
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a s
 the slot moves.
 """
 
+import inspect
 import random
 import threading
 import time
@@ -31,6 +32,9 @@ from django_delayq.brokers.redis.client.location import Address, Location
 from django_delayq.brokers.redis.client.transport import BUDGET, FAULTS, Contact, RetryBudget, Server, Steps
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
+
+_TAKES_HINTS = "last_failed_node_name" in inspect.signature(NodesManager.initialize).parameters
+"""Whether redis-py (8) can be told more nodes to ask, and which of them last. Before, it asks those that it knows."""
 
 AWAY_S = 1.0
 """How long a node that is away is not asked again by callers that don't wait for it."""
@@ -209,9 +213,11 @@ class SlotMap:
             if self._manager is None:
                 nodes = [ClusterNode(host, port) for host, port in self._location.nodes]
                 self._manager = NodesManager(nodes, require_full_coverage=False, **self._options())
-            else:
+            elif _TAKES_HINTS:
                 last = None if self._ask_last is None else get_node_name(*self._ask_last)
                 self._manager.initialize(list(self._location.nodes), last_failed_node_name=last)
+            else:
+                self._manager.initialize()
         except (RedisClusterException, IndexError) as error:  # the second where no node has slots
             raise broker_error(_reason(error), self._location.shown) from None
 

@@ -237,6 +237,9 @@ def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, 
     options = {**(login or {}), **options, **{name: unquote(text) for name, text in address.items() if text}}
     if parts.scheme == "rediss":
         _check_tls(options, shown)
+        # redis-py before 6 leaves it off: it would give the password to whoever has any certificate of a known CA.
+        is_checked = options.get("ssl_cert_reqs", "required") not in ("none", ssl.CERT_NONE)
+        options.setdefault("ssl_check_hostname", is_checked)
     else:
         options = {name: value for name, value in options.items() if not name.startswith("ssl_")}
     return Location(shown, options, *_CONNECTIONS[parts.scheme])

@@ -320,7 +320,8 @@ class Subscription:
         is_asked = False
         while True:
             try:
-                reply = self._connection.read_response(timeout=quiet_s, disconnect_on_error=False)
+                _socket_of(self._connection).settimeout(quiet_s)  # redis-py before 8 takes none for one reply
+                reply = self._connection.read_response(disconnect_on_error=False)
             except redis.TimeoutError:
                 if is_asked:
                     raise
