@@ -157,7 +157,7 @@ class Timer(Protocol):
 
     @property
     def owner_key(self) -> str:
-        """Say in words what to delete, so that the alarms are for the next store that is named."""
+        """Return, for an error message, what an operator deletes so that another store can become the owner."""
 
     def wait(self, timeout: float) -> bool:
         """Sleep until `take_due` of the pairs last requested may find something, or for `timeout` seconds.

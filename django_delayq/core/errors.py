@@ -49,7 +49,7 @@ class BrokerRefused(DelayqError):
 
 
 class Unsupported(DelayqError):
-    """The broker lacks this feature, as its capabilities say."""
+    """The alias can't do what was asked: finding messages by their tag needs a store."""
 
 
 class LeaseLost(DelayqError):

@@ -166,7 +166,10 @@ class ClaimPlanner:
         return due.intersection(pairs)
 
     def look(self, spans_s: Mapping[int, float]) -> Operation[None]:
-        """Look at some shards for the sets last wanted, for a worker that looks there again after these spans."""
+        """Look what is due in the wait sets of the last claim, and tell the waiter. `spans_s` names the shards.
+
+        A span is the time after which this worker looks at the shard again.
+        """
         self.waiter.before_look(spans_s)
         names, calls = self._names, self.ownership.are_several
         looks = yield from gather_available(

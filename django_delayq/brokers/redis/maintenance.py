@@ -124,9 +124,9 @@ class ShardMonitor:
         )
 
     def maintain(self, options: Options, lease_ms: int) -> Operation[MaintenanceResult]:
-        """Maintain the shard in one round trip.
+        """Maintain the shard, in one round trip if no lease has run out.
 
-        More are needed where the wait set of a lapsed alarm must be named first, or messages have lapsed.
+        If alarms have lapsed, another round trip names their wait sets. If messages have, another writes their outcome.
         """
         asked = time.monotonic()
         expected = "" if self._clock is None else str(self._now_ms())

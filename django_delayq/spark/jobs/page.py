@@ -45,7 +45,7 @@ def _plot(title: str, hours: Mapping[int, int], words: Callable[[int], str] = an
 
 
 def _times(by_hour: Iterable[Row], name: str) -> dict[int, int]:
-    """Return a column by hour, of the hours in which something started."""
+    """Return the values of a column by hour, without the hours in which nothing started."""
     return {row.at: max(row[name], 0) for row in by_hour if row[name] is not None}
 
 
