@@ -92,8 +92,8 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
 def _check_places() -> Iterator[CheckMessage]:
     """Refuse a store whose server and prefix another alias has too.
 
-    The workers of each would take messages of the other. Two aliases without a store are one under two names, and many
-    sites may send to one.
+    The workers of each would take messages of the other. Two aliases without a store may share a place: they are one
+    queue under two names.
     """
     earlier: list[tuple[Alias, frozenset[str]]] = []
     for alias in valid_aliases():

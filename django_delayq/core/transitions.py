@@ -375,7 +375,7 @@ def _retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span) -> Tra
 def _again(
     claimed: Claimed, action: SettleAction, span: Span, outcome: Ended, failure: Failure | None = None
 ) -> Transition:
-    """Return a transition back to waiting that leaves an attempt in the history, where one is kept."""
+    """Return the transition of a message that waits again. Its attempt is added to the history, if one is kept."""
     transition = _of(claimed, action, span)
     if failure is not None:
         transition.error, transition.detail = _storable(failure.error), _storable(failure.detail)

@@ -127,7 +127,7 @@ def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnC
 
 
 def _due(dialect: Dialect) -> str:
-    """Return the due time by the clock of the statement."""
+    """Return SQL for a new due time, by the clock of the statement."""
     at = f"{dialect.greatest}({dialect.now}, given.at_ms)"
     return f"(CASE WHEN given.at_ms IS NULL THEN {dialect.now_up} + given.delay_ms ELSE {at} END)"
 

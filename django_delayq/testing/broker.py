@@ -24,7 +24,7 @@ AnyHandler = Handler[Any, Any]
 
 
 class Due(NamedTuple):
-    """A claimed message, and the milliseconds of `until` that the leap to it took."""
+    """A claimed message, and by how many milliseconds the clock leapt to its due time."""
 
     claimed: Claimed
     handler: AnyHandler

@@ -20,7 +20,7 @@ class MemoryRefused(DelayqError):
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process takes now; its peak, where the system doesn't tell (not Linux)."""
+    """Return how many bytes of memory this process takes now. Elsewhere than on Linux, return the most it ever took."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except OSError:

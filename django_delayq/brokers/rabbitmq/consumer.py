@@ -188,10 +188,9 @@ class Consumer:
                 return
 
     def flush(self) -> None:
-        """Take in all that the server has sent up to now.
+        """Take in all that the server has sent up to now, by a request whose answer comes after it.
 
-        A queue that says that nothing waits may have sent its messages a moment before. The answer to a later request
-        comes behind them.
+        A queue in which nothing waits may have sent its messages a moment before.
         """
         self._channel.basic_qos(0, 1, False)  # only for its reply: each consumer has its own prefetch already
         self.drain()

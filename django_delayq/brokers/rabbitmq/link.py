@@ -207,7 +207,7 @@ def _remedy(said: str, location: Location, prefix: str) -> str:
 
 
 class Waker:
-    """A pipe while a thread sleeps, and a mark for the next sleep while none does."""
+    """Wakes a thread that sleeps on a socket, by a pipe. If none sleeps, it keeps the next sleep from waiting."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,10 +1,9 @@
 """Decide which workers poll a shard of a cluster first, where nothing is known to be due.
 
-The workers share that out by themselves, by their heartbeats and by rendezvous hashing (Thaler and Ravishankar, 1998):
-each ranks them all for each node, and all come to the same result. There is no coordinator, and a worker that joins,
-leaves or dies moves only what was its own. Workers that are not among the first poll less often. That makes nothing
-late: no sleep is longer than the mark that its look has raised (docs/internals, "Wake-up"), so a nearer message wakes
-all. Polling is for what nobody was notified of.
+Each worker knows the others by their heartbeats, and ranks all of them for each node by rendezvous hashing (Thaler and
+Ravishankar, 1998). All come to the same ranking without a coordinator, and a worker that joins, leaves or dies changes
+only its own part. Workers with a low rank poll less often. That makes nothing late, because a nearer message wakes each
+worker that would sleep past it (docs/internals/wake-up.md). Polling finds what nobody was notified of.
 """
 
 import hashlib

@@ -11,7 +11,7 @@ from django_delayq.management.support.speaking import speaking
 
 
 class Command(BaseCommand):
-    """The command `delayq_spark`: it hands over to the module of the job."""
+    """The command `delayq_spark`: it runs the module of the job, as spark/cli/jobs.py lists them."""
 
     help = "Jobs on Spark. Exit codes: 0 done, 1 not done or differences found, 2 wrong command line, 130 stopped."
 

@@ -60,7 +60,7 @@ def settled(alias: Alias) -> int:
 
 
 def read_ended(part: Part, options: StreamOptions, schema: StructType, alias: Alias) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that transactions of a span have put into a table."""
+    """Yield the rows of a table that were written by the transactions of `part`, in batches."""
     query = tables.Query(TABLES[options.source], Wanted(), only_free=False, ended=cast(EndedBetween, part))
     arrow = to_arrow_schema(schema, timezone="UTC")
     database = _followed(alias)
