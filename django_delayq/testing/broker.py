@@ -24,7 +24,7 @@ AnyHandler = Handler[Any, Any]
 
 
 class Due(NamedTuple):
-    """A claimed message, and by how many milliseconds the clock leapt to its due time."""
+    """A claimed message, and how many milliseconds of `until` the leap to its due time has used up."""
 
     claimed: Claimed
     handler: AnyHandler

@@ -96,7 +96,10 @@ def _push_span(one: Filter, name: str, wanted: Wanted) -> bool:
 
 
 def _ends(value: Any) -> tuple[int, int] | None:
-    """Return the last ms or pk up to a value, and the first from it; None for a value that is neither."""
+    """Return the greatest whole ms (or pk) that is at most the value, and the least that is at least the value.
+
+    Return None for a value that is neither an instant nor a number.
+    """
     if type(value) is int:
         return value, value
     if not isinstance(value, datetime) or value.tzinfo is None:

@@ -33,8 +33,8 @@ class Script(NamedTuple):
 class Call(NamedTuple):
     """One command of a round trip: a script with keys and arguments, or a plain command in `arguments`.
 
-    In a cluster it goes to the node of its first key. A call without keys waits for what the other calls of its round
-    trip do, on each node that these go to: the least answer counts, and an error is an answer.
+    In a cluster it goes to the node of its first key. A call without keys is a WAIT for the writes of its round trip:
+    it goes to each node that the other calls go to, and of the answers the lowest number, or an error, counts.
     """
 
     script: Script | None
