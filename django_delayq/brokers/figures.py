@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from django_delayq.core.message import State
-from django_delayq.core.requests import BuriedInfo, Header
+from django_delayq.core.requests import BuriedInfo, Header, Pair
 from django_delayq.support.texts import text as _
 from django_delayq.support.validation import check_name, check_queue
 
@@ -74,6 +74,11 @@ class SetCount:
     next_due_ms: int | None
     pending_capped: bool = False
     ready_capped: bool = False
+
+    @property
+    def pair(self) -> Pair:
+        """Return its queue and key."""
+        return self.queue, self.key
 
 
 @dataclass(slots=True)

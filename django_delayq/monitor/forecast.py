@@ -28,7 +28,7 @@ def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
     Without `capacity`, when no workers are known, it has no times.
     """
     now_ms, known_until_ms = waiting.counts.now_ms, waiting.known_until_ms
-    left: Mapping[Pair, float] = {(one.queue, one.key): one.ready for one in waiting.counts.waiting if one.ready}
+    left: Mapping[Pair, float] = {one.pair: one.ready for one in waiting.counts.waiting if one.ready}
     is_whole = not (waiting.more_sets or any(one.ready_capped for one in waiting.counts.waiting))
     hours = []
     for number in range(HOURS):

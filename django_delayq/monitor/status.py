@@ -153,7 +153,7 @@ def _with_store(backend: Backend, store: DatabaseQueue, patience_s: float | None
         decides_ms, ours = identity.look(database)
         skew_ms, told_ns = clock_skew.skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = statistics.waiting(database, decides_ms, zone)
-        pairs = [(one.queue, one.key) for one in found.counts.waiting]
+        pairs = [one.pair for one in found.counts.waiting]
         (hour, day), ran_ms = measure(database, decides_ms, (HOUR_MS, DAY_MS), pairs)
     pauses, workers, server, broker_skew_ms = backend.presence.pauses(), None, None, None
     try:

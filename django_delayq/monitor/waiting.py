@@ -35,7 +35,7 @@ def waiting_sets(
     counts: Counts, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
 ) -> tuple[WaitingSet, ...]:
     """Return the sets in the order of queue and key. If the workers are not known, none is parked."""
-    ordered = sorted(counts.waiting, key=lambda count: (count.queue, count.key))
+    ordered = sorted(counts.waiting, key=lambda count: count.pair)
     return tuple(_waiting_set(count, counts.now_ms, workers, pauses) for count in ordered)
 
 

@@ -22,8 +22,8 @@ def summary(backend: Backend, ended: Counter[SettleAction], served: Sets) -> str
     counts, pauses = backend.queue.counts(), backend.presence.pauses()
     waiting = counts.waiting
     not_due = sum(count.pending for count in waiting)
-    parked = sum(count.ready for count in waiting if (count.queue, count.key) not in served)
-    paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, count.queue, count.key))
+    parked = sum(count.ready for count in waiting if count.pair not in served)
+    paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, *count.pair))
     return (
         f"Drained: {ended[SettleAction.FINISH]} finished, {ended[SettleAction.RETRY]} to retry,"
         f" {ended[SettleAction.SNOOZE]} snoozed, {ended[SettleAction.BURY]} buried."
@@ -63,8 +63,8 @@ def progress(backend: Backend, ended_so_far: Callable[[], Counter[SettleAction]]
 
 def _due(waiting: list[SetCount], served: Sets, pauses: Iterable[Pause]) -> int:
     """Return how many messages may start now."""
-    return sum(count.ready for count in _served(waiting, served) if not covering(pauses, count.queue, count.key))
+    return sum(count.ready for count in _served(waiting, served) if not covering(pauses, *count.pair))
 
 
 def _served(waiting: list[SetCount], served: Sets) -> list[SetCount]:
-    return [count for count in waiting if (count.queue, count.key) in served]
+    return [count for count in waiting if count.pair in served]

@@ -86,7 +86,7 @@ class Relaying:
         wants = self._queue.underfilled.requests()
         found = sweep(self._queue.database, self._queue.timer, self._queue.alarm_index, wants)
         if found:
-            self._queue.lost_of |= {(want.queue, want.key) for want in wants}  # there may be very many more
+            self._queue.lost_of |= {want.pair for want in wants}  # there may be very many more
             logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
 
     def _come_back(self) -> None:
