@@ -1,15 +1,22 @@
 """Show that the main loop is alive: by the age of a file, for probes that look at it, and to systemd."""
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
-from django_delayq.worker.systemd import READY, STOPPING, WATCHDOG
 
 EVERY_S = 1.0
+
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+WATCHDOG = "WATCHDOG=1"
+
+SEND_S = 1.0
+"""How long a datagram to systemd may take."""
 
 
 class HeartbeatRefused(DelayqError):
@@ -64,3 +71,33 @@ class Heartbeat:
             self._failing = True
         else:
             self._failing = False
+
+
+def teller() -> Callable[[str], None]:
+    """Return a function that tells systemd of the worker's state, by a datagram for each as in sd_notify(3).
+
+    It does nothing unless `NOTIFY_SOCKET` names a socket. The name is taken out of the environment: the
+    processes that handlers and children start are not the service.
+    """
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if not address:
+        return lambda state: None
+    if address.startswith("@"):  # a name that is in no directory
+        address = "\0" + address[1:]
+
+    failing = False
+
+    def tell(state: str) -> None:
+        nonlocal failing
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+                line.settimeout(SEND_S)
+                line.sendto(state.encode(), address)
+        except OSError as error:
+            if not failing:
+                logger.warning("systemd can't be told %s: %s.", state, error.strerror or error)
+            failing = True
+        else:
+            failing = False
+
+    return tell

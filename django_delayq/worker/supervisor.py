@@ -25,10 +25,9 @@ from django_delayq.core import codec
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.support.units import size_text
-from django_delayq.worker import systemd
 from django_delayq.worker.capacity import concurrency_of, served_of
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.heartbeat import Heartbeat
+from django_delayq.worker.heartbeat import Heartbeat, teller
 from django_delayq.worker.journal import Held, JournalReader, open_memory
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.log_exceptions import guarded
@@ -121,7 +120,7 @@ class Supervisor:
         self._leases = Leases(backend, alias.options.lease, outage_log)
         self._settler = Settler(backend, self._leases, outage_log)
         self._events = AttemptEvents(name_worker())
-        self._heartbeat = Heartbeat(options.heartbeat_file, systemd.teller())
+        self._heartbeat = Heartbeat(options.heartbeat_file, teller())
         self._beat_at = 0.0
         self._stopping = threading.Event()
         self._hurried = threading.Event()

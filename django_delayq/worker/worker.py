@@ -19,7 +19,7 @@ from django_delayq.core import transitions
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import Span
 from django_delayq.support.logging import logger
-from django_delayq.worker import attempt, systemd
+from django_delayq.worker import attempt
 from django_delayq.worker.capacity import buffers_of, executor_infos, queues_of
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.drain import claim_of
@@ -27,7 +27,7 @@ from django_delayq.worker.events import AttemptEvents, UnstartedEvents
 from django_delayq.worker.executors.asyncio import AsyncioExecutor
 from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.executors.threads import ThreadExecutor, in_thread
-from django_delayq.worker.heartbeat import Heartbeat
+from django_delayq.worker.heartbeat import Heartbeat, teller
 from django_delayq.worker.leases import LeaseLog, Leases, NoLeaseLog
 from django_delayq.worker.limiter import Limiter, release_permits
 from django_delayq.worker.loop import Loop
@@ -75,7 +75,7 @@ class Worker:
         self._relaying = Relaying(backend.store, lease_ms, outage_log) if backend.store else None
         if backend.store and not options.drain:  # a drain is to run what there is now
             backend.store.database.clock_monitor.start(lease_ms)
-        self._heartbeat = Heartbeat(options.heartbeat_file, tell or systemd.teller())
+        self._heartbeat = Heartbeat(options.heartbeat_file, tell or teller())
         self.memory = MemoryLimit(options.max_memory)
 
         queues = queues_of(handlers.values(), options)
