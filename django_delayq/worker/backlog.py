@@ -21,7 +21,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self.pairs: set[Pair] = set()
-        """What is known to be due."""
+        """The pairs in which something is known to be due."""
         self._unasked: set[Pair] = set()  # of these, what no claim has asked for
         self._seen_at = 0.0
         self._may_have_more = True

@@ -291,7 +291,7 @@ class Dispatcher:
             executor.release_unstarted(claimed_before)
 
     def look_after_unstarted(self) -> None:
-        """Give back what is paused by now or has waited too long, and start what need not wait any more."""
+        """Give back leases that are paused or have waited too long, and start duplicates that may start now."""
         self._release_paused()
         self.release_unstarted()
         self._start_deferred()

@@ -20,7 +20,7 @@ LONGEST_PAUSE_S = 5.0
 
 
 class LeaseLog(Protocol):
-    """Somebody who is told of the leases of this process, as they come and go."""
+    """A record of the leases of this process, as they come and go."""
 
     def lease(self, leases: Iterable[Lease]) -> None:
         """Note leases that were taken, before anything starts."""
@@ -36,7 +36,7 @@ class LeaseLog(Protocol):
 
 
 class NoLeaseLog:
-    """Nobody."""
+    """No record, for a worker without a supervisor."""
 
     def lease(self, leases: Iterable[Lease]) -> None:
         pass

@@ -16,7 +16,7 @@ class Options:
     processes: int = 0
     """How many workers share the `concurrency` of each handler; 0: this one has it for itself."""
     index: int = 0
-    """Which of them this one is."""
+    """The number of this one among them, from 0."""
     shutdown_timeout: float = 30.0
     drain: bool = False
     heartbeat_file: str | None = None

@@ -1,4 +1,4 @@
-"""What becomes of a message whose process ended before its handler did."""
+"""Decide what becomes of a message whose process ended before its handler did."""
 
 from django_delayq.core import transitions
 from django_delayq.core.errors import HandlerTimeout
