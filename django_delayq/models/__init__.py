@@ -7,6 +7,7 @@ admin. Don't change rows through them: a message that is changed behind the back
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from django_delayq.core.figures import COUNTS
 from django_delayq.models.fields import InstantField, NameField
 from django_delayq.models.indexes import PartialIndex
 from django_delayq.support.validation import MAX_NAME
@@ -230,6 +231,42 @@ class ReportRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.alias} {self.hour:%Y-%m-%d %H:00} {self.queue} {self.key}"
+
+
+class FigureRow(models.Model):
+    """What became of the attempts of one queue and key in a minute or an hour, or in all; see store/figures.py.
+
+    `at` is when the minute or the hour begins, and the last minute of a total. `worker` is who counted a minute. There
+    is a column for each of `COUNTS`. Rows are added up, so there may be several for the same time.
+    """
+
+    class Period(models.TextChoices):
+        """The span of time of a row."""
+
+        MINUTE = "minute"
+        HOUR = "hour"
+        TOTAL = "total"
+
+    id = models.BigIntegerField(primary_key=True)  # drawn by who writes it, so that a second try changes nothing
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    period = models.CharField("period", max_length=6, choices=Period)
+    at = InstantField("at")
+    queue = NameField(_("queue"), max_length=MAX_NAME)
+    key = NameField(_("key"), max_length=MAX_NAME)
+    worker = NameField(_("worker"), max_length=MAX_NAME)
+
+    class Meta:
+        db_table = "delayq_figure"
+        verbose_name = "figures of a queue and key"
+        verbose_name_plural = "figures of queues and keys"
+        indexes = [models.Index(fields=["alias", "period", "at"], name="delayq_figure_at")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.period} {self.at:%Y-%m-%d %H:%M} {self.queue} {self.key}"
+
+
+for _name in COUNTS:
+    FigureRow.add_to_class(_name, models.BigIntegerField(_name))
 
 
 class LimitRow(models.Model):

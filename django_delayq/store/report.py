@@ -16,9 +16,10 @@ _WRITTEN = {
     "delayq_ready": ("INSERT", "UPDATE", "DELETE"),
     "delayq_finish": ("INSERT", "DELETE"),
     "delayq_error": ("INSERT", "DELETE"),
+    "delayq_figure": ("INSERT", "DELETE"),
     "delayq_identity": ("INSERT",),
 }
-"""The rights that it takes to end, rescue and prune messages, by table."""
+"""The rights that it takes to end, rescue and prune messages, and to count them, by table."""
 _WRITES = {
     "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
     "UPDATE": "UPDATE {table} SET id = id WHERE 1 = 0",

@@ -1,7 +1,7 @@
 """Report each attempt, and each message that was buried without one: by log lines, with `extra=`, and by signals."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -103,13 +103,22 @@ class UnstartedEvents:
     As for attempts, there is a log line with the id and, for a buried one, the signal `message_failed`.
     """
 
-    def __init__(self, using: str, worker: str, handlers: Mapping[str, Handler[Any, Any]]) -> None:
+    def __init__(
+        self,
+        using: str,
+        worker: str,
+        handlers: Mapping[str, Handler[Any, Any]],
+        count: Callable[[Sequence[BuriedInfo]], None] | None = None,
+    ) -> None:
         self._using = using
         self._worker = worker
         self._handlers = handlers
+        self._count = count
 
-    def report(self, buried: Iterable[BuriedInfo], orphans: Iterable[str] = ()) -> None:
-        """Report each once: whoever buries or drops a message calls this."""
+    def report(self, buried: Sequence[BuriedInfo], orphans: Iterable[str] = ()) -> None:
+        """Report each once, and count those that were buried: whoever buries or drops a message calls this."""
+        if self._count is not None:
+            self._count(buried)
         for info in buried:
             self._report_buried(info)
         for id in orphans:

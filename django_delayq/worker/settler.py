@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -42,12 +42,18 @@ class Settler:
     """Takes settlements from every slot, and sends them within 50 ms or 100 messages."""
 
     def __init__(
-        self, backend: Backend, leases: Leases, outage_log: OutageLog, wake: Callable[[], None] = lambda: None
+        self,
+        backend: Backend,
+        leases: Leases,
+        outage_log: OutageLog,
+        wake: Callable[[], None] = lambda: None,
+        count: Callable[[Sequence[Settlement]], None] | None = None,
     ) -> None:
         self._backend = backend
         self._leases = leases
         self._outage_log = outage_log
         self._wake = wake
+        self._count = count
         self._ended: deque[Settlement] = deque()
         self._passed_over: list[Settlement] = []
         self._refused: list[Refused] = []
@@ -175,6 +181,8 @@ class Settler:
             self._leases.remove(over)
             if freed:
                 self._wake()  # others of the key may have waited for them
+            if self._count is not None:
+                self._count([ended for ended, was_held in answers if was_held])
             for (lease, transition), was_held in answers:
                 if was_held:
                     self.counts[transition.action] += 1

@@ -27,6 +27,7 @@ from django_delayq.support.logging import logger
 from django_delayq.support.units import size_text
 from django_delayq.worker.capacity import concurrency_of, served_of
 from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.figures import FigureWriter
 from django_delayq.worker.heartbeat import Heartbeat, teller
 from django_delayq.worker.journal import Held, JournalReader, open_memory
 from django_delayq.worker.leases import Leases
@@ -118,8 +119,11 @@ class Supervisor:
         self._lease_s = alias.options.lease / 1000
         outage_log = OutageLog()
         self._leases = Leases(backend, alias.options.lease, outage_log)
-        self._settler = Settler(backend, self._leases, outage_log)
-        self._events = AttemptEvents(name_worker())
+        name = name_worker()
+        self._figures = FigureWriter(backend.store.database, name, outage_log) if backend.store else None
+        count = self._figures.count if self._figures else None
+        self._settler = Settler(backend, self._leases, outage_log, count=count)
+        self._events = AttemptEvents(name)
         self._heartbeat = Heartbeat(options.heartbeat_file, teller())
         self._beat_at = 0.0
         self._stopping = threading.Event()
@@ -144,6 +148,8 @@ class Supervisor:
         """Keep the workers running until there is a reason to stop. Returns False when a handler would not end."""
         self._leases.start()
         self._settler.start()
+        if self._figures is not None:
+            self._figures.start()
         self._to_start = [(0.0, order) for order in self._orders()]
         while (self._to_start or self._processes) and not self._stopping.is_set():
             self._start_due()
@@ -152,6 +158,8 @@ class Supervisor:
         ended_well = self._wind_down()
         self._settler.close(LAST_WORDS_S)
         self._leases.close(LAST_WORDS_S)
+        if self._figures is not None:
+            self._figures.close(LAST_WORDS_S)
         return ended_well
 
     def stop(self) -> None:

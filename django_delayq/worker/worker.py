@@ -27,6 +27,7 @@ from django_delayq.worker.events import AttemptEvents, UnstartedEvents
 from django_delayq.worker.executors.asyncio import AsyncioExecutor
 from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.executors.threads import ThreadExecutor, in_thread
+from django_delayq.worker.figures import FigureWriter
 from django_delayq.worker.heartbeat import Heartbeat, teller
 from django_delayq.worker.leases import LeaseLog, Leases, NoLeaseLog
 from django_delayq.worker.limiter import Limiter, release_permits
@@ -71,7 +72,9 @@ class Worker:
         outage_log = OutageLog()
         self._events = events or AttemptEvents(self.name)
         self._leases = Leases(backend, lease_ms, outage_log, lease_log or NoLeaseLog())
-        self.settler = Settler(backend, self._leases, outage_log, self._wake)
+        self._figures = FigureWriter(backend.store.database, self.name, outage_log) if backend.store else None
+        count = self._figures.count if self._figures else None
+        self.settler = Settler(backend, self._leases, outage_log, self._wake, count)
         self._relaying = Relaying(backend.store, lease_ms, outage_log) if backend.store else None
         if backend.store and not options.drain:  # a drain is to run what there is now
             backend.store.database.clock_monitor.start(lease_ms)
@@ -85,7 +88,8 @@ class Worker:
         self._executors: list[Executor] = [sync_executor, async_executor, suspect_executor]
 
         pauses = Pauses(backend)
-        unstarted_events = UnstartedEvents(alias.name, self.name, handlers)
+        count_buried = self._figures.count_buried if self._figures else None
+        unstarted_events = UnstartedEvents(alias.name, self.name, handlers, count_buried)
         make_dispatcher = partial(
             Dispatcher,
             due_pairs=backend.queue.due_pairs,
@@ -137,8 +141,9 @@ class Worker:
         """Work until there is a reason to stop, then wind down. Returns False when a handler would not end."""
         self._leases.start()
         self.settler.start()
-        if self._relaying is not None:
-            self._relaying.start()
+        for thread in (self._relaying, self._figures):
+            if thread is not None:
+                thread.start()
         self._loop.run()
         return self._wind_down()
 
@@ -161,8 +166,9 @@ class Worker:
         for executor in self._executors:
             executor.close(LAST_WORDS_S if ended else 0)  # a thread that is still in a handler may never end
         self._leases.close(LAST_WORDS_S)
-        if self._relaying is not None:
-            self._relaying.close(LAST_WORDS_S)
+        for thread in (self._relaying, self._figures):
+            if thread is not None:
+                thread.close(LAST_WORDS_S)
         with contextlib.suppress(DelayqError):
             self._backend.presence.leave(self.name)
         ends = ", ".join(f"{verb.value} {count}" for verb, count in self.settler.counts.items())
@@ -191,6 +197,8 @@ class Worker:
                 release_permits(self._backend, page)
                 for lease, transition, was_held in zip(page, ends, settled, strict=True):
                     if was_held and transition.action is SettleAction.BURY:
+                        if self._figures is not None:
+                            self._figures.count([(lease, transition)])
                         self._events.ended(lease, transition, None, None)
 
     def _make_executors(

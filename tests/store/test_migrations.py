@@ -127,6 +127,7 @@ def test_what_hid_in_values_is_in_columns_after_an_upgrade(broker: DatabaseBacke
 @pytest.mark.alters_tables
 def test_an_upgrade_that_was_cut_off_while_it_converted_rows_goes_on(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="cut off")
+    call_command("migrate", "delayq", "0007", database=database, verbosity=0)
     recorder = MigrationRecorder(connections[database])
     recorder.record_unapplied("delayq", "0007_interrupted")  # it is recorded last
     ReadyMessage.objects.using(database).update(token=7, worker="!w")

@@ -1,0 +1,323 @@
+"""Rows of figures: what workers did is written once, rolled up without a loss, and pruned."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_delayq.brokers.base import BuriedInfo, Claimed, Header, Transition
+from django_delayq.core.errors import StoreUnavailable
+from django_delayq.core.figures import COUNTS, MINUTE_MS, Figures
+from django_delayq.core.transitions import SettleAction
+from django_delayq.models import FigureRow
+from django_delayq.store import DatabaseBackend, figures
+from django_delayq.support.timestamps import DAY_MS, HOUR_MS, to_epoch_ms
+from django_delayq.worker import figures as writing
+from django_delayq.worker.figures import FigureWriter
+from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from tests.servers import Server
+from tests.store.support import site_on
+from tests.worker.processes import Site
+from tests.worker.rig import make_handler
+
+Period = FigureRow.Period
+MINUTE = 1_800_000_000_000
+NOW = MINUTE + 10 * DAY_MS
+
+
+@pytest.fixture
+def writer(broker: DatabaseBackend) -> FigureWriter:
+    """The figures of one worker, written when the test says so."""
+    return FigureWriter(broker.database, "host:1:abc", OutageLog())
+
+
+@pytest.fixture(autouse=True)
+def _rolled_up_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FigureWriter, "_roll_up_due", lambda self: None)
+
+
+def ended(
+    at_ms: int, action: SettleAction = SettleAction.FINISH, *, queue: str = "default", key: str = "k", ran_ms: int = 20
+) -> tuple[Lease, Transition]:
+    """An attempt that ended at `at_ms`, and had started 7 ms late."""
+    started_ms = at_ms - ran_ms
+    claimed = Claimed("id", 1, started_ms - 7, Header(queue, key), b"null")
+    lease = Lease(claimed, PrefetchBuffer(make_handler(print), (), 1), 0.0, 0.0, 0.0)
+    return lease, Transition("id", 1, queue, key, action, started_ms=started_ms, ended_ms=at_ms)
+
+
+def rows(database: str, **of: Any) -> list[tuple[Any, ...]]:
+    """Period, epoch ms, queue, key, finished of each row."""
+    found = FigureRow.objects.using(database).filter(**of).order_by("period", "at", "queue", "key", "finished")
+    return [(row.period, to_epoch_ms(row.at), row.queue, row.key, vars(row)["finished"]) for row in found]
+
+
+def total(database: str, *periods: str) -> Figures:
+    """All rows of these periods added up."""
+    found = FigureRow.objects.using(database).filter(period__in=periods)
+    return Figures.sum(found.values_list(*COUNTS))
+
+
+def roll_up_all(broker: DatabaseBackend, now_ms: int) -> None:
+    """As workers do, a page at a time."""
+    while figures.roll_up(broker.database, now_ms):
+        pass
+
+
+def test_there_is_a_row_for_each_queue_and_key_and_minute_in_which_something_ended(
+    writer: FigureWriter, database: str
+) -> None:
+    writer.count([ended(MINUTE + MINUTE_MS - 1), ended(MINUTE + MINUTE_MS), ended(MINUTE + MINUTE_MS, key="l")])
+    writer.count([ended(MINUTE, SettleAction.RETRY), ended(MINUTE, SettleAction.RELEASE)])
+    writer.write()
+    assert rows(database) == [
+        ("minute", MINUTE, "default", "k", 1),
+        ("minute", MINUTE + MINUTE_MS, "default", "k", 1),
+        ("minute", MINUTE + MINUTE_MS, "default", "l", 1),
+    ]
+    first = FigureRow.objects.using(database).get(at__lt=MINUTE + MINUTE_MS)
+    assert (first.worker, first.alias) == ("host:1:abc", "default")
+    counted = {name: getattr(first, name) for name in COUNTS if getattr(first, name)}
+    assert counted == {"finished": 1, "failed": 1, "retried": 1, "ran_ms": 40, "ran_3": 2, "late_ms": 14, "late_2": 2}
+
+
+def test_a_minute_is_written_when_it_is_over_and_what_ended_in_it_later_beside_it(
+    writer: FigureWriter, database: str
+) -> None:
+    writer.count([ended(MINUTE), ended(MINUTE + MINUTE_MS)])
+    writer.write(MINUTE + MINUTE_MS)
+    assert rows(database) == [("minute", MINUTE, "default", "k", 1)]
+    writer.count([ended(MINUTE), ended(MINUTE)])  # the broker, or the database, took long to settle
+    writer.write(MINUTE + MINUTE_MS)
+    assert rows(database) == [("minute", MINUTE, "default", "k", 1), ("minute", MINUTE, "default", "k", 2)]
+    writer.write()
+    assert total(database, Period.MINUTE).finished == 4
+
+
+def test_what_was_buried_without_a_start_is_counted_too(writer: FigureWriter, database: str) -> None:
+    writer.count_buried([BuriedInfo("a", "mail", "k", 0, "expired"), BuriedInfo("b", "", "", 0, "unreadable")])
+    writer.write()
+    ((*_, queue, key, finished),) = rows(database)
+    assert (queue, key, finished, total(database, Period.MINUTE).buried) == ("mail", "k", 0, 1)
+
+
+def test_one_insert_writes_a_minute_and_an_idle_worker_says_nothing(writer: FigureWriter, database: str) -> None:
+    writer.count([ended(MINUTE, key=f"k{number}") for number in range(20)])
+    with CaptureQueriesContext(connections[database]) as captured:
+        writer.write()
+        writer.write()
+    inserts = [query["sql"] for query in captured.captured_queries if "INSERT" in query["sql"].upper()]
+    assert len(inserts) == 1
+    assert len(rows(database)) == 20
+
+
+def test_two_workers_of_one_name_are_added_up(broker: DatabaseBackend, database: str) -> None:
+    for _ in range(2):
+        writer = FigureWriter(broker.database, "host:1:abc", OutageLog())
+        writer.count([ended(MINUTE)])
+        writer.write()
+    assert total(database, Period.MINUTE).finished == 2
+
+
+@contextmanager
+def refusing(monkeypatch: pytest.MonkeyPatch, *, after_all: bool = False) -> Iterator[None]:
+    """The database is away, or takes the rows and its answer is lost."""
+    write = figures.write
+
+    def away(*arguments: Any) -> None:
+        if after_all:
+            write(*arguments)
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "write", away)
+        yield
+
+
+@pytest.mark.parametrize("after_all", [False, True])
+def test_what_a_database_that_is_away_did_not_take_is_written_later_and_once(
+    writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch, after_all: bool
+) -> None:
+    with refusing(monkeypatch, after_all=after_all):
+        writer.count([ended(MINUTE)])
+        writer.write()
+    writer.count([ended(MINUTE + MINUTE_MS)])
+    writer.write()
+    assert rows(database) == [
+        ("minute", MINUTE, "default", "k", 1),
+        ("minute", MINUTE + MINUTE_MS, "default", "k", 1),
+    ]
+
+
+def test_what_is_kept_for_a_database_that_is_away_is_bounded(
+    writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "MOST_UNWRITTEN", 2)
+    with refusing(monkeypatch):
+        for number in range(5):
+            writer.count([ended(MINUTE + number * MINUTE_MS)])
+            writer.write()
+    writer.write()
+    assert [at_ms for _, at_ms, *_ in rows(database)] == [MINUTE + 3 * MINUTE_MS, MINUTE + 4 * MINUTE_MS]
+
+
+def a_day_of_rows(writer: FigureWriter, *keys: str) -> None:
+    """A few minutes of each hour of the day before `NOW`."""
+    for hour in range(1, 25):
+        for minute in (0, 1, 59):
+            at_ms = NOW - hour * HOUR_MS + minute * MINUTE_MS
+            writer.count([ended(at_ms, SettleAction.FINISH, key=key, ran_ms=hour) for key in keys])
+            writer.count([ended(at_ms, SettleAction.RETRY, key=key) for key in keys])
+    writer.write()
+
+
+def test_the_hours_and_the_totals_are_the_sum_of_the_minutes(
+    broker: DatabaseBackend, writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "PAGE", 50)
+    a_day_of_rows(writer, "k", "l")
+    before = total(database, Period.MINUTE)
+    assert before.finished == before.retried == 144
+    roll_up_all(broker, NOW)
+    left = total(database, Period.MINUTE)
+    assert left.finished == 6  # of the last hour
+    assert Figures.sum([left, total(database, Period.HOUR)]) == before
+    assert Figures.sum([left, total(database, Period.TOTAL)]) == before
+    assert [finished for *_, finished in rows(database, period=Period.HOUR)] == [3] * 46
+    assert [finished for *_, finished in rows(database, period=Period.TOTAL)] == [69] * 2
+    roll_up_all(broker, NOW)
+    roll_up_all(broker, NOW + HOUR_MS)
+    assert rows(database, period=Period.MINUTE) == []
+    assert total(database, Period.HOUR) == total(database, Period.TOTAL) == before
+
+
+def test_a_minute_that_comes_late_is_added_to_its_hour(
+    broker: DatabaseBackend, writer: FigureWriter, database: str
+) -> None:
+    for _ in range(2):
+        writer.count([ended(MINUTE)])
+        writer.write()
+        roll_up_all(broker, NOW)
+    assert rows(database) == [("hour", MINUTE, "default", "k", 2), ("total", MINUTE, "default", "k", 2)]
+
+
+def test_nothing_is_lost_or_doubled_when_two_roll_up_at_once(
+    broker: DatabaseBackend, writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "PAGE", 7)
+    a_day_of_rows(writer, "k", "l")
+    before = total(database, Period.MINUTE)
+
+    def roll_up() -> None:
+        for _ in range(30):
+            with suppress(OperationalError):  # a lock that another holds: a worker tries again later
+                figures.roll_up(broker.database, NOW + HOUR_MS)
+        connections.close_all()
+
+    threads = [threading.Thread(target=roll_up) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    roll_up_all(broker, NOW + HOUR_MS)
+    assert total(database, Period.HOUR) == total(database, Period.TOTAL) == before
+
+
+def test_what_is_rolled_up_and_then_rolled_back_is_there_as_before(
+    broker: DatabaseBackend, writer: FigureWriter, database: str
+) -> None:
+    a_day_of_rows(writer, "k")
+    before = rows(database)
+    with transaction.atomic(using=database):
+        figures.roll_up(broker.database, NOW)
+        transaction.set_rollback(True, using=database)
+    assert rows(database) == before
+
+
+def test_hours_and_totals_that_are_a_month_old_are_pruned(
+    broker: DatabaseBackend, writer: FigureWriter, database: str
+) -> None:
+    writer.count([ended(MINUTE), ended(MINUTE, key="new"), ended(MINUTE + DAY_MS, key="new")])
+    writer.write()
+    roll_up_all(broker, NOW)
+    assert figures.prune(broker.database, MINUTE + figures.KEPT_MS) == 0
+    assert figures.prune(broker.database, MINUTE + figures.KEPT_MS + HOUR_MS) == 3
+    assert rows(database) == [
+        ("hour", MINUTE + DAY_MS, "default", "new", 1),
+        ("total", MINUTE + DAY_MS, "default", "new", 2),  # a counter that is scraped does not fall
+    ]
+
+
+def test_a_worker_rolls_up_by_itself(
+    broker: DatabaseBackend, writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    hour_ms = broker.database.now_ms() // HOUR_MS * HOUR_MS
+    writer.count([ended(hour_ms - 2 * HOUR_MS), ended(hour_ms)])
+    writer.write()
+    assert [(period, at_ms) for period, at_ms, *_ in rows(database)] == [
+        ("hour", hour_ms - 2 * HOUR_MS),
+        ("minute", hour_ms),
+        ("total", hour_ms - 2 * HOUR_MS),
+    ]
+
+
+@pytest.fixture
+def site(stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server) -> Iterator[Site]:
+    """A site on a store, with leases of a second."""
+    stored_delayq["OPTIONS"] |= {"lease": "1s"}
+    with site_on(stored_delayq, database_env, redis_server) as site:
+        yield site
+
+
+def test_a_worker_writes_its_last_minute_when_it_stops_and_one_that_is_killed_loses_no_more(
+    site: Site, database: str
+) -> None:
+    worker = site.worker()
+    site.send("a", "b", "c")
+    assert {site.line.next().id for _ in range(3)} == {"a", "b", "c"}
+    assert worker.stop() == 0
+    assert total(database, Period.MINUTE).finished == 3
+    killed = site.worker()
+    site.send("lost")
+    assert site.line.next().id == "lost"
+    while site.broker.queue.get("lost") is not None:  # until it is settled
+        time.sleep(0.01)
+    site.send("held", key="hold")
+    assert site.line.next().id == "held"
+    killed.kill()
+    assert total(database, Period.MINUTE).finished == 3
+    other = site.worker()
+    site.line.next_of("held").release()
+    assert site.line.next().what == "ran"
+    assert other.stop() == 0
+    assert site.totals()["finished"] == 5
+    assert total(database, Period.MINUTE).finished == 4
+
+
+def test_the_workers_of_several_processes_each_write_what_they_did(site: Site, database: str) -> None:
+    worker = site.worker("--processes", "2")
+    ids = {f"{number}" for number in range(10)}
+    site.send(*ids)
+    assert {site.line.next().id for _ in ids} == ids
+    assert worker.stop() == 0
+    assert total(database, Period.MINUTE).finished == 10
+
+
+def test_an_attempt_that_takes_its_process_with_it_is_counted_as_failed(site: Site, database: str) -> None:
+    worker = site.worker("--processes", "1")
+    site.send("a", key="hold")
+    os.kill(site.line.next().pid, signal.SIGKILL)
+    site.line.next().release()  # once more
+    assert site.line.next().what == "ran"
+    assert worker.stop() == 0
+    counted = total(database, Period.MINUTE)
+    assert (counted.failed, counted.retried, counted.finished, counted.attempts) == (1, 1, 1, 2)
