@@ -138,7 +138,9 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "suspects due": lambda: claim.suspects_due(database),
         "upkeep": lambda: reclaim.reclaim_lapsed(database, now_ms),
         "figures": lambda: statistics.waiting(database, now_ms),
-        "throughput": lambda: throughput.measure(database, now_ms, [60_000, 3_600_000], pairs),
+        "throughput": lambda: throughput.measure(
+            database, now_ms, [throughput.last_hour(now_ms), throughput.last_day(now_ms)]
+        ),
         "peek": lambda: queries.peek(database, COMMON_QUEUE, 20, None),
         "peek of a key": lambda: queries.peek(database, RARE_QUEUE, 20, RARE_KEY),
         "errors": lambda: queries.errors(database, 20, 0),

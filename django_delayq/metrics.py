@@ -1,21 +1,23 @@
 """Export the figures of `django_delayq.monitor` to Prometheus. It needs the extra `metrics`.
 
-Nothing else is counted: each scrape looks once at every alias, in bounded time.
+Nothing is counted here: each scrape looks once at every alias, in bounded time.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from django_delayq.conf import alias_names
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.figures import BOUNDS_MS, Times
 from django_delayq.monitor import Status, closed_after, status
 
 PATIENCE_S = 1.0
@@ -25,7 +27,9 @@ _IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried"
 """The figures that may be counted in part, and their names here."""
 
 _SET = ("alias", "queue", "key")
-_SPAN = ("alias", "span")
+
+MOST_PAIRS = 200
+"""The most queues and keys of an alias that have counters and histograms, in the order of their names."""
 
 _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "up": ("Whether the figures could be had", ("alias",)),
@@ -45,21 +49,36 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "parked": ("1 where no live worker asks for what waits", _SET),
     "capped": ("1 where there may be more pending or ready messages than were counted", _SET),
     "paused": ("1 where workers start nothing of what waits", _SET),
-    "finished": ("Messages that finished in the span up to now; only with a store", _SPAN),
-    "busiest_per_second": ("The highest rate of ten seconds of the span; only with a store", _SPAN),
-    "lateness_seconds": ("How late messages of the span had started; only with a store", (*_SPAN, "quantile")),
     "drain_seconds": ("How long what is due until the full hour of UTC takes; only with a store", ("alias",)),
+}
+
+_COUNTERS = {
+    "attempts": "Attempts that started; only with a store",
+    "finished": "Messages that finished; only with a store",
+    "failed": "Attempts that failed; only with a store",
+}
+_HISTOGRAMS = {
+    "run_seconds": "How long attempts ran; only with a store",
+    "lateness_seconds": "How late attempts started; only with a store",
 }
 
 
 class DelayqCollector(Collector):
-    """Gauges `delayq_…` for each alias, and without a store the counter `delayq_moves_total`.
+    """Gauges `delayq_…` for each alias; counters and histograms of what workers did.
 
-    An alias whose figures can't be read now has only `delayq_up 0`.
+    An alias whose figures can't be read now has only `delayq_up 0`. Without a store, there is only the counter
+    `delayq_moves_total`.
+
+    With one, counters and histograms are by queue and key, and are sums of the rows that workers write each minute, so
+    it doesn't matter which process is scraped, or that workers come and go. They do not fall while rows are rolled up
+    or pruned: a count is either in the row of a minute, or in the total of its queue and key, to which it is added by
+    the transaction that removes the minute; and one statement reads both. The total itself is removed when nothing of
+    the queue and key has ended for 30 days. If it comes back it begins at 0, which a scraper takes for a restart.
     """
 
     def collect(self) -> Iterable[Metric]:
         gauges, moves = _families()
+        counters, histograms = _families_by_pair()
         for alias in alias_names():
             try:
                 with closed_after(alias):  # a server of prometheus-client has a thread for each scrape
@@ -71,12 +90,18 @@ class DelayqCollector(Collector):
                 gauges[name].add_metric([alias, *labels], value)
             for move, total in seen.totals.items():
                 moves.add_metric([alias, move], total)
-        return [*gauges.values(), moves]
+            for pair, figures in sorted(seen.ever.items())[:MOST_PAIRS]:
+                for name, counter in counters.items():
+                    counter.add_metric([alias, *pair], getattr(figures, name))
+                histograms["run_seconds"].add_metric([alias, *pair], *_histogram(figures.run_times))
+                histograms["lateness_seconds"].add_metric([alias, *pair], *_histogram(figures.lateness))
+        return [*gauges.values(), moves, *counters.values(), *histograms.values()]
 
     def describe(self) -> Iterable[Metric]:
         """Return the names alone, so that registering asks no broker."""
         gauges, moves = _families()
-        return [*gauges.values(), moves]
+        counters, histograms = _families_by_pair()
+        return [*gauges.values(), moves, *counters.values(), *histograms.values()]
 
 
 @never_cache
@@ -97,6 +122,22 @@ def _families() -> tuple[dict[str, GaugeMetricFamily], CounterMetricFamily]:
         name: GaugeMetricFamily(f"delayq_{name}", f"{help}.", labels=labels) for name, (help, labels) in _GAUGES.items()
     }
     return gauges, CounterMetricFamily("delayq_moves", "Messages by move, over all time.", labels=("alias", "move"))
+
+
+def _families_by_pair() -> tuple[dict[str, CounterMetricFamily], dict[str, HistogramMetricFamily]]:
+    counters = {
+        name: CounterMetricFamily(f"delayq_{name}", f"{help}.", labels=_SET) for name, help in _COUNTERS.items()
+    }
+    histograms = {
+        name: HistogramMetricFamily(f"delayq_{name}", f"{help}.", labels=_SET) for name, help in _HISTOGRAMS.items()
+    }
+    return counters, histograms
+
+
+def _histogram(times: Times) -> tuple[list[tuple[str, float]], float]:
+    """Return how many were no longer than each bound, and the sum, in seconds."""
+    bounds = (*(str(bound_ms / 1000) for bound_ms in BOUNDS_MS), "+Inf")
+    return list(zip(bounds, accumulate(times.buckets), strict=True)), times.total_ms / 1000
 
 
 def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
@@ -128,15 +169,8 @@ def _of_a_store(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
         yield "retried", (), seen.retried
     if seen.broker_skew_ms is not None:
         yield "broker_skew_seconds", (), seen.broker_skew_ms / 1000
-    for span, throughput in (("hour", seen.last_hour), ("day", seen.last_day)):
-        if throughput is None:
-            continue
-        yield "finished", (span,), throughput.finished
-        yield "busiest_per_second", (span,), throughput.busiest_per_s
-        if throughput.lateness is not None:
-            late = throughput.lateness
-            for quantile, late_ms in (("0.5", late.p50), ("0.95", late.p95), ("0.99", late.p99)):
-                yield "lateness_seconds", (span, quantile), late_ms / 1000
+    if seen.stored:
+        yield "in_part", ("attempts",), len(seen.ever) > MOST_PAIRS
     if seen.forecast and seen.forecast[0].drain.ms is not None:
         yield "drain_seconds", (), seen.forecast[0].drain.ms / 1000
         yield "in_part", ("drain_seconds",), seen.forecast[0].drain.at_least

@@ -18,14 +18,14 @@ NAMED = 10
 """The most names that a sentence lists."""
 
 
-def number(value: float | None, *, capped: bool = False, about: bool = False) -> str:
+def number(value: float | None, *, capped: bool = False) -> str:
     """Return the number with separators of thousands. `capped` adds a `+`, because there may be more."""
     if value is None:
         return "–"
     if 0 < value < LEAST:
         return f"< {number_format(LEAST, 2)}"
     shown = number_format(value, 0 if value == int(value) else 2, use_l10n=True, force_grouping=True)
-    return f"{'≈ ' if about else ''}{shown}{'+' if capped else ''}"
+    return f"{shown}{'+' if capped else ''}"
 
 
 def length(milliseconds: int | None) -> str:

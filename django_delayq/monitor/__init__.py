@@ -7,14 +7,13 @@ from django_delayq.monitor.forecast import Hour
 from django_delayq.monitor.language import translated
 from django_delayq.monitor.status import Status, now_ms, status
 from django_delayq.monitor.storeless import Storeless, storeless
-from django_delayq.monitor.throughput import Lateness, Throughput
+from django_delayq.monitor.throughput import Throughput
 from django_delayq.monitor.waiting import WaitingSet
 
 __all__ = [
     "Drain",
     "Explanation",
     "Hour",
-    "Lateness",
     "Status",
     "Storeless",
     "Throughput",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from django_delayq.brokers.base import ExecutorInfo, WorkerInfo
 from django_delayq.core.limits import Limits
-from django_delayq.store.statistics import Pair
+from django_delayq.core.requests import Pair
 
 LEAST_MS = 0.2
 """The cost of a message for its worker, however quick the handler is: it must be claimed and settled."""

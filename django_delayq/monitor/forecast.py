@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from django_delayq.core.requests import Pair
 from django_delayq.monitor.capacity import Capacity, Drain
-from django_delayq.store.statistics import HOURS, Pair, Waiting
+from django_delayq.store.statistics import HOURS, Waiting
 from django_delayq.support.timestamps import HOUR_MS
 
 

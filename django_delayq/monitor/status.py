@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from functools import partial
 
@@ -11,15 +11,17 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Broker, Info, Pause, ServerReport, WorkerInfo
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.figures import Figures
+from django_delayq.core.requests import Pair
 from django_delayq.monitor.capacity import Capacity, teams_of
 from django_delayq.monitor.forecast import Hour, forecast
 from django_delayq.monitor.patience import within
-from django_delayq.monitor.throughput import Throughput, measure
+from django_delayq.monitor.throughput import Throughput, last_day, last_hour, mean_run_times_ms, measure
 from django_delayq.monitor.waiting import WaitingSet, waiting_sets
 from django_delayq.store import clock_skew, identity, report, statistics
 from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.texts import text as _
-from django_delayq.support.timestamps import DAY_MS, HOUR_MS, wall_clock_ms
+from django_delayq.support.timestamps import HOUR_MS, wall_clock_ms
 from django_delayq.support.units import to_text
 
 _ERRORS_PAGE = 100
@@ -37,7 +39,9 @@ class Status:
 
     Large numbers are counted in part. With a store, `capped` says that more may be waiting, ready or running, and the
     `totals` are left to the audit. `in_part` names those of `error`, `errors_last_hour` and `retried` (waiting or
-    running after a failure) that may be higher than counted, and `waiting` if there are more queues and keys. `untimed`
+    running after a failure) that may be higher than counted, and `waiting` if there are more queues and keys.
+
+    With a store, `by_pair` is what workers did by queue and key in the `last_day`, and `ever` in all time. `untimed`
     are the waiting keys of which no message is known to have run: they are left out of the times of the forecast.
     Without a store, the figures that only rows give are None, and there is no forecast.
     """
@@ -59,6 +63,8 @@ class Status:
     in_part: frozenset[str] = frozenset()
     last_hour: Throughput | None = None
     last_day: Throughput | None = None
+    by_pair: Mapping[Pair, Figures] = field(default_factory=dict)
+    ever: Mapping[Pair, Figures] = field(default_factory=dict)
     forecast: tuple[Hour, ...] = ()
     untimed: tuple[str, ...] = ()
 
@@ -154,7 +160,8 @@ def _with_store(backend: Backend, store: DatabaseQueue, patience_s: float | None
         skew_ms, told_ns = clock_skew.skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = statistics.waiting(database, decides_ms, zone)
         pairs = [one.pair for one in found.counts.waiting]
-        (hour, day), ran_ms = measure(database, decides_ms, (HOUR_MS, DAY_MS), pairs)
+        measured = measure(database, decides_ms, [last_hour(decides_ms), last_day(decides_ms)])
+        ran_ms = mean_run_times_ms(measured, pairs)
     pauses, workers, server, broker_skew_ms = backend.presence.pauses(), None, None, None
     try:
         before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
@@ -189,8 +196,10 @@ def _with_store(backend: Backend, store: DatabaseQueue, patience_s: float | None
         broker_skew_ms=broker_skew_ms,
         retried=found.retried,
         in_part=in_part | {"waiting"} if found.more_sets else in_part,
-        last_hour=hour,
-        last_day=day,
+        last_hour=measured.spans[0],
+        last_day=measured.spans[1],
+        by_pair=measured.by_pair,
+        ever=measured.ever,
         forecast=forecast(found, capacity),
         untimed=tuple(sorted({key for _, key in pairs} - ran_ms.keys())),
     )

@@ -7,7 +7,8 @@ grows. More than one row for the same hour, or total, is right too: readers add 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from secrets import randbits
 
@@ -15,6 +16,7 @@ from django_delayq.core.figures import COUNTS, Figures
 from django_delayq.core.requests import Pair
 from django_delayq.models import FigureRow
 from django_delayq.store.database import Database, marks
+from django_delayq.store.sql.selects import Look, union_all
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 
 KEPT_MS = 30 * DAY_MS
@@ -24,9 +26,84 @@ MINUTES_KEPT_MS = HOUR_MS
 PAGE = 2_000
 """How many rows are rolled up, or pruned, in a transaction."""
 
+MOST_PAIRS = 1_000
+"""The most queues and keys that are read."""
+
 Period = FigureRow.Period
 
+
 _LOCKED = 'SELECT id, at, queue, "key", {counts} FROM delayq_figure r WHERE alias = %s AND period = %s AND {which}'
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span of time in equal parts."""
+
+    starts_ms: int
+    part_ms: int
+    parts: int
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found: of each span, and how much finished in its parts; by queue and key of the last span, and of ever.
+
+    Parts have the number of the part.
+    """
+
+    spans: list[Figures]
+    parts: list[dict[int, int]]
+    by_pair: dict[Pair, Figures]
+    ever: dict[Pair, Figures]
+
+
+def read(database: Database, spans: Sequence[Span]) -> Found:
+    """Read the figures of some spans up to now, each no shorter than the one before, in one statement.
+
+    It reads each row once for all sums, and once more for the parts of each span. The first `MOST_PAIRS` queues and
+    keys are told, in the order of their names.
+    """
+    alias, earliest_ms = database.alias, spans[-1].starts_ms
+    sums = ", ".join(f"sum({name}) AS {name}" for name in COUNTS)
+    # The first of the spans that a row is in; the number of spans if it is in none.
+    first = " ".join(f"WHEN at >= {span.starts_ms} THEN {number}" for number, span in enumerate(spans))
+    by_pair = (
+        f'SELECT one.* FROM (SELECT period, queue, "key", CASE {first} ELSE {len(spans)} END AS place, {sums}'
+        f' FROM delayq_figure WHERE alias = %s AND {{which}} GROUP BY period, queue, "key", CASE {first} ELSE'
+        f' {len(spans)} END ORDER BY queue, "key" LIMIT {MOST_PAIRS * (len(spans) + 2)}) AS one'
+    )
+    looks: list[Look] = [
+        (by_pair.format(which=f"period IN ('{Period.MINUTE}', '{Period.TOTAL}')"), [(alias,)]),
+        (by_pair.format(which=f"period = '{Period.HOUR}' AND at >= %s"), [(alias, earliest_ms)]),
+    ]
+    nothing = ", ".join(["0"] * (len(COUNTS) - 1))
+    for number, span in enumerate(spans):
+        part = f"at - (at - {span.starts_ms}) %% {span.part_ms}"
+        sql = (
+            f"SELECT '{number}', '', '', {part}, sum(finished), {nothing} FROM delayq_figure WHERE alias = %s"
+            f" AND period IN ('{Period.MINUTE}', '{Period.HOUR}') AND at >= %s GROUP BY {part}"
+        )
+        looks.append((sql, [(alias, span.starts_ms)]))
+    parts: list[dict[int, int]] = [{} for _ in spans]
+    of_spans: list[list[Figures]] = [[] for _ in spans]
+    of_pairs, of_ever = defaultdict[Pair, list[Figures]](list), defaultdict[Pair, list[Figures]](list)
+    for period, queue, key, place, *counts in union_all(database, *looks):
+        if period.isdigit():
+            span = spans[int(period)]
+            parts[int(period)][(int(place) - span.starts_ms) // span.part_ms] = int(counts[0])
+            continue
+        figures = Figures(map(int, counts))
+        if period != Period.HOUR:
+            of_ever[queue, key].append(figures)
+        if period != Period.TOTAL and place < len(spans):
+            of_pairs[queue, key].append(figures)
+            for number in range(int(place), len(spans)):
+                of_spans[number].append(figures)
+    return Found([Figures.sum(each) for each in of_spans], parts, _first(of_pairs), _first(of_ever))
+
+
+def _first(of_pairs: Mapping[Pair, Sequence[Figures]]) -> dict[Pair, Figures]:
+    return {pair: Figures.sum(of_pairs[pair]) for pair in sorted(of_pairs)[:MOST_PAIRS]}
 
 
 def write(database: Database, rows: Sequence[FigureRow]) -> None:

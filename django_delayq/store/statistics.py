@@ -10,6 +10,7 @@ from datetime import UTC, timedelta, tzinfo
 from typing import Any
 
 from django_delayq.brokers.base import Counts, SetCount, earliest
+from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, Row
 from django_delayq.store.sql.rows import WAITING
@@ -33,9 +34,6 @@ They cost more: the rows themselves tell whether they run.
 LEAST = 500
 """The rows of each queue and key that it counts at least, however they are shared out."""
 MOST_PAIRS = 200
-
-Pair = tuple[str, str]
-"""A queue and a key."""
 
 _NEAR, _PILE, _LATER, _DUE = range(4)
 _NEVER_MS = 2**62

@@ -19,9 +19,10 @@ from pytest_django import Settings
 from django_delayq.admin import formatting
 from django_delayq.brokers.base import ExecutorInfo, Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
-from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.models import FigureRow, ReadyMessage
 from django_delayq.store import DatabaseBackend, statistics
 from tests.admin.support import asked, bury, claim, finish, page, send, settle, text_of, url
+from tests.figure_rows import write_figures
 
 INDEX = "/admin/delayq/"
 FIGURES = url("readymessage", "dashboard")
@@ -94,8 +95,7 @@ def test_a_worker_tells_what_it_runs_and_for_how_long(
 
 def working(broker: DatabaseBackend, database: str, *more_keys: str) -> None:
     """A live worker with one hand, and a message of its key that ran for a second."""
-    finish(broker, "done")
-    FinishMessage.objects.using(database).update(started_at=F("ended_at") - 1_000)
+    write_figures(database, broker.database.now_ms(), key="order.close", ran_ms=1_000)
     keys = ["order.close", *more_keys]
     executors = [ExecutorInfo(1, dict.fromkeys(keys, 1))]
     broker.presence.heartbeat(
@@ -182,7 +182,7 @@ def test_more_queues_and_keys_than_are_shown_are_told_to_be_there(
 
 def test_a_few_slow_messages_in_a_day_are_no_alarm(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     working(broker, database)
-    FinishMessage.objects.using(database).update(ended_at=F("ended_at") - 10 * DAY_MS)
+    FigureRow.objects.using(database).update(at=F("at") - 10 * DAY_MS)
     for i in range(3):
         send(f"pending {i}", delay="1h")
     assert "delayq-over" not in page(superuser.get(INDEX))
@@ -202,7 +202,7 @@ def test_what_the_times_leave_out_is_named(broker: DatabaseBackend, superuser: C
     send("a", key="new", delay="1h")
     send("b", key="nobody asks for it", delay="1h")
     shown = text_of(superuser.get(INDEX))
-    assert "Left out, since none has run of late: new, nobody asks for it." in shown
+    assert "Left out, since none has run yet: new, nobody asks for it." in shown
     assert "Left out, since no live worker asks for it: default nobody asks for it." in shown
     for i in range(formatting.NAMED):
         send(f"c {i}", key=f"a new one {i}", delay="1h")

@@ -13,13 +13,12 @@ from pytest_django import Settings
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import ExecutorInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.monitor import Drain, Lateness, status, throughput
+from django_delayq.models import ReadyMessage
+from django_delayq.monitor import Drain, status
 from django_delayq.store import DatabaseBackend
-from django_delayq.support.timestamps import HOUR_MS, to_epoch_ms
-from tests.brokers.rig import settlement
+from django_delayq.support.timestamps import HOUR_MS
 from tests.commands.support import delayq, delayq_json
-from tests.store.support import claim
+from tests.figure_rows import write_figures
 
 
 def send(database: str, *ids: str) -> None:
@@ -29,55 +28,26 @@ def send(database: str, *ids: str) -> None:
     ReadyMessage.objects.using(database).filter(message_id__in=ids).update(due_at=F("due_at") - 1)
 
 
-def finish(broker: DatabaseBackend, database: str, *ids: str) -> None:
-    """Messages that were sent, claimed and finished at once."""
-    send(database, *ids)
-    assert broker.queue.apply([settlement(each, SettleAction.FINISH) for each in claim(broker)]) == [True] * len(ids)
-    rows = FinishMessage.objects.using(database).filter(message_id__in=ids)
-    rows.update(ended_at=max(row.ended_at for row in rows))
-
-
-def age(database: str, ms: int, *, late_ms: int) -> None:
-    """What finished so far ended that long ago, and had started so late."""
-    rows = FinishMessage.objects.using(database)
-    rows.update(ended_at=F("ended_at") - ms, due_at=F("ended_at") - ms - late_ms, started_at=F("ended_at") - ms)
-
-
-def test_what_finished_is_told_for_the_hour_and_the_day(broker: DatabaseBackend, database: str) -> None:
-    finish(broker, database, "a", "b")
-    age(database, 2 * HOUR_MS, late_ms=40)
-    finish(broker, database, "c")
-    FinishMessage.objects.using(database).filter(message_id="c").update(started_at=F("due_at") + 7)
+def test_what_finished_is_told_for_the_hour_and_the_day_as_workers_counted_it(
+    broker: DatabaseBackend, database: str
+) -> None:
+    now_ms = broker.database.now_ms()
+    write_figures(database, now_ms - 2 * HOUR_MS, number=2, late_ms=40)
+    write_figures(database, now_ms, late_ms=7)
+    write_figures(database, now_ms, SettleAction.RETRY, late_ms=7, ran_ms=500)
     seen = status()
     assert seen.last_hour is not None
     assert seen.last_day is not None
-    assert (seen.last_hour.finished, seen.last_hour.lateness) == (1, Lateness(7, 7, 7))
-    assert (seen.last_day.finished, seen.last_day.lateness) == (3, Lateness(40, 40, 40))
-    assert seen.last_day.busiest_per_s == 0.2
-    assert not seen.last_day.estimated
-
-
-def test_many_are_estimated(broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "MOST_COUNTED", 300)
-    finish(broker, database, "a")
-    (row,) = FinishMessage.objects.using(database)
-    ended_ms = to_epoch_ms(row.ended_at)
-    rows = []
-    for i in range(1, 3_000):
-        row.pk, row.message_id, row.ended_at = -i, str(i), ended_ms - i * 1_000
-        row.due_at, row.started_at = ended_ms - i * 1_000 - 30, ended_ms - i * 1_000 - 10
-        rows.append(FinishMessage(**{field.attname: getattr(row, field.attname) for field in row._meta.fields}))
-    FinishMessage.objects.using(database).bulk_create(rows)
-    hour = status().last_hour
-    assert hour is not None
-    assert hour.estimated
-    assert hour.finished == pytest.approx(3_000, rel=0.25)
-    assert hour.lateness == Lateness(20, 20, 20)
+    assert seen.last_hour.lateness is not None
+    assert (seen.last_hour.finished, seen.last_day.finished) == (1, 3)
+    assert 5 < seen.last_hour.lateness.p50 <= seen.last_hour.lateness.p99 <= 10
+    of_day = seen.by_pair["default", "k"]
+    assert (of_day.finished, of_day.failed, of_day.attempts) == (3, 1, 4)
+    assert seen.ever == seen.by_pair
 
 
 def test_the_forecast_tells_how_long_the_live_workers_take(broker: DatabaseBackend, database: str) -> None:
-    finish(broker, database, "a", "b")
-    FinishMessage.objects.using(database).update(started_at=F("ended_at") - 2_000)
+    write_figures(database, broker.database.now_ms(), number=2, ran_ms=2_000)
     broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0, executors=[ExecutorInfo(4, {"k": 4})]))
     send(database, "ready")
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
@@ -101,13 +71,13 @@ def test_the_forecast_is_by_the_hours_of_utc_unless_a_zone_is_asked_for(
 
 
 def test_a_key_of_which_nothing_has_run_is_named(broker: DatabaseBackend, database: str) -> None:
-    finish(broker, database, "a")
+    write_figures(database, broker.database.now_ms())
     send(database, "b")
     send_delay_message("new", 1, id="cancelled")
     broker.queue.cancel(["cancelled"])
     send_delay_message("new", 1)
     assert status().untimed == ("new",)
-    assert "how long these take is not known, none has run of late: new" in delayq("status")
+    assert "how long these take is not known, none has run yet: new" in delayq("status")
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("nobody there"), BrokerRefused("wrong password")])

@@ -1,88 +1,152 @@
-"""Figures of what finished: exact for the messages that are counted, and near the truth for those before them."""
-
-from random import Random
+"""What workers did in a span of time, from the rows that they wrote."""
 
 import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
 
-from django_delayq.monitor.throughput import PARTS, WINDOWS, Lateness, Throughput, lateness, throughput, windows_before
-from django_delayq.store.throughput import BURST_MS, Finished, Minute, Sample
+from django_delayq.core.figures import MINUTE_MS, Figures
+from django_delayq.core.requests import Pair
+from django_delayq.core.transitions import SettleAction
+from django_delayq.models import FigureRow
+from django_delayq.monitor.throughput import (
+    Throughput,
+    last_day,
+    last_hour,
+    last_month,
+    mean_run_times_ms,
+    measure,
+)
+from django_delayq.store import DatabaseBackend, figures
+from django_delayq.support.timestamps import DAY_MS, HOUR_MS
+from tests.figure_rows import write_figures
 
-NOW = 1_800_000_000_000
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
+NOW = 1_800_000_000_000 // DAY_MS * DAY_MS + 10 * HOUR_MS + 20 * MINUTE_MS + 1_000
 
-
-def of(minutes: dict[int, Minute], span_ms: int = HOUR_MS) -> Throughput:
-    """All is counted."""
-    return throughput(NOW, span_ms, Finished(NOW - span_ms, minutes), [], [])
-
-
-def test_lateness_is_that_of_the_message_in_this_place() -> None:
-    assert lateness((late, 1) for late in range(1, 101)) == Lateness(50, 95, 99)
-    assert lateness([(1, 1)]) == Lateness(1, 1, 1)
-    assert lateness([(-3, 1)]) == Lateness(0, 0, 0)
-    assert lateness([]) is None
-
-
-def test_a_message_that_stands_for_many_counts_as_many() -> None:
-    assert lateness([(1, 90), (500, 8), (9, 2)]) == Lateness(1, 500, 500)
-
-
-def test_nothing_finished_is_no_lateness() -> None:
-    seen = of({})
-    assert (seen.finished, seen.lateness, seen.per_s, seen.busiest_per_s) == (0, None, 0, 0)
+Period = FigureRow.Period
 
 
-def test_each_minute_is_in_its_part_of_the_span() -> None:
-    minutes = {0: Minute(2, 1), 59: Minute(1, 1), 30: Minute(3, 1), 60: Minute(9, 9)}
-    hour, day = of(minutes), of(minutes, DAY_MS)
-    assert {place: number for place, number in enumerate(hour.parts) if number} == {0: 1, 29: 3, 59: 2}
-    assert {place: number for place, number in enumerate(day.parts) if number} == {57: 10, 58: 3, 59: 2}
-    assert (hour.finished, day.finished, len(hour.parts)) == (6, 15, PARTS)
+def spans(broker: DatabaseBackend) -> tuple[Throughput, Throughput, Throughput]:
+    """What was done in the last hour, day and month."""
+    hour, day, month = measure(broker.database, NOW, [last_hour(NOW), last_day(NOW), last_month(NOW)]).spans
+    return hour, day, month
 
 
-def test_the_busiest_rate_is_that_of_ten_seconds() -> None:
-    seen = of({0: Minute(5, 4), 7: Minute(600, 300), 61: Minute(900, 900)})
-    assert seen.busiest_per_s == 30
-    assert seen.per_s == pytest.approx(605 / 3600)
+def places(span: Throughput) -> dict[int, int]:
+    """The parts in which something finished, counted back from the last, and how much."""
+    return {len(span.parts) - place: number for place, number in enumerate(span.parts, 1) if number}
 
 
-def test_what_was_not_counted_is_told_from_windows_nearly() -> None:
-    after_ms = NOW - HOUR_MS // 2
-    newest = Finished(after_ms, {ago: Minute(6_000, 1_000) for ago in range(30)})
-    windows = windows_before(after_ms, [NOW - HOUR_MS], Random(1))
-    sampled = [(window, Sample((window[1] - window[0]) // 10, [50])) for window in windows]
-    seen = throughput(NOW, HOUR_MS, newest, [10], sampled)
-    assert seen.estimated
-    assert seen.finished == pytest.approx(360_000, rel=0.001)
-    assert seen.parts == pytest.approx([6_000] * PARTS, rel=0.2)  # a window may end in the next minute
-    assert seen.busiest_per_s == 100
-    assert seen.lateness == Lateness(10, 50, 50)
+def test_each_minute_is_in_its_part_of_each_span_and_none_in_two(broker: DatabaseBackend, database: str) -> None:
+    for ago_ms in (0, MINUTE_MS, 59 * MINUTE_MS, HOUR_MS, 23 * HOUR_MS, DAY_MS, 29 * DAY_MS, 30 * DAY_MS):
+        write_figures(database, NOW - ago_ms, period=Period.HOUR if ago_ms > 2 * HOUR_MS else Period.MINUTE)
+    write_figures(database, NOW, number=50, period=Period.TOTAL)  # all are in it once more
+    hour, day, month = spans(broker)
+    assert places(hour) == {0: 1, 1: 1, 59: 1}
+    assert places(day) == {0: 2, 1: 2, 23: 1}
+    assert places(month) == {0: 5, 1: 1, 29: 1}
+    assert (hour.finished, day.finished, month.finished) == (3, 5, 7)
+    assert (len(hour.parts), len(day.parts), len(month.parts)) == (60, 24, 30)
 
 
-def test_a_day_has_no_fewer_than_its_last_hour() -> None:
-    windows = windows_before(NOW - 60_000, [NOW - HOUR_MS, NOW - DAY_MS], Random(1))
-    sampled = [(window, Sample(9, [1]) if window[0] >= NOW - HOUR_MS else Sample()) for window in windows]
-    newest = Finished(NOW - 60_000, {0: Minute(100, 50)})
-    of_the_hour = [one for one in sampled if one[0][0] >= NOW - HOUR_MS]
-    hour = throughput(NOW, HOUR_MS, newest, [1], of_the_hour)
-    day = throughput(NOW, DAY_MS, newest, [1], sampled)
-    assert hour.finished == day.finished > 100
+def test_rates_are_those_of_the_time_that_has_passed(broker: DatabaseBackend, database: str) -> None:
+    write_figures(database, NOW - MINUTE_MS, number=600)
+    write_figures(database, NOW - 3 * MINUTE_MS, number=120)
+    hour, day, _ = spans(broker)
+    assert hour.per_s == pytest.approx(720 / (59 * 60 + 1))
+    assert (hour.busiest_per_s, day.busiest_per_s) == (10, 0.2)
 
 
-@pytest.mark.parametrize("stretch_ms", [WINDOWS * 3, HOUR_MS, DAY_MS])
-def test_there_is_a_window_in_each_part_of_a_stretch_and_no_longer_than_a_burst(stretch_ms: int) -> None:
-    windows = windows_before(NOW, [NOW - stretch_ms], Random(1))
-    part_ms = stretch_ms / WINDOWS
-    for part, (after, until, while_ms) in enumerate(windows):
-        start = NOW - stretch_ms + part * part_ms
-        assert int(start) <= after < until <= start + part_ms
-        assert (until - after, while_ms) == (min(BURST_MS, part_ms), part_ms)
-    assert len(windows) == WINDOWS
+def test_nothing_done_is_no_lateness(broker: DatabaseBackend) -> None:
+    hour, *_ = spans(broker)
+    assert (hour.finished, hour.per_s, hour.busiest_per_s) == (0, 0, 0)
+    assert (hour.lateness, hour.run_times) == (None, None)
 
 
-def test_stretches_lie_one_before_the_other() -> None:
-    windows = windows_before(NOW - 60_000, [NOW - DAY_MS, NOW - HOUR_MS], Random(1))
-    assert len(windows) == 2 * WINDOWS
-    assert sum(while_ms for *_, while_ms in windows) == pytest.approx(DAY_MS - 60_000)
-    assert max(until for _, until, _ in windows) <= NOW - 60_000
+def test_lateness_and_run_times_are_those_of_all_attempts(broker: DatabaseBackend, database: str) -> None:
+    write_figures(database, NOW, number=90, late_ms=20, ran_ms=1)
+    write_figures(database, NOW, SettleAction.RETRY, key="other", number=10, late_ms=20_000, ran_ms=1)
+    hour, *_ = spans(broker)
+    assert hour.lateness is not None
+    assert 10 < hour.lateness.p50 <= 25
+    assert 5_000 < hour.lateness.p99 <= 30_000
+    assert hour.run_times is not None
+    assert hour.run_times.p99 <= 2
+
+
+def test_rolling_up_changes_nothing_that_is_told_of_a_day_or_a_month_or_all_time(
+    broker: DatabaseBackend, database: str
+) -> None:
+    for hour in range(40):
+        write_figures(database, NOW - hour * HOUR_MS, number=hour, ran_ms=hour, key=f"k{hour % 3}")
+        write_figures(database, NOW - hour * HOUR_MS - 7 * MINUTE_MS, SettleAction.BURY, queue="mail")
+    asked = [last_day(NOW), last_month(NOW)]
+    before = measure(broker.database, NOW, asked)
+    while figures.roll_up(broker.database, NOW):
+        pass
+    assert FigureRow.objects.using(database).filter(period=Period.HOUR).exists()
+    assert measure(broker.database, NOW, asked) == before
+    assert figures.prune(broker.database, NOW + 29 * DAY_MS) > 0
+    assert measure(broker.database, NOW, asked).ever == before.ever
+
+
+def test_it_is_told_by_queue_and_key_up_to_a_bound(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = "<script>alert('%s {kind}')</script>"
+    write_figures(database, NOW, number=2)
+    write_figures(database, NOW - 2 * DAY_MS, period=Period.HOUR, number=9)  # not of the day
+    write_figures(database, NOW, queue="mail", key=hostile, number=3)
+    write_figures(database, NOW, alias="other", number=7)
+    measured = measure(broker.database, NOW, [last_hour(NOW), last_day(NOW)])
+    assert {pair: each.finished for pair, each in measured.by_pair.items()} == {
+        ("default", "k"): 2,
+        ("mail", hostile): 3,
+    }
+    monkeypatch.setattr(figures, "MOST_PAIRS", 1)
+    measured = measure(broker.database, NOW, [last_day(NOW)])
+    assert (list(measured.by_pair), measured.spans[0].finished) == ([("default", "k")], 5)
+
+
+def test_the_number_of_statements_does_not_grow_with_what_was_done(broker: DatabaseBackend, database: str) -> None:
+    def statements() -> int:
+        with CaptureQueriesContext(connections[database]) as captured:
+            spans(broker)
+        return len(captured)
+
+    assert statements() == 1
+    for number in range(30):
+        write_figures(database, NOW - number * HOUR_MS, key=f"k{number}")
+    assert statements() == 1
+
+
+def means(broker: DatabaseBackend, *pairs: Pair) -> dict[str, float]:
+    """As the forecast asks."""
+    return mean_run_times_ms(measure(broker.database, NOW, [last_hour(NOW), last_day(NOW)]), pairs)
+
+
+def test_a_message_ran_for_as_long_as_all_its_attempts(broker: DatabaseBackend, database: str) -> None:
+    write_figures(database, NOW, SettleAction.RETRY, number=3, ran_ms=1_000)
+    assert means(broker, ("default", "k")) == {"k": 1_000}  # as long as none has ended, by attempt
+    write_figures(database, NOW, SettleAction.FINISH, ran_ms=2_000)
+    write_figures(database, NOW, SettleAction.BURY, ran_ms=3_000)
+    assert means(broker, ("default", "k")) == {"k": 4_000}
+
+
+def test_how_long_messages_of_a_key_run_is_told_by_the_last_day_or_else_by_all_time(
+    broker: DatabaseBackend, database: str
+) -> None:
+    write_figures(database, NOW - 40 * DAY_MS, period=Period.TOTAL, number=100, ran_ms=9_000)
+    assert means(broker, ("default", "k")) == {"k": 9_000}
+    write_figures(database, NOW - DAY_MS // 2, period=Period.HOUR, ran_ms=1_000)
+    assert means(broker, ("default", "k")) == {"k": 1_000}
+    write_figures(database, NOW, queue="mail", ran_ms=3_000)
+    assert means(broker, ("default", "k"), ("mail", "k"), ("mail", "new")) == {"k": 2_000}
+    assert means(broker, ("mail", "new")) == {}
+
+
+def test_figures_of_what_never_started_tell_no_run_time(broker: DatabaseBackend, database: str) -> None:
+    write_figures(database, NOW, number=0)
+    FigureRow.objects.using(database).update(buried=4)
+    assert measure(broker.database, NOW, [last_day(NOW)]).by_pair["default", "k"].buried == 4
+    assert means(broker, ("default", "k")) == {}
+    assert Figures.sum([]).attempts == 0

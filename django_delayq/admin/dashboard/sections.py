@@ -71,9 +71,7 @@ def throughput(seen: Status) -> list[tuple[str, ...]]:
 def _throughput(span: Throughput) -> tuple[str, ...]:
     late = span.lateness
     lateness = (late.p50, late.p95, late.p99) if late else (None, None, None)
-    about = span.estimated
-    rates = number(span.per_s, about=about), number(span.busiest_per_s, about=about)
-    return number(span.finished, about=about), *rates, *map(length, lateness)
+    return *map(number, (span.finished, span.per_s, span.busiest_per_s)), *map(length, lateness)
 
 
 def forecast(seen: Status) -> list[tuple[str | SafeString, str, str]]:
@@ -90,12 +88,12 @@ def capacity(seen: Status) -> list[str]:
     told = [
         _(
             "Times are for the live workers, which run up to %(slots)s messages at once. A message takes as long as "
-            "the last ones of its key, all attempts together. What is ready now is included."
+            "those of its key did, all attempts together. What is ready now is included."
         )
         % {"slots": number(sum(one.most for worker in seen.workers for one in worker.executors))}
     ]
     if seen.untimed:
-        told.append(_("Left out, since none has run of late: %(keys)s.") % {"keys": some(seen.untimed)})
+        told.append(_("Left out, since none has run yet: %(keys)s.") % {"keys": some(seen.untimed)})
     if seen.parked:
         parked = some([f"{each.queue} {each.key}" for each in seen.parked])
         told.append(_("Left out, since no live worker asks for it: %(parked)s.") % {"parked": parked})

@@ -82,7 +82,7 @@ def _write_figures(write: Write, seen: Status) -> None:
         if hour.due:
             write(f"due from {to_words(hour.starts_ms, seen.now_ms)}: {_hour_words(hour)}")
     if seen.untimed:
-        write(f"how long these take is not known, none has run of late: {', '.join(seen.untimed)}")
+        write(f"how long these take is not known, none has run yet: {', '.join(seen.untimed)}")
 
 
 def _counted(seen: Status, name: str, number: int) -> str:
@@ -90,8 +90,7 @@ def _counted(seen: Status, name: str, number: int) -> str:
 
 
 def _throughput_words(throughput: Throughput) -> str:
-    about = "about " if throughput.estimated else ""
-    finished = f"{about}{throughput.finished} finished, {throughput.per_s:.3g}/s"
+    finished = f"{throughput.finished} finished, {throughput.per_s:.3g}/s"
     if throughput.lateness is None:
         return finished
     late = throughput.lateness

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django_delayq.brokers.base import ExecutorInfo, RunInfo, WorkerInfo
+from django_delayq.core.figures import Figures, Times
 from django_delayq.management.support.shapes import pause_shape
 from django_delayq.management.support.times import instant
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
@@ -32,6 +33,9 @@ def status_shape(seen: Status) -> dict[str, Any]:
         "broker_skew_ms": seen.broker_skew_ms,
         "last_hour": _throughput_shape(seen.last_hour),
         "last_day": _throughput_shape(seen.last_day),
+        "last_day_by_key": [
+            {"queue": queue, "key": key, **_figures_shape(each)} for (queue, key), each in sorted(seen.by_pair.items())
+        ],
         "forecast": [_hour_shape(each) for each in seen.forecast],
         "untimed": list(seen.untimed),
         "waiting": [_waiting_shape(each) for each in seen.waiting],
@@ -43,14 +47,22 @@ def status_shape(seen: Status) -> dict[str, Any]:
 def _throughput_shape(throughput: Throughput | None) -> dict[str, Any] | None:
     if throughput is None:
         return None
-    late = throughput.lateness
+    rates = {"per_s": round(throughput.per_s, 3), "busiest_per_s": round(throughput.busiest_per_s, 3)}
+    return rates | _figures_shape(throughput.figures)
+
+
+def _figures_shape(figures: Figures) -> dict[str, Any]:
+    names = ("attempts", "finished", "failed", "retried", "snoozed", "buried")
     return {
-        "finished": throughput.finished,
-        "estimated": throughput.estimated,
-        "per_s": round(throughput.per_s, 3),
-        "busiest_per_s": round(throughput.busiest_per_s, 3),
-        "lateness_ms": None if late is None else {"p50": late.p50, "p95": late.p95, "p99": late.p99},
+        **{name: getattr(figures, name) for name in names},
+        "lateness_ms": _times_shape(figures.lateness),
+        "run_ms": _times_shape(figures.run_times),
     }
+
+
+def _times_shape(times: Times) -> dict[str, int] | None:
+    found = times.quantiles
+    return None if found is None else {"p50": found.p50, "p95": found.p95, "p99": found.p99}
 
 
 def _hour_shape(hour: Hour) -> dict[str, Any]:
