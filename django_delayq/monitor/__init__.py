@@ -7,7 +7,7 @@ from django_delayq.monitor.forecast import Hour
 from django_delayq.monitor.language import translated
 from django_delayq.monitor.status import Status, now_ms, status
 from django_delayq.monitor.storeless import Storeless, storeless
-from django_delayq.monitor.throughput import Throughput
+from django_delayq.monitor.throughput import Throughput, last_month, measure
 from django_delayq.monitor.waiting import WaitingSet
 
 __all__ = [
@@ -20,6 +20,8 @@ __all__ = [
     "WaitingSet",
     "closed_after",
     "explain",
+    "last_month",
+    "measure",
     "now_ms",
     "status",
     "storeless",

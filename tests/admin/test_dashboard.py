@@ -17,6 +17,7 @@ from django.utils.formats import date_format
 from pytest_django import Settings
 
 from django_delayq.admin import formatting
+from django_delayq.admin.dashboard import sections
 from django_delayq.brokers.base import ExecutorInfo, Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import FigureRow, ReadyMessage
@@ -114,7 +115,7 @@ def test_what_falls_due_is_told_by_the_hour(broker: DatabaseBackend, superuser: 
     assert "Times are for the live workers, which run up to 1 messages at once." in shown
     assert "Left out" not in shown
     assert "A number with +" not in shown
-    assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 2
+    assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 3
 
 
 @pytest.mark.parametrize("use_tz", [True, False])
@@ -374,3 +375,47 @@ def test_moments_are_in_the_viewers_zone(
     title = "2040-01-02 00:30:00.000 UTC+08:00 = 2040-01-01 16:30:00.000 UTC"
     assert f'<time datetime="2040-01-01T16:30:00.000Z" title="{title}">Jan. 2, 2040, 12:30 a.m.</time>' in shown
     assert re.search(r"As of <time [^>]*>[^<]* \d\d:\d\d:\d\d UTC\+08:00</time>", shown)
+
+
+def test_what_workers_did_is_told_by_queue_and_key_for_a_day_or_a_month(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    now_ms = broker.database.now_ms()
+    write_figures(database, now_ms, key="order.close", number=24, late_ms=1, ran_ms=1_500)
+    write_figures(database, now_ms, SettleAction.BURY, key="order.close", number=3)
+    write_figures(database, now_ms - 3 * DAY_MS, queue="mail", key="letter.send", period="hour", number=720)
+    day, month = (superuser.get(INDEX, query) for query in ({}, {"back": "30d"}))
+    assert "default order.close 24 < 0.01 3 3 1ms 2ms " in text_of(day)
+    assert "letter.send" not in text_of(day)
+    assert text_of(month).index("mail letter.send 720") < text_of(month).index("default order.close 24")
+    assert 'href="?back=30d" aria-current="true"' in page(month)
+    assert 'data-address="/admin/delayq/errormessage/dashboard/?back=30d"' in page(month)
+    assert re.search(r"<title>4d ago: 720 finished</title>", page(month))
+
+
+def test_a_key_with_html_in_it_is_text(broker: DatabaseBackend, superuser: Client, database: str) -> None:
+    hostile = "<script>alert(1)</script>"
+    write_figures(database, broker.database.now_ms(), queue='"><b>', key=hostile)
+    for query in ({}, {"back": "30d"}):
+        shown = page(superuser.get(INDEX, query))
+        assert hostile not in shown
+        assert '"><b>' not in shown
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
+
+
+def test_only_the_busiest_queues_and_keys_are_told_of(
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "MOST_KEYS", 1)
+    write_figures(database, broker.database.now_ms(), key="few")
+    assert "There are more" not in text_of(superuser.get(INDEX))
+    write_figures(database, broker.database.now_ms(), key="many", number=2)
+    shown = text_of(superuser.get(INDEX))
+    assert "default many 2" in shown
+    assert "default few 1" not in shown
+    assert "There are more, which are not shown here." in shown
+
+
+def test_who_may_not_look_at_the_dashboard_sees_no_figures_of_a_month(staff: Any, client: Client) -> None:
+    assert staff("pause_queue").get(FIGURES, {"back": "30d"}).status_code == 403
+    assert client.get(FIGURES, {"back": "30d"}).status_code == 302

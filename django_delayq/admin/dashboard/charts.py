@@ -5,24 +5,22 @@ from django.utils.translation import gettext as _
 
 from django_delayq.admin.dashboard.sections import drain_of, due_of
 from django_delayq.admin.dashboard.svg import Bar, bars
-from django_delayq.admin.formatting import number, time_of_day
-from django_delayq.monitor import Hour, Status
+from django_delayq.admin.formatting import length, number, time_of_day
+from django_delayq.monitor import Hour, Status, Throughput
 from django_delayq.support.timestamps import HOUR_MS
 
 
-def throughput(seen: Status) -> SafeString | None:
-    """Draw how many messages finished in each minute of the last hour, oldest first."""
-    if seen.last_hour is None:
+def throughput(span: Throughput | None, label: str) -> SafeString | None:
+    """Draw how many messages finished in each part of a span, oldest first."""
+    if span is None:
         return None
-    parts = seen.last_hour.parts
-    return bars(
-        [Bar(part, _minute(len(parts) - place, part)) for place, part in enumerate(parts)],
-        _("Messages finished in each minute of the last hour"),
-    )
+    all_ago_ms = range(len(span.parts) * span.part_ms, 0, -span.part_ms)
+    return bars([_part(ago_ms, part) for ago_ms, part in zip(all_ago_ms, span.parts, strict=True)], label)
 
 
-def _minute(ago: int, finished: int) -> str:
-    return _("%(ago)d min ago: %(number)s finished") % {"ago": ago, "number": number(finished)}
+def _part(ago_ms: int, finished: int) -> Bar:
+    title = _("%(ago)s ago: %(number)s finished") % {"ago": length(ago_ms), "number": number(finished)}
+    return Bar(finished, title)
 
 
 def forecast(seen: Status) -> SafeString | None:

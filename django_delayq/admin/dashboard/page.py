@@ -1,6 +1,6 @@
 """The dashboard: the data that it shows, and the addresses of its parts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,17 @@ from django_delayq.admin.lists.columns import exact
 from django_delayq.admin.lists.page_cost import LIMIT_S, TooSlow, time_limit
 from django_delayq.conf import alias_names, get_alias
 from django_delayq.core.errors import DelayqError
-from django_delayq.monitor import Status, status, translated
+from django_delayq.core.figures import Figures
+from django_delayq.core.requests import Pair
+from django_delayq.monitor import Status, Throughput, last_month, measure, status, translated
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 
 PATIENCE_S = 1.0
 """How long a page waits for a broker."""
+
+BACK, DAY, MONTH = "back", "day", "30d"
+"""The parameter of the address that says how far to look back by queue and key, and its values."""
 
 SKEW_MS = 100
 """A greater difference between two clocks, in ms, is reported."""
@@ -54,7 +59,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
     names = alias_names()
     return context | {
         "aliases": [(name, query_of(name)) for name in names] if len(names) > 1 else [],
-        "update_address": address(request, "delayq_dashboard", alias),
+        "update_address": address(request, "delayq_dashboard", alias, **({BACK: MONTH} if _is_month(request) else {})),
         "groups": [] if context["trouble"] else _groups(request, alias),
         "move_address": address(request, "delayq_dashboard_storeless", alias),
         "request": request,
@@ -66,7 +71,7 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
     alias = alias_of(request)
     context = {"alias": alias, "trouble": "", "summary": _("The figures can't be had.")}
     try:
-        seen = _look(alias)
+        seen, span, by_pair = _look(alias, is_month=_is_month(request))
     except (DelayqError, ImproperlyConfigured) as error:
         return context | {"trouble": translated(error)}
     except TooSlow:
@@ -81,7 +86,11 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
         "tiles": sections.tiles(request, alias, seen),
         "in_part": sections.is_in_part(seen),
         "throughput": sections.throughput(seen),
-        "throughput_chart": charts.throughput(seen),
+        "throughput_chart": charts.throughput(seen.last_hour, _("Messages finished in each minute of the last hour")),
+        "back": _spans(request, alias),
+        "keys": sections.keys(span, by_pair),
+        "more_keys": len(by_pair) > sections.MOST_KEYS,
+        "keys_chart": charts.throughput(span, _("Messages finished in each part of the time")),
         "forecast": sections.forecast(seen),
         "capacity": sections.capacity(seen),
         "forecast_chart": charts.forecast(seen),
@@ -106,12 +115,28 @@ def _fragment(site: AdminSite, request: HttpRequest) -> HttpResponse:
     return render(request, "admin/delayq/dashboard/figures.html", figures_context(request))
 
 
-def _look(alias: str) -> Status:
+def _is_month(request: HttpRequest) -> bool:
+    return request.GET.get(BACK) == MONTH
+
+
+def _spans(request: HttpRequest, alias: str) -> list[tuple[str, str, bool]]:
+    """Return the spans to look back on: their names, addresses, and whether they are shown."""
+    is_month = _is_month(request)
+    names = (_("Last day"), DAY, not is_month), (_("Last 30 days"), MONTH, is_month)
+    return [(name, query_of(alias, **{BACK: value}), is_shown) for name, value, is_shown in names]
+
+
+def _look(alias: str, *, is_month: bool) -> tuple[Status, Throughput | None, Mapping[Pair, Figures]]:
+    """Return the status, and what workers did in a span of time, in all and by queue and key."""
     if get_alias(alias).store is None:
-        return status(alias, patience_s=PATIENCE_S)
+        return status(alias, patience_s=PATIENCE_S), None, {}
     database = database_of(alias)
     with database.available(), time_limit(database.using):
-        return status(alias, patience_s=PATIENCE_S, zone=timezone.get_current_timezone())
+        seen = status(alias, patience_s=PATIENCE_S, zone=timezone.get_current_timezone())
+        if not is_month:
+            return seen, seen.last_day, seen.by_pair
+        measured = measure(database, seen.now_ms, [last_month(seen.now_ms)])
+        return seen, measured.spans[0], measured.by_pair
 
 
 def _warnings(seen: Status) -> Iterator[str]:

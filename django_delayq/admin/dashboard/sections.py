@@ -1,6 +1,8 @@
 """The sections of the dashboard, as rows that its templates show."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from django.http import HttpRequest
 from django.urls import NoReverseMatch
@@ -10,9 +12,13 @@ from django.utils.translation import gettext as _, pgettext
 from django_delayq.admin.access import address, may
 from django_delayq.admin.formatting import length, listed, moment, number, some
 from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo, covering
+from django_delayq.core.figures import Figures
+from django_delayq.core.requests import Pair
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
 
 PAUSE = "pause_queue"
+MOST_KEYS = 100
+"""The most queues and keys whose figures are shown."""
 
 
 def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> str:
@@ -72,6 +78,30 @@ def _throughput(span: Throughput) -> tuple[str, ...]:
     late = span.lateness
     lateness = (late.p50, late.p95, late.p99) if late else (None, None, None)
     return *map(number, (span.finished, span.per_s, span.busiest_per_s)), *map(length, lateness)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """What workers did of one queue and key."""
+
+    queue: str
+    key: str
+    numbers: list[str]
+
+
+def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[KeyRow]:
+    """Return a row for each queue and key of which workers did anything in the span, the busiest first."""
+    if span is None:
+        return []
+    busiest = nsmallest(MOST_KEYS, by_pair.items(), key=lambda item: (-item[1].attempts, item[0]))
+    return [KeyRow(*pair, _numbers(figures, span.span_ms)) for pair, figures in busiest]
+
+
+def _numbers(figures: Figures, span_ms: int) -> list[str]:
+    counted = figures.finished, figures.finished * 1000 / span_ms, figures.failed, figures.buried
+    all_times = (figures.lateness.quantiles, figures.run_times.quantiles)
+    lengths = [length(ms) for times in all_times for ms in ((times.p50, times.p95) if times else (None, None))]
+    return [*map(number, counted), *lengths]
 
 
 def forecast(seen: Status) -> list[tuple[str | SafeString, str, str]]:
