@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from django_delayq.conf import alias_names
 from django_delayq.core.errors import DelayqError
-from django_delayq.core.figures import BOUNDS_MS, Times
+from django_delayq.core.figures import BOUNDS_MS, OTHERS, Times
 from django_delayq.monitor import Status, closed_after, status
 
 PATIENCE_S = 1.0
@@ -27,9 +27,6 @@ _IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried"
 """The figures that may be counted in part, and their names here."""
 
 _SET = ("alias", "queue", "key")
-
-MOST_PAIRS = 200
-"""The most queues and keys of an alias that have counters and histograms, in the order of their names."""
 
 _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "up": ("Whether the figures could be had", ("alias",)),
@@ -71,9 +68,10 @@ class DelayqCollector(Collector):
 
     With one, counters and histograms are by queue and key, and are sums of the rows that workers write each minute, so
     it doesn't matter which process is scraped, or that workers come and go. They do not fall while rows are rolled up
-    or pruned: a count is either in the row of a minute, or in the total of its queue and key, to which it is added by
-    the transaction that removes the minute; and one statement reads both. The total itself is removed when nothing of
+    or pruned: a count is either in a new row, or in the total of its queue and key, to which it is added by the
+    transaction that removes the new row; and one statement reads both. The total itself is removed when nothing of
     the queue and key has ended for 30 days. If it comes back it begins at 0, which a scraper takes for a restart.
+    Their number is bounded: what has no counters of its own is counted together, with empty names.
     """
 
     def collect(self) -> Iterable[Metric]:
@@ -90,7 +88,7 @@ class DelayqCollector(Collector):
                 gauges[name].add_metric([alias, *labels], value)
             for move, total in seen.totals.items():
                 moves.add_metric([alias, move], total)
-            for pair, figures in sorted(seen.ever.items())[:MOST_PAIRS]:
+            for pair, figures in seen.ever.items():
                 for name, counter in counters.items():
                     counter.add_metric([alias, *pair], getattr(figures, name))
                 histograms["run_seconds"].add_metric([alias, *pair], *_histogram(figures.run_times))
@@ -170,7 +168,7 @@ def _of_a_store(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
     if seen.broker_skew_ms is not None:
         yield "broker_skew_seconds", (), seen.broker_skew_ms / 1000
     if seen.stored:
-        yield "in_part", ("attempts",), len(seen.ever) > MOST_PAIRS
+        yield "in_part", ("attempts",), OTHERS in seen.ever
     if seen.forecast and seen.forecast[0].drain.ms is not None:
         yield "drain_seconds", (), seen.forecast[0].drain.ms / 1000
         yield "in_part", ("drain_seconds",), seen.forecast[0].drain.at_least

@@ -17,7 +17,7 @@ def write_figures(
     number: int = 1,
     late_ms: int = 0,
     ran_ms: int = 0,
-    period: str = FigureRow.Period.MINUTE,
+    period: str = FigureRow.Period.NEW,
     alias: str = "default",
 ) -> None:
     """A worker has counted attempts that ended so in this minute."""

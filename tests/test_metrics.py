@@ -18,8 +18,9 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import ClaimRequest, ExecutorInfo, Header, NewMessage, Pause, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
+from django_delayq.models import FigureRow
 from django_delayq.store import figures, statistics
-from django_delayq.support.timestamps import HOUR_MS
+from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 from tests.brokers.rig import claim_some, settlement
 from tests.commands.support import delayq
 from tests.figure_rows import write_figures
@@ -162,20 +163,26 @@ def test_a_counter_does_not_fall_when_rows_are_rolled_up_and_pruned() -> None:
     assert before["delayq_attempts_total", "default", "k", "mail"] == 59
     while figures.roll_up(store.database, NOW):
         assert counted() == before
-    while figures.prune(store.database, NOW + figures.KEPT_MS - 3 * HOUR_MS):
-        assert counted() == before
     write_figures("default", NOW, queue="mail")
+    write_figures("default", NOW + 29 * DAY_MS, queue="other")
+    assert figures.roll_up(store.database, NOW + 29 * DAY_MS + HOUR_MS) == 2  # and old days are pruned
+    assert not FigureRow.objects.filter(period="hour", queue="mail").exists()
     assert counted()["delayq_attempts_total", "default", "k", "mail"] == 60
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_number_of_counters_is_bounded_and_those_left_out_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_delayq.metrics.MOST_PAIRS", 2)
+    monkeypatch.setattr(figures, "MOST_PAIRS", 2)
     for key in "bca":
         assert scraped()["delayq_in_part", "default", "attempts"] == 0
         write_figures("default", NOW, queue="mail", key=key)
     seen = scraped()
-    assert [labels[2] for labels in seen if labels[0] == "delayq_attempts_total"] == ["a", "b"]
+    assert [labels[2:] for labels in seen if labels[0] == "delayq_attempts_total"] == [
+        ("a", "mail"),
+        ("b", "mail"),
+        ("", ""),
+    ]
+    assert seen["delayq_attempts_total", "default", "", ""] == 1
     assert seen["delayq_in_part", "default", "attempts"] == 1
 
 

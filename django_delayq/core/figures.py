@@ -8,9 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SettleAction, Transition
 
 MINUTE_MS = 60_000
+
+MOST_PAIRS = 200
+"""The most queues and keys that are counted by their names."""
+OTHERS: Pair = ("", "")
+"""Stands for all other queues and keys: no name is empty."""
 
 BOUNDS_MS = (2, 5, 10, 25, 50, 100, 250, 1_000, 5_000, 30_000, 300_000, 3_600_000)
 """The highest time of each bucket, in ms. One more bucket has the times beyond the last bound."""

@@ -25,7 +25,13 @@ class Migration(migrations.Migration):
                 (
                     "period",
                     models.CharField(
-                        choices=[("minute", "Minute"), ("hour", "Hour"), ("total", "Total")],
+                        choices=[
+                            ("new", "New"),
+                            ("minute", "Minute"),
+                            ("hour", "Hour"),
+                            ("day", "Day"),
+                            ("total", "Total"),
+                        ],
                         max_length=6,
                         verbose_name="period",
                     ),
@@ -33,7 +39,6 @@ class Migration(migrations.Migration):
                 ("at", django_delayq.models.fields.InstantField(verbose_name="at")),
                 ("queue", django_delayq.models.fields.NameField(max_length=200, verbose_name="queue")),
                 ("key", django_delayq.models.fields.NameField(max_length=200, verbose_name="key")),
-                ("worker", django_delayq.models.fields.NameField(max_length=200, verbose_name="worker")),
                 *((name, models.BigIntegerField(verbose_name=name)) for name in COUNTS),
             ],
             options={

@@ -234,17 +234,19 @@ class ReportRow(models.Model):
 
 
 class FigureRow(models.Model):
-    """What became of the attempts of one queue and key in a minute or an hour, or in all; see store/figures.py.
+    """What became of attempts; see store/figures.py.
 
-    `at` is when the minute or the hour begins, and the last minute of a total. `worker` is who counted a minute. There
-    is a column for each of `COUNTS`. Rows are added up, so there may be several for the same time.
+    `at` is when the minute, the hour or the day begins, and the last minute of a total. There is a column for each of
+    `COUNTS`. Rows are added up, so there may be several for the same time.
     """
 
     class Period(models.TextChoices):
-        """The span of time of a row."""
+        """What a row is the sum of. One that is `new` is a minute of a queue and key, as a worker counted it."""
 
+        NEW = "new"
         MINUTE = "minute"
         HOUR = "hour"
+        DAY = "day"
         TOTAL = "total"
 
     id = models.BigIntegerField(primary_key=True)  # drawn by who writes it, so that a second try changes nothing
@@ -253,7 +255,6 @@ class FigureRow(models.Model):
     at = InstantField("at")
     queue = NameField(_("queue"), max_length=MAX_NAME)
     key = NameField(_("key"), max_length=MAX_NAME)
-    worker = NameField(_("worker"), max_length=MAX_NAME)
 
     class Meta:
         db_table = "delayq_figure"

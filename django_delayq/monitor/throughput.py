@@ -10,23 +10,37 @@ from django_delayq.core.figures import MINUTE_MS, Figures, Quantiles
 from django_delayq.core.requests import Pair
 from django_delayq.store import figures as rows
 from django_delayq.store.database import Database
-from django_delayq.store.figures import Span
+from django_delayq.store.figures import Asked, Found, Period
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span of time in equal parts, and the rows to read for it."""
+
+    starts_ms: int
+    part_ms: int
+    parts: int
+    period: Period
 
 
 def last_hour(now_ms: int) -> Span:
     """Return the current minute and the 59 before it."""
-    return _span(now_ms, 60, MINUTE_MS, MINUTE_MS)
+    return _span(now_ms, 60, MINUTE_MS, Period.MINUTE)
 
 
 def last_day(now_ms: int) -> Span:
     """Return the current hour and the 23 before it."""
-    return _span(now_ms, 24, HOUR_MS, HOUR_MS)
+    return _span(now_ms, 24, HOUR_MS, Period.HOUR)
 
 
 def last_month(now_ms: int) -> Span:
-    """Return the 30 days up to the end of the current hour, which are kept by the hour."""
-    return _span(now_ms, 30, DAY_MS, HOUR_MS)
+    """Return the current day of UTC and the 29 before it."""
+    return _span(now_ms, 30, DAY_MS, Period.DAY)
+
+
+def _span(now_ms: int, parts: int, part_ms: int, period: Period) -> Span:
+    return Span(now_ms - now_ms % part_ms - (parts - 1) * part_ms, part_ms, parts, period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +93,11 @@ class Measured:
 
 def measure(database: Database, now_ms: int, spans: Sequence[Span]) -> Measured:
     """Return what workers did in the spans up to `now_ms`, by one statement."""
-    found = rows.read(database, spans)
-    of_spans = zip(spans, found.spans, found.parts, strict=True)
-    return Measured([_throughput(now_ms, *each) for each in of_spans], found.by_pair, found.ever)
+    of_spans = [Asked(span.period, span.starts_ms, span.part_ms) for span in spans]
+    of_pairs = Asked(spans[-1].period, spans[-1].starts_ms), Asked(Period.TOTAL, 0)
+    *found, by_pair, ever = rows.read(database, [*of_spans, *of_pairs])
+    throughputs = [_throughput(now_ms, span, each) for span, each in zip(spans, found, strict=True)]
+    return Measured(throughputs, _by_pair(by_pair), _by_pair(ever))
 
 
 def mean_run_times_ms(measured: Measured, pairs: Iterable[Pair]) -> dict[str, float]:
@@ -99,11 +115,12 @@ def mean_run_times_ms(measured: Measured, pairs: Iterable[Pair]) -> dict[str, fl
     return {key: each.run_times.total_ms / (each.ended or each.attempts) for key, each in sums.items()}
 
 
-def _span(now_ms: int, parts: int, part_ms: int, whole_ms: int) -> Span:
-    ends_ms = now_ms - now_ms % whole_ms + whole_ms
-    return Span(ends_ms - parts * part_ms, part_ms, parts)
+def _by_pair(found: Found) -> dict[Pair, Figures]:
+    return {pair: figures for _, pair, figures in found}
 
 
-def _throughput(now_ms: int, span: Span, figures: Figures, parts: Mapping[int, int]) -> Throughput:
-    numbers = tuple(parts.get(part, 0) for part in range(span.parts))
-    return Throughput(now_ms - span.starts_ms, figures, span.part_ms, numbers)
+def _throughput(now_ms: int, span: Span, found: Found) -> Throughput:
+    parts = {at_ms: figures for at_ms, _, figures in found}
+    starts_ms = range(span.starts_ms, span.starts_ms + span.parts * span.part_ms, span.part_ms)
+    numbers = tuple(parts[at_ms].finished if at_ms in parts else 0 for at_ms in starts_ms)
+    return Throughput(now_ms - span.starts_ms, Figures.sum(parts.values()), span.part_ms, numbers)

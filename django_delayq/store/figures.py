@@ -1,173 +1,165 @@
 """The rows of `delayq_figure`: what workers did, by queue and key.
 
-A worker writes a row for each minute. When an hour is long over, the rows of its minutes are rolled up into one for the
-hour, and added to the total of the queue and key. A row for an hour is pruned after a month; the total stays, as long
-as there is anything new in a month. So each count is in the totals or in the minutes, never in both, and their sum only
-grows. More than one row for the same hour, or total, is right too: readers add them up.
+A worker writes a row a minute for each queue and key. A minute later these rows are added to those of the minute (of
+all queues and keys together), of the hour and the day, and to the total of the queue and key, and are gone. So each
+count is in a new row, or in one row of each other period; a sum of totals and new rows only grows.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from secrets import randbits
+from typing import NamedTuple
 
-from django_delayq.core.figures import COUNTS, Figures
+from django_delayq.core.figures import COUNTS, MINUTE_MS, MOST_PAIRS, OTHERS, Figures
 from django_delayq.core.requests import Pair
 from django_delayq.models import FigureRow
-from django_delayq.store.database import Database, marks
-from django_delayq.store.sql.selects import Look, union_all
+from django_delayq.store.database import Database, Sql
+from django_delayq.store.sql.selects import union_all
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
-
-KEPT_MS = 30 * DAY_MS
-"""How long hours are kept, and the totals of queues and keys of which there is nothing new."""
-MINUTES_KEPT_MS = HOUR_MS
-"""How long after its end an hour is kept by the minute, for a look at the last hour, and for workers that are late."""
-PAGE = 2_000
-"""How many rows are rolled up, or pruned, in a transaction."""
-
-MOST_PAIRS = 1_000
-"""The most queues and keys that are read."""
 
 Period = FigureRow.Period
 
+KEPT_MS = {Period.MINUTE: 2 * HOUR_MS, Period.HOUR: 2 * DAY_MS, Period.DAY: 30 * DAY_MS, Period.TOTAL: 30 * DAY_MS}
+"""How long rows are kept, from when they begin; a total from the last minute in which there was anything new."""
+PAGE = 2_000
+"""How many rows are rolled up, or pruned, in a transaction."""
 
-_LOCKED = 'SELECT id, at, queue, "key", {counts} FROM delayq_figure r WHERE alias = %s AND period = %s AND {which}'
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A span of time in equal parts."""
-
-    starts_ms: int
-    part_ms: int
-    parts: int
-
-
-@dataclass(slots=True)
-class Found:
-    """What was found: of each span, and how much finished in its parts; by queue and key of the last span, and of ever.
-
-    Parts have the number of the part.
-    """
-
-    spans: list[Figures]
-    parts: list[dict[int, int]]
-    by_pair: dict[Pair, Figures]
-    ever: dict[Pair, Figures]
+_SUMS = ", ".join(f"sum({name}) AS {name}" for name in COUNTS)
+_PAIR = 'queue, "key"'
+_HOUR, _DAY = (f"at - at %% {length_ms}, {_PAIR}" for length_ms in (HOUR_MS, DAY_MS))
+_ROLLED_UP = {  # when a row begins, its queue and key; what it is the sum of; and over how long
+    Period.MINUTE: ("at, '', ''", "at", MINUTE_MS),
+    Period.HOUR: (_HOUR, _HOUR, HOUR_MS),
+    Period.DAY: (_DAY, _DAY, DAY_MS),
+    Period.TOTAL: (f"max(at), {_PAIR}", _PAIR, 2**62),
+}
 
 
-def read(database: Database, spans: Sequence[Span]) -> Found:
-    """Read the figures of some spans up to now, each no shorter than the one before, in one statement.
+class Asked(NamedTuple):
+    """The rows of a period that are asked for, with the new ones: by queue and key, or by parts of the time."""
 
-    It reads each row once for all sums, and once more for the parts of each span. The first `MOST_PAIRS` queues and
-    keys are told, in the order of their names.
-    """
-    alias, earliest_ms = database.alias, spans[-1].starts_ms
-    sums = ", ".join(f"sum({name}) AS {name}" for name in COUNTS)
-    # The first of the spans that a row is in; the number of spans if it is in none.
-    first = " ".join(f"WHEN at >= {span.starts_ms} THEN {number}" for number, span in enumerate(spans))
-    by_pair = (
-        f'SELECT one.* FROM (SELECT period, queue, "key", CASE {first} ELSE {len(spans)} END AS place, {sums}'
-        f' FROM delayq_figure WHERE alias = %s AND {{which}} GROUP BY period, queue, "key", CASE {first} ELSE'
-        f' {len(spans)} END ORDER BY queue, "key" LIMIT {MOST_PAIRS * (len(spans) + 2)}) AS one'
+    period: Period
+    since_ms: int
+    part_ms: int | None = None
+
+
+Found = list[tuple[int, Pair, Figures]]
+"""When a part begins, or 0; queue and key, or two empty names; the sum of the counts."""
+
+
+def read(database: Database, all_asked: Sequence[Asked]) -> list[Found]:
+    """Return what was found for each, by one statement. At most `MOST_PAIRS` queues and keys are told, and the rest."""
+    looks = [(_select(number, asked), [(database.alias, asked.since_ms)]) for number, asked in enumerate(all_asked)]
+    found: list[Found] = [[] for _ in all_asked]
+    for number, place, queue, key, *counts in union_all(database, *looks):
+        found[int(number)].append((int(place), (queue, key), Figures(map(int, counts))))
+    return [each if asked.part_ms else _named(each) for asked, each in zip(all_asked, found, strict=True)]
+
+
+def _select(number: int, asked: Asked) -> str:
+    if asked.part_ms:
+        place = by = f"at - (at - {asked.since_ms}) %% {asked.part_ms}"
+        pair = "'', ''"
+    else:
+        place, pair = f"min(CASE period WHEN '{Period.NEW}' THEN 1 ELSE 0 END)", 'queue, "key"'
+        by = pair
+    return (
+        f"SELECT {number}, {place}, {pair}, {_SUMS} FROM delayq_figure"
+        f" WHERE alias = %s AND period IN ('{Period.NEW}', '{asked.period}') AND at >= %s GROUP BY {by}"
     )
-    looks: list[Look] = [
-        (by_pair.format(which=f"period IN ('{Period.MINUTE}', '{Period.TOTAL}')"), [(alias,)]),
-        (by_pair.format(which=f"period = '{Period.HOUR}' AND at >= %s"), [(alias, earliest_ms)]),
-    ]
-    nothing = ", ".join(["0"] * (len(COUNTS) - 1))
-    for number, span in enumerate(spans):
-        part = f"at - (at - {span.starts_ms}) %% {span.part_ms}"
-        sql = (
-            f"SELECT '{number}', '', '', {part}, sum(finished), {nothing} FROM delayq_figure WHERE alias = %s"
-            f" AND period IN ('{Period.MINUTE}', '{Period.HOUR}') AND at >= %s GROUP BY {part}"
-        )
-        looks.append((sql, [(alias, span.starts_ms)]))
-    parts: list[dict[int, int]] = [{} for _ in spans]
-    of_spans: list[list[Figures]] = [[] for _ in spans]
-    of_pairs, of_ever = defaultdict[Pair, list[Figures]](list), defaultdict[Pair, list[Figures]](list)
-    for period, queue, key, place, *counts in union_all(database, *looks):
-        if period.isdigit():
-            span = spans[int(period)]
-            parts[int(period)][(int(place) - span.starts_ms) // span.part_ms] = int(counts[0])
-            continue
-        figures = Figures(map(int, counts))
-        if period != Period.HOUR:
-            of_ever[queue, key].append(figures)
-        if period != Period.TOTAL and place < len(spans):
-            of_pairs[queue, key].append(figures)
-            for number in range(int(place), len(spans)):
-                of_spans[number].append(figures)
-    return Found([Figures.sum(each) for each in of_spans], parts, _first(of_pairs), _first(of_ever))
 
 
-def _first(of_pairs: Mapping[Pair, Sequence[Figures]]) -> dict[Pair, Figures]:
-    return {pair: Figures.sum(of_pairs[pair]) for pair in sorted(of_pairs)[:MOST_PAIRS]}
+def _named(found: Found) -> Found:
+    """Return the sums of the first queues and keys, and that of all others. Those of which all is new come last."""
+    found.sort(key=lambda one: (one[1] == OTHERS, *one[:2]))
+    named, others = found[:MOST_PAIRS], found[MOST_PAIRS:]
+    if others:
+        figures = Figures.sum(figures for _, _, figures in others)
+        named.append((0, OTHERS, figures))
+    return named
 
 
 def write(database: Database, rows: Sequence[FigureRow]) -> None:
-    """Insert rows, apart from those that are there already."""
+    """Insert new rows, apart from those that are there already."""
     FigureRow.objects.using(database.using).bulk_create(rows, ignore_conflicts=True)
 
 
 def roll_up(database: Database, now_ms: int) -> int:
-    """Add a page of minutes to the rows of their hours and to the totals. Return how many; 0 when none is left."""
-    before_ms = now_ms - now_ms % HOUR_MS - MINUTES_KEPT_MS
-    return database.transaction(partial(_roll_up_page, database, before_ms))
+    """Add a page of new rows to those of the other periods, and prune a page of each. Return how many were added.
 
-
-def prune(database: Database, now_ms: int) -> int:
-    """Remove a page of the hours, and of the totals, that are too old. Return how many; 0 when none is left."""
-    return database.transaction(partial(_prune_page, database, now_ms - KEPT_MS))
+    Rows are left alone until their minute has been over for a minute, because until then workers write to it; and all
+    of them while another one rolls up.
+    """
+    return database.transaction(partial(_roll_up_page, database, now_ms - now_ms % MINUTE_MS - MINUTE_MS))
 
 
 def _roll_up_page(database: Database, before_ms: int) -> int:
-    minutes = list(_locked(database, Period.MINUTE, "at < %s", [before_ms]))
-    if not minutes:
+    new = _locked(database, Period.NEW, before_ms=before_ms)
+    totals = _locked(database, Period.TOTAL) if new else []
+    if not new or len(totals) < _number_of_totals(database):  # the rest is locked by another one
         return 0
-    hours_ms = sorted({at_ms - at_ms % HOUR_MS for _, at_ms, _, _ in minutes})
-    hours = list(_locked(database, Period.HOUR, f"at IN ({marks(len(hours_ms))})", hours_ms))
-    pairs = {pair for _, _, pair, _ in minutes}
-    keys = sorted({key for _, key in pairs})
-    of_keys = _locked(database, Period.TOTAL, f'"key" IN ({marks(len(keys))})', keys)
-    totals = [row for row in of_keys if row[2] in pairs]
-    of_hours, of_totals = defaultdict(list), defaultdict(list)
-    last_ms: dict[Pair, int] = defaultdict(int)
-    for _, at_ms, pair, counts in [*minutes, *hours]:
-        of_hours[at_ms - at_ms % HOUR_MS, pair].append(counts)
-    for _, at_ms, pair, counts in [*minutes, *totals]:
-        of_totals[pair].append(counts)
-        last_ms[pair] = max(last_ms[pair], at_ms)
-    _delete(database, [pk for pk, *_ in (*minutes, *hours, *totals)])
-    write(database, [_row(database, Period.HOUR, at_ms, pair, each) for (at_ms, pair), each in of_hours.items()])
-    write(database, [_row(database, Period.TOTAL, last_ms[pair], pair, each) for pair, each in of_totals.items()])
-    return len(minutes)
+    _join_others(database, totals, new)
+    for period, (columns, by, length_ms) in _ROLLED_UP.items():
+        there = _locked(database, period, new[0].at_ms - new[0].at_ms % length_ms)
+        _add_up(database, period, columns, by, [*new, *there])
+        _delete(database, there)
+        _delete(database, _locked(database, period, before_ms=before_ms - KEPT_MS[period]))
+    _delete(database, new)
+    return len(new)
 
 
-def _prune_page(database: Database, before_ms: int) -> int:
-    periods = (Period.HOUR, Period.TOTAL)
-    pks = [pk for period in periods for pk, *_ in _locked(database, period, "at < %s", [before_ms])]
-    _delete(database, pks)
-    return len(pks)
+class _Row(NamedTuple):
+    pk: int
+    at_ms: int
+    queue: str
+    key: str
 
 
-def _locked(
-    database: Database, period: Period, which: str, values: Sequence[int | str]
-) -> Iterator[tuple[int, int, Pair, Figures]]:
-    """Yield a page of rows: pk, epoch ms, queue and key, counts. What another rolls up or prunes now is left to it."""
-    sql = _LOCKED.format(counts=", ".join(COUNTS), which=which)
-    locked = f"{sql} ORDER BY at LIMIT {PAGE}{database.dialect.skip_locked}"
-    for pk, at_ms, queue, key, *counts in database.rows(locked, [database.alias, period, *values]):
-        yield pk, at_ms, (queue, key), Figures(counts)
+def _locked(database: Database, period: Period, since_ms: int = 0, before_ms: int = 2**62) -> list[_Row]:
+    """Return a page of rows, earliest first, apart from those that another one has locked."""
+    rows = database.rows(
+        'SELECT r.id, r.at, r.queue, r."key" FROM delayq_figure r WHERE r.alias = %s AND r.period = %s AND r.at >= %s'
+        f" AND r.at < %s ORDER BY r.at LIMIT {PAGE}{database.dialect.skip_locked}",
+        [database.alias, period, since_ms, before_ms],
+    )
+    return [_Row(*row) for row in rows]
 
 
-def _delete(database: Database, pks: Sequence[int]) -> None:
-    if pks:
-        FigureRow.objects.using(database.using).filter(pk__in=pks).delete()
+def _number_of_totals(database: Database) -> int:
+    ((number,),) = database.rows(
+        "SELECT count(*) FROM delayq_figure WHERE alias = %s AND period = %s", [database.alias, Period.TOTAL]
+    )
+    return int(number)
 
 
-def _row(database: Database, period: Period, at_ms: int, pair: Pair, all_counts: Sequence[Figures]) -> FigureRow:
-    queue, key = pair
-    counts = dict(zip(COUNTS, Figures.sum(all_counts), strict=True))
-    return FigureRow(id=randbits(63), alias=database.alias, period=period, at=at_ms, queue=queue, key=key, **counts)
+def _join_others(database: Database, totals: Sequence[_Row], new: Sequence[_Row]) -> None:
+    """Give up the names of all queues and keys but the first: those that have a total come before the others."""
+    rows = [*totals, *new]
+    named = set(list(dict.fromkeys([OTHERS, *((row.queue, row.key) for row in rows)]))[: MOST_PAIRS + 1])
+    nameless = [row for row in rows if (row.queue, row.key) not in named]
+    if nameless:
+        which = _which(database, nameless)
+        database.changed(
+            f'UPDATE delayq_figure SET queue = %s, "key" = %s WHERE {which.text}', [*OTHERS, *which.parameters]
+        )
+
+
+def _add_up(database: Database, period: Period, columns: str, by: str, rows: Sequence[_Row]) -> None:
+    """Insert the sums of rows as rows of a period."""
+    which = _which(database, rows)
+    database.changed(
+        f'INSERT INTO delayq_figure (id, alias, period, at, queue, "key", {", ".join(COUNTS)})'
+        f" SELECT {randbits(62)} + row_number() OVER (ORDER BY min(id)), %s, %s, {columns}, {_SUMS} FROM delayq_figure"
+        f" WHERE {which.text} GROUP BY {by}",
+        [database.alias, period, *which.parameters],
+    )
+
+
+def _delete(database: Database, rows: Sequence[_Row]) -> None:
+    if rows:
+        which = _which(database, rows)
+        database.changed(f"DELETE FROM delayq_figure WHERE {which.text}", which.parameters)
+
+
+def _which(database: Database, rows: Sequence[_Row]) -> Sql:
+    return database.among("id", [row.pk for row in rows])

@@ -16,7 +16,7 @@ _WRITTEN = {
     "delayq_ready": ("INSERT", "UPDATE", "DELETE"),
     "delayq_finish": ("INSERT", "DELETE"),
     "delayq_error": ("INSERT", "DELETE"),
-    "delayq_figure": ("INSERT", "DELETE"),
+    "delayq_figure": ("INSERT", "UPDATE", "DELETE"),
     "delayq_identity": ("INSERT",),
 }
 """The rights that it takes to end, rescue and prune messages, and to count them, by table."""

@@ -1,9 +1,7 @@
 """Count how attempts end, and write the counts to the store: a row a minute for each queue and key."""
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import partial
 from random import random
 from secrets import randbits
 from time import monotonic
@@ -11,7 +9,8 @@ from time import monotonic
 from django.db import connections
 
 from django_delayq.brokers.base import BuriedInfo, Transition
-from django_delayq.core.figures import COUNTS, MINUTE_MS, count, count_buried, is_counted
+from django_delayq.core.figures import COUNTS, MINUTE_MS, MOST_PAIRS, OTHERS, count, count_buried, is_counted
+from django_delayq.core.requests import Pair
 from django_delayq.models import FigureRow
 from django_delayq.store import figures
 from django_delayq.store.database import Database
@@ -22,7 +21,6 @@ from django_delayq.worker.prefetch import Lease
 
 SPREAD_S = 2.0
 """Workers write within this time after the end of a minute, not all at once."""
-ROLL_UP_EVERY_S = 600.0
 MOST_UNWRITTEN = 10_000
 """The most rows that are kept while the database is away; the oldest go first."""
 
@@ -38,15 +36,14 @@ class FigureWriter:
     lost, is not written twice.
     """
 
-    def __init__(self, database: Database, worker: str, outage_log: OutageLog) -> None:
+    def __init__(self, database: Database, outage_log: OutageLog) -> None:
         self._database = database
-        self._worker = worker
         self._outage_log = outage_log
         self._lock = threading.Lock()  # taken once for each batch of ends, never for a message
-        self._counts: dict[_Place, list[int]] = defaultdict(partial(list[int], [0] * len(COUNTS)))
+        self._counts: dict[_Place, list[int]] = {}
+        self._named: set[Pair] = set()
         self._clock_ms = wall_clock_ms() - monotonic() * 1000
         self._unwritten: list[FigureRow] = []
-        self._roll_up_at = 0.0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._write_forever, name="delayq-figures", daemon=True)
 
@@ -61,12 +58,11 @@ class FigureWriter:
     def count(self, ended: Sequence[tuple[Lease, Transition]]) -> None:
         """Count the ends of leases that took effect, each in the minute in which its attempt ended."""
         with self._lock:
-            counts = self._counts
             for lease, transition in ended:
                 if is_counted(transition):
                     at_ms = lease.now_ms() if transition.ended_ms is None else transition.ended_ms
                     place = at_ms - at_ms % MINUTE_MS, transition.queue, transition.key
-                    count(counts[place], transition, lease.claimed.due_ms)
+                    count(self._counts.get(place) or self._counts_of(place), transition, lease.claimed.due_ms)
             if ended:
                 self._clock_ms = ended[-1][0].clock_ms
 
@@ -75,7 +71,7 @@ class FigureWriter:
         with self._lock:
             for info in buried:
                 if info.key:
-                    count_buried(self._counts[self._minute_ms(), info.queue, info.key])
+                    count_buried(self._counts_of((self._minute_ms(), info.queue, info.key)))
 
     def write(self, before_ms: int | None = None) -> None:
         """Write what was counted in the minutes before this one, None for all. What is refused is kept."""
@@ -86,7 +82,7 @@ class FigureWriter:
             with self._database.available():
                 figures.write(self._database, self._unwritten)
                 self._unwritten.clear()
-                self._roll_up_due()
+                figures.roll_up(self._database, self._now_ms())
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
             self._outage_log.begin("figures", error)
             if len(self._unwritten) > MOST_UNWRITTEN:
@@ -117,27 +113,28 @@ class FigureWriter:
         """Return the time of the authoritative clock, as the last lease had it."""
         return int(self._clock_ms + monotonic() * 1000)
 
+    def _counts_of(self, place: _Place) -> list[int]:
+        """Return the counts of a minute and of the queue and key, or of all that have no name, to be added to."""
+        at_ms, queue, key = place
+        pair = queue, key
+        if len(self._named) < MOST_PAIRS:
+            self._named.add(pair)
+        return self._counts.setdefault((at_ms, *(pair if pair in self._named else OTHERS)), [0] * len(COUNTS))
+
     def _take(self, before_ms: int | None) -> list[FigureRow]:
         with self._lock:
             over = [place for place in self._counts if before_ms is None or place[0] < before_ms]
             taken = [(place, self._counts.pop(place)) for place in over]
+            self._named = {(queue, key) for _, queue, key in over} - {OTHERS}  # so a busy one keeps its name
         return [
             FigureRow(
                 id=randbits(63),
                 alias=self._database.alias,
-                period=FigureRow.Period.MINUTE,
+                period=FigureRow.Period.NEW,
                 at=at_ms,
                 queue=queue,
                 key=key,
-                worker=self._worker,
                 **dict(zip(COUNTS, counts, strict=True)),
             )
             for (at_ms, queue, key), counts in taken
         ]
-
-    def _roll_up_due(self) -> None:
-        """Roll up a page, and prune a page, now and then, on any worker: two that do so at once share the rows."""
-        if monotonic() >= self._roll_up_at:
-            now_ms = self._database.now_ms()
-            pages = figures.roll_up(self._database, now_ms), figures.prune(self._database, now_ms)
-            self._roll_up_at = 0.0 if any(pages) else monotonic() + ROLL_UP_EVERY_S

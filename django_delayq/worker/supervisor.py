@@ -119,11 +119,10 @@ class Supervisor:
         self._lease_s = alias.options.lease / 1000
         outage_log = OutageLog()
         self._leases = Leases(backend, alias.options.lease, outage_log)
-        name = name_worker()
-        self._figures = FigureWriter(backend.store.database, name, outage_log) if backend.store else None
+        self._figures = FigureWriter(backend.store.database, outage_log) if backend.store else None
         count = self._figures.count if self._figures else None
         self._settler = Settler(backend, self._leases, outage_log, count=count)
-        self._events = AttemptEvents(name)
+        self._events = AttemptEvents(name_worker())
         self._heartbeat = Heartbeat(options.heartbeat_file, teller())
         self._beat_at = 0.0
         self._stopping = threading.Event()

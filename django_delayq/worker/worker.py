@@ -72,7 +72,7 @@ class Worker:
         outage_log = OutageLog()
         self._events = events or AttemptEvents(self.name)
         self._leases = Leases(backend, lease_ms, outage_log, lease_log or NoLeaseLog())
-        self._figures = FigureWriter(backend.store.database, self.name, outage_log) if backend.store else None
+        self._figures = FigureWriter(backend.store.database, outage_log) if backend.store else None
         count = self._figures.count if self._figures else None
         self.settler = Settler(backend, self._leases, outage_log, self._wake, count)
         self._relaying = Relaying(backend.store, lease_ms, outage_log) if backend.store else None

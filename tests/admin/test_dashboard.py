@@ -383,7 +383,7 @@ def test_what_workers_did_is_told_by_queue_and_key_for_a_day_or_a_month(
     now_ms = broker.database.now_ms()
     write_figures(database, now_ms, key="order.close", number=24, late_ms=1, ran_ms=1_500)
     write_figures(database, now_ms, SettleAction.BURY, key="order.close", number=3)
-    write_figures(database, now_ms - 3 * DAY_MS, queue="mail", key="letter.send", period="hour", number=720)
+    write_figures(database, now_ms - 3 * DAY_MS, queue="mail", key="letter.send", period="day", number=720)
     day, month = (superuser.get(INDEX, query) for query in ({}, {"back": "30d"}))
     assert "default order.close 24 < 0.01 3 3 1ms 2ms " in text_of(day)
     assert "letter.send" not in text_of(day)
@@ -414,6 +414,13 @@ def test_only_the_busiest_queues_and_keys_are_told_of(
     assert "default many 2" in shown
     assert "default few 1" not in shown
     assert "There are more, which are not shown here." in shown
+
+
+def test_what_has_no_row_of_its_own_is_told_as_others(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    write_figures(database, broker.database.now_ms(), queue="", key="", number=7)
+    assert "all others 7" in text_of(superuser.get(INDEX))
 
 
 def test_who_may_not_look_at_the_dashboard_sees_no_figures_of_a_month(staff: Any, client: Client) -> None:

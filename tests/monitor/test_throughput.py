@@ -4,7 +4,7 @@ import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from django_delayq.core.figures import MINUTE_MS, Figures
+from django_delayq.core.figures import MINUTE_MS, OTHERS, Figures
 from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SettleAction
 from django_delayq.models import FigureRow
@@ -38,12 +38,11 @@ def places(span: Throughput) -> dict[int, int]:
 
 def test_each_minute_is_in_its_part_of_each_span_and_none_in_two(broker: DatabaseBackend, database: str) -> None:
     for ago_ms in (0, MINUTE_MS, 59 * MINUTE_MS, HOUR_MS, 23 * HOUR_MS, DAY_MS, 29 * DAY_MS, 30 * DAY_MS):
-        write_figures(database, NOW - ago_ms, period=Period.HOUR if ago_ms > 2 * HOUR_MS else Period.MINUTE)
-    write_figures(database, NOW, number=50, period=Period.TOTAL)  # all are in it once more
+        write_figures(database, NOW - ago_ms)
     hour, day, month = spans(broker)
     assert places(hour) == {0: 1, 1: 1, 59: 1}
     assert places(day) == {0: 2, 1: 2, 23: 1}
-    assert places(month) == {0: 5, 1: 1, 29: 1}
+    assert places(month) == {0: 4, 1: 2, 29: 1}
     assert (hour.finished, day.finished, month.finished) == (3, 5, 7)
     assert (len(hour.parts), len(day.parts), len(month.parts)) == (60, 24, 30)
 
@@ -79,14 +78,17 @@ def test_rolling_up_changes_nothing_that_is_told_of_a_day_or_a_month_or_all_time
     for hour in range(40):
         write_figures(database, NOW - hour * HOUR_MS, number=hour, ran_ms=hour, key=f"k{hour % 3}")
         write_figures(database, NOW - hour * HOUR_MS - 7 * MINUTE_MS, SettleAction.BURY, queue="mail")
-    asked = [last_day(NOW), last_month(NOW)]
+    asked = [last_hour(NOW), last_day(NOW), last_month(NOW)]
     before = measure(broker.database, NOW, asked)
     while figures.roll_up(broker.database, NOW):
         pass
     assert FigureRow.objects.using(database).filter(period=Period.HOUR).exists()
     assert measure(broker.database, NOW, asked) == before
-    assert figures.prune(broker.database, NOW + 29 * DAY_MS) > 0
-    assert measure(broker.database, NOW, asked).ever == before.ever
+    write_figures(database, NOW + 29 * DAY_MS, key="later")
+    assert figures.roll_up(broker.database, NOW + 29 * DAY_MS + HOUR_MS) > 0  # and old days are pruned
+    after = measure(broker.database, NOW, asked)
+    assert (after.spans[2].finished, len(after.ever)) == (sum(range(11)) + 1, len(before.ever) + 1)
+    assert {pair: after.ever[pair] for pair in before.ever} == before.ever
 
 
 def test_it_is_told_by_queue_and_key_up_to_a_bound(
@@ -104,7 +106,10 @@ def test_it_is_told_by_queue_and_key_up_to_a_bound(
     }
     monkeypatch.setattr(figures, "MOST_PAIRS", 1)
     measured = measure(broker.database, NOW, [last_day(NOW)])
-    assert (list(measured.by_pair), measured.spans[0].finished) == ([("default", "k")], 5)
+    assert {pair: each.finished for pair, each in measured.by_pair.items()} == {("default", "k"): 2, OTHERS: 3}
+    write_figures(database, NOW - DAY_MS // 2, queue="mail", key=hostile, number=4, period=Period.HOUR)
+    measured = measure(broker.database, NOW, [last_day(NOW)])  # what has rows of its own keeps its name
+    assert {pair: each.finished for pair, each in measured.by_pair.items()} == {("mail", hostile): 7, OTHERS: 2}
 
 
 def test_the_number_of_statements_does_not_grow_with_what_was_done(broker: DatabaseBackend, database: str) -> None:

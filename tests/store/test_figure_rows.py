@@ -18,7 +18,7 @@ from django_delayq.core.figures import COUNTS, MINUTE_MS, Figures
 from django_delayq.core.transitions import SettleAction
 from django_delayq.models import FigureRow
 from django_delayq.store import DatabaseBackend, figures
-from django_delayq.support.timestamps import DAY_MS, HOUR_MS, to_epoch_ms
+from django_delayq.support.timestamps import DAY_MS, HOUR_MS, to_epoch_ms, wall_clock_ms
 from django_delayq.worker import figures as writing
 from django_delayq.worker.figures import FigureWriter
 from django_delayq.worker.outage_log import OutageLog
@@ -36,12 +36,7 @@ NOW = MINUTE + 10 * DAY_MS
 @pytest.fixture
 def writer(broker: DatabaseBackend) -> FigureWriter:
     """The figures of one worker, written when the test says so."""
-    return FigureWriter(broker.database, "host:1:abc", OutageLog())
-
-
-@pytest.fixture(autouse=True)
-def _rolled_up_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FigureWriter, "_roll_up_due", lambda self: None)
+    return FigureWriter(broker.database, OutageLog())
 
 
 def ended(
@@ -50,7 +45,8 @@ def ended(
     """An attempt that ended at `at_ms`, and had started 7 ms late."""
     started_ms = at_ms - ran_ms
     claimed = Claimed("id", 1, started_ms - 7, Header(queue, key), b"null")
-    lease = Lease(claimed, PrefetchBuffer(make_handler(print), (), 1), 0.0, 0.0, 0.0)
+    clock_ms = wall_clock_ms() - time.monotonic() * 1000
+    lease = Lease(claimed, PrefetchBuffer(make_handler(print), (), 1), 0.0, 0.0, clock_ms)
     return lease, Transition("id", 1, queue, key, action, started_ms=started_ms, ended_ms=at_ms)
 
 
@@ -79,12 +75,12 @@ def test_there_is_a_row_for_each_queue_and_key_and_minute_in_which_something_end
     writer.count([ended(MINUTE, SettleAction.RETRY), ended(MINUTE, SettleAction.RELEASE)])
     writer.write()
     assert rows(database) == [
-        ("minute", MINUTE, "default", "k", 1),
-        ("minute", MINUTE + MINUTE_MS, "default", "k", 1),
-        ("minute", MINUTE + MINUTE_MS, "default", "l", 1),
+        ("new", MINUTE, "default", "k", 1),
+        ("new", MINUTE + MINUTE_MS, "default", "k", 1),
+        ("new", MINUTE + MINUTE_MS, "default", "l", 1),
     ]
     first = FigureRow.objects.using(database).get(at__lt=MINUTE + MINUTE_MS)
-    assert (first.worker, first.alias) == ("host:1:abc", "default")
+    assert first.alias == "default"
     counted = {name: getattr(first, name) for name in COUNTS if getattr(first, name)}
     assert counted == {"finished": 1, "failed": 1, "retried": 1, "ran_ms": 40, "ran_3": 2, "late_ms": 14, "late_2": 2}
 
@@ -94,19 +90,19 @@ def test_a_minute_is_written_when_it_is_over_and_what_ended_in_it_later_beside_i
 ) -> None:
     writer.count([ended(MINUTE), ended(MINUTE + MINUTE_MS)])
     writer.write(MINUTE + MINUTE_MS)
-    assert rows(database) == [("minute", MINUTE, "default", "k", 1)]
+    assert rows(database) == [("new", MINUTE, "default", "k", 1)]
     writer.count([ended(MINUTE), ended(MINUTE)])  # the broker, or the database, took long to settle
     writer.write(MINUTE + MINUTE_MS)
-    assert rows(database) == [("minute", MINUTE, "default", "k", 1), ("minute", MINUTE, "default", "k", 2)]
+    assert rows(database) == [("new", MINUTE, "default", "k", 1), ("new", MINUTE, "default", "k", 2)]
     writer.write()
-    assert total(database, Period.MINUTE).finished == 4
+    assert total(database, Period.NEW).finished == 4
 
 
 def test_what_was_buried_without_a_start_is_counted_too(writer: FigureWriter, database: str) -> None:
     writer.count_buried([BuriedInfo("a", "mail", "k", 0, "expired"), BuriedInfo("b", "", "", 0, "unreadable")])
     writer.write()
     ((*_, queue, key, finished),) = rows(database)
-    assert (queue, key, finished, total(database, Period.MINUTE).buried) == ("mail", "k", 0, 1)
+    assert (queue, key, finished, total(database, Period.NEW).buried) == ("mail", "k", 0, 1)
 
 
 def test_one_insert_writes_a_minute_and_an_idle_worker_says_nothing(writer: FigureWriter, database: str) -> None:
@@ -121,10 +117,10 @@ def test_one_insert_writes_a_minute_and_an_idle_worker_says_nothing(writer: Figu
 
 def test_two_workers_of_one_name_are_added_up(broker: DatabaseBackend, database: str) -> None:
     for _ in range(2):
-        writer = FigureWriter(broker.database, "host:1:abc", OutageLog())
+        writer = FigureWriter(broker.database, OutageLog())
         writer.count([ended(MINUTE)])
         writer.write()
-    assert total(database, Period.MINUTE).finished == 2
+    assert total(database, Period.NEW).finished == 2
 
 
 @contextmanager
@@ -152,8 +148,8 @@ def test_what_a_database_that_is_away_did_not_take_is_written_later_and_once(
     writer.count([ended(MINUTE + MINUTE_MS)])
     writer.write()
     assert rows(database) == [
-        ("minute", MINUTE, "default", "k", 1),
-        ("minute", MINUTE + MINUTE_MS, "default", "k", 1),
+        ("new", MINUTE, "default", "k", 1),
+        ("new", MINUTE + MINUTE_MS, "default", "k", 1),
     ]
 
 
@@ -179,34 +175,85 @@ def a_day_of_rows(writer: FigureWriter, *keys: str) -> None:
     writer.write()
 
 
-def test_the_hours_and_the_totals_are_the_sum_of_the_minutes(
+def test_each_count_is_in_a_new_row_or_once_in_each_other_period(
     broker: DatabaseBackend, writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(figures, "PAGE", 50)
+    monkeypatch.setitem(figures.KEPT_MS, Period.MINUTE, 30 * DAY_MS)
     a_day_of_rows(writer, "k", "l")
-    before = total(database, Period.MINUTE)
+    before = total(database, Period.NEW)
     assert before.finished == before.retried == 144
     roll_up_all(broker, NOW)
-    left = total(database, Period.MINUTE)
-    assert left.finished == 6  # of the last hour
-    assert Figures.sum([left, total(database, Period.HOUR)]) == before
-    assert Figures.sum([left, total(database, Period.TOTAL)]) == before
-    assert [finished for *_, finished in rows(database, period=Period.HOUR)] == [3] * 46
-    assert [finished for *_, finished in rows(database, period=Period.TOTAL)] == [69] * 2
-    roll_up_all(broker, NOW)
-    roll_up_all(broker, NOW + HOUR_MS)
-    assert rows(database, period=Period.MINUTE) == []
-    assert total(database, Period.HOUR) == total(database, Period.TOTAL) == before
+    left = total(database, Period.NEW)
+    assert left.finished == 2  # of the last minute
+    for period in figures.KEPT_MS:
+        assert Figures.sum([left, total(database, period)]) == before
+    assert [finished for *_, finished in rows(database, period=Period.MINUTE)] == [2] * 71
+    assert [finished for *_, finished in rows(database, period=Period.HOUR)] == [3] * 46 + [2] * 2
+    assert [finished for *_, finished in rows(database, period=Period.DAY)] == [48, 48, 23, 23]
+    assert [finished for *_, finished in rows(database, period=Period.TOTAL)] == [71] * 2
+    roll_up_all(broker, NOW + MINUTE_MS)
+    assert rows(database, period=Period.NEW) == []
+    assert all(total(database, period) == before for period in figures.KEPT_MS)
+
+
+def test_what_a_worker_may_write_yet_is_not_rolled_up(
+    broker: DatabaseBackend, writer: FigureWriter, database: str
+) -> None:
+    writer.count([ended(MINUTE), ended(MINUTE + MINUTE_MS)])
+    writer.write()
+    assert figures.roll_up(broker.database, MINUTE + 2 * MINUTE_MS - 1) == 0
+    assert figures.roll_up(broker.database, MINUTE + 2 * MINUTE_MS) == 1
+    assert rows(database, period=Period.NEW) == [("new", MINUTE + MINUTE_MS, "default", "k", 1)]
 
 
 def test_a_minute_that_comes_late_is_added_to_its_hour(
     broker: DatabaseBackend, writer: FigureWriter, database: str
 ) -> None:
-    for _ in range(2):
-        writer.count([ended(MINUTE)])
+    for number in range(2):
+        writer.count([ended(MINUTE + number * MINUTE_MS)])
         writer.write()
-        roll_up_all(broker, NOW)
-    assert rows(database) == [("hour", MINUTE, "default", "k", 2), ("total", MINUTE, "default", "k", 2)]
+        roll_up_all(broker, MINUTE + HOUR_MS)
+    assert rows(database, period=Period.HOUR) == [("hour", MINUTE, "default", "k", 2)]
+    assert rows(database, period=Period.TOTAL) == [("total", MINUTE + MINUTE_MS, "default", "k", 2)]
+
+
+def test_only_so_many_queues_and_keys_have_rows_and_the_rest_is_counted_together(
+    broker: DatabaseBackend, writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (writing, figures):
+        monkeypatch.setattr(module, "MOST_PAIRS", 3)
+    for minute in range(3):  # another worker, and other tenants, each minute
+        of_worker = FigureWriter(broker.database, OutageLog())
+        for number in range(10):
+            of_worker.count([ended(MINUTE + minute * MINUTE_MS, queue=f"tenant {minute} {number}")])
+        of_worker.write()
+    assert len(rows(database, period=Period.NEW)) == 3 * (3 + 1)
+    roll_up_all(broker, MINUTE + HOUR_MS)
+    for period in (Period.HOUR, Period.DAY, Period.TOTAL):
+        assert len(rows(database, period=period)) == 3 + 1
+        assert total(database, period).finished == 30
+    assert rows(database, period=Period.TOTAL, queue="") == [("total", MINUTE + 2 * MINUTE_MS, "", "", 27)]
+
+
+def test_a_queue_and_key_that_was_busy_in_the_last_minute_keeps_its_name(
+    writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "MOST_PAIRS", 1)
+    writer.count([ended(MINUTE, key="busy"), ended(MINUTE, key="other"), ended(MINUTE, key="other")])
+    writer.write()
+    writer.count([ended(MINUTE + MINUTE_MS, key="other"), ended(MINUTE + MINUTE_MS, key="busy")])
+    writer.write()
+    writer.write()  # a minute of nothing: then the first one gets the name
+    writer.count([ended(MINUTE + 2 * MINUTE_MS, key="other")])
+    writer.write()
+    assert [(queue, key, finished) for *_, queue, key, finished in rows(database)] == [
+        ("", "", 2),
+        ("default", "busy", 1),
+        ("", "", 1),
+        ("default", "busy", 1),
+        ("default", "other", 1),
+    ]
 
 
 def test_nothing_is_lost_or_doubled_when_two_roll_up_at_once(
@@ -214,7 +261,7 @@ def test_nothing_is_lost_or_doubled_when_two_roll_up_at_once(
 ) -> None:
     monkeypatch.setattr(figures, "PAGE", 7)
     a_day_of_rows(writer, "k", "l")
-    before = total(database, Period.MINUTE)
+    before = total(database, Period.NEW)
 
     def roll_up() -> None:
         for _ in range(30):
@@ -228,7 +275,7 @@ def test_nothing_is_lost_or_doubled_when_two_roll_up_at_once(
     for thread in threads:
         thread.join()
     roll_up_all(broker, NOW + HOUR_MS)
-    assert total(database, Period.HOUR) == total(database, Period.TOTAL) == before
+    assert total(database, Period.HOUR) == total(database, Period.DAY) == total(database, Period.TOTAL) == before
 
 
 def test_what_is_rolled_up_and_then_rolled_back_is_there_as_before(
@@ -242,31 +289,34 @@ def test_what_is_rolled_up_and_then_rolled_back_is_there_as_before(
     assert rows(database) == before
 
 
-def test_hours_and_totals_that_are_a_month_old_are_pruned(
+def test_what_is_old_is_pruned_and_a_total_only_where_nothing_was_new_for_a_month(
     broker: DatabaseBackend, writer: FigureWriter, database: str
 ) -> None:
-    writer.count([ended(MINUTE), ended(MINUTE, key="new"), ended(MINUTE + DAY_MS, key="new")])
-    writer.write()
-    roll_up_all(broker, NOW)
-    assert figures.prune(broker.database, MINUTE + figures.KEPT_MS) == 0
-    assert figures.prune(broker.database, MINUTE + figures.KEPT_MS + HOUR_MS) == 3
-    assert rows(database) == [
-        ("hour", MINUTE + DAY_MS, "default", "new", 1),
-        ("total", MINUTE + DAY_MS, "default", "new", 2),  # a counter that is scraped does not fall
-    ]
+    def told(at_ms: int, key: str) -> set[tuple[str, str]]:
+        writer.count([ended(at_ms, key=key)])
+        writer.write()
+        roll_up_all(broker, at_ms + 2 * MINUTE_MS)
+        return {(period, key) for period, _, _, key, _ in rows(database) if key != "now"}
+
+    each = {(period, key) for period in ("hour", "day", "total") for key in ("old", "new")}
+    told(MINUTE, "old")
+    assert told(MINUTE, "new") == each | {("minute", "")}
+    assert told(MINUTE + DAY_MS, "new") == each | {("minute", "")}
+    assert told(MINUTE + 4 * DAY_MS, "now") == each - {("hour", "old"), ("hour", "new")} | {("minute", "")}
+    assert told(MINUTE + 30 * DAY_MS + HOUR_MS, "now") == {("day", "new"), ("total", "new"), ("minute", "")}
+    assert rows(database, period=Period.TOTAL, key="new")[0][-1] == 2  # a counter that is scraped does not fall
 
 
-def test_a_worker_rolls_up_by_itself(
-    broker: DatabaseBackend, writer: FigureWriter, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
+def test_a_worker_rolls_up_by_itself(broker: DatabaseBackend, writer: FigureWriter, database: str) -> None:
     hour_ms = broker.database.now_ms() // HOUR_MS * HOUR_MS
-    writer.count([ended(hour_ms - 2 * HOUR_MS), ended(hour_ms)])
+    writer.count([ended(hour_ms - HOUR_MS), ended(hour_ms + HOUR_MS)])
     writer.write()
     assert [(period, at_ms) for period, at_ms, *_ in rows(database)] == [
-        ("hour", hour_ms - 2 * HOUR_MS),
-        ("minute", hour_ms),
-        ("total", hour_ms - 2 * HOUR_MS),
+        ("day", (hour_ms - HOUR_MS) // DAY_MS * DAY_MS),
+        ("hour", hour_ms - HOUR_MS),
+        ("minute", hour_ms - HOUR_MS),
+        ("new", hour_ms + HOUR_MS),
+        ("total", hour_ms - HOUR_MS),
     ]
 
 
@@ -285,7 +335,7 @@ def test_a_worker_writes_its_last_minute_when_it_stops_and_one_that_is_killed_lo
     site.send("a", "b", "c")
     assert {site.line.next().id for _ in range(3)} == {"a", "b", "c"}
     assert worker.stop() == 0
-    assert total(database, Period.MINUTE).finished == 3
+    assert total(database, Period.NEW, Period.TOTAL).finished == 3
     killed = site.worker()
     site.send("lost")
     assert site.line.next().id == "lost"
@@ -294,13 +344,13 @@ def test_a_worker_writes_its_last_minute_when_it_stops_and_one_that_is_killed_lo
     site.send("held", key="hold")
     assert site.line.next().id == "held"
     killed.kill()
-    assert total(database, Period.MINUTE).finished == 3
+    assert total(database, Period.NEW, Period.TOTAL).finished == 3
     other = site.worker()
     site.line.next_of("held").release()
     assert site.line.next().what == "ran"
     assert other.stop() == 0
     assert site.totals()["finished"] == 5
-    assert total(database, Period.MINUTE).finished == 4
+    assert total(database, Period.NEW, Period.TOTAL).finished == 4
 
 
 def test_the_workers_of_several_processes_each_write_what_they_did(site: Site, database: str) -> None:
@@ -309,7 +359,7 @@ def test_the_workers_of_several_processes_each_write_what_they_did(site: Site, d
     site.send(*ids)
     assert {site.line.next().id for _ in ids} == ids
     assert worker.stop() == 0
-    assert total(database, Period.MINUTE).finished == 10
+    assert total(database, Period.NEW, Period.TOTAL).finished == 10
 
 
 def test_an_attempt_that_takes_its_process_with_it_is_counted_as_failed(site: Site, database: str) -> None:
@@ -319,5 +369,5 @@ def test_an_attempt_that_takes_its_process_with_it_is_counted_as_failed(site: Si
     site.line.next().release()  # once more
     assert site.line.next().what == "ran"
     assert worker.stop() == 0
-    counted = total(database, Period.MINUTE)
+    counted = total(database, Period.NEW, Period.TOTAL)
     assert (counted.failed, counted.retried, counted.finished, counted.attempts) == (1, 1, 1, 2)

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _, pgettext
 from django_delayq.admin.access import address, may
 from django_delayq.admin.formatting import length, listed, moment, number, some
 from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo, covering
-from django_delayq.core.figures import Figures
+from django_delayq.core.figures import OTHERS, Figures
 from django_delayq.core.requests import Pair
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
 
@@ -94,7 +94,10 @@ def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[KeyRo
     if span is None:
         return []
     busiest = nsmallest(MOST_KEYS, by_pair.items(), key=lambda item: (-item[1].attempts, item[0]))
-    return [KeyRow(*pair, _numbers(figures, span.span_ms)) for pair, figures in busiest]
+    return [
+        KeyRow(*(("", _("all others")) if pair == OTHERS else pair), _numbers(figures, span.span_ms))
+        for pair, figures in busiest
+    ]
 
 
 def _numbers(figures: Figures, span_ms: int) -> list[str]:
