@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from secrets import randbits
 from typing import Any
 
 import pytest
@@ -21,9 +22,11 @@ from django_delayq.brokers.base import BATCH, Alarm, Claimed, ClaimRequest, Head
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias
 from django_delayq.core import transitions
+from django_delayq.core.figures import COUNTS, MINUTE_MS
 from django_delayq.core.transitions import Transition
-from django_delayq.models import ErrorMessage, ReadyMessage
-from django_delayq.store import claim, enqueue, operations, polling, queries, reclaim, relay, settle
+from django_delayq.models import ErrorMessage, FigureRow, ReadyMessage
+from django_delayq.monitor import throughput
+from django_delayq.store import claim, enqueue, figures, operations, polling, queries, reclaim, relay, settle
 from django_delayq.store.database import Database
 from django_delayq.store.sql.selects import waiting_pairs
 from tests.databases import database_on
@@ -91,7 +94,7 @@ def scene(postgres_server: PostgresServer, django_db_blocker: Any) -> Iterator[S
     with django_db_blocker.unblock(), database_on(postgres_server) as using:
         name = str(connections.settings[using]["NAME"])
         with postgres_server.client(name) as other:
-            for table in "ready", "finish", "error":
+            for table in "ready", "finish", "error", "figure":
                 other.execute(f"ALTER TABLE delayq_{table} SET (autovacuum_enabled = false)")
             other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             other.execute("SELECT 1")
@@ -316,6 +319,43 @@ def _tag(scene: Scene, count: int) -> Callable[[], object]:
     return lambda: queries.tagged(scene.database, "none")
 
 
+MINUTES, KEYS = 30, 10
+
+
+def _minutes(scene: Scene) -> int:
+    """Half an hour of the figures of ten keys, each minute rolled up after the next one. Return the time."""
+    now_ms = scene.database.now_ms() // HOUR_MS * HOUR_MS + HOUR_MS
+    for minute in range(MINUTES):
+        at_ms = now_ms - (MINUTES - minute) * MINUTE_MS
+        figures.write(scene.database, [_figures(at_ms, key) for key in range(KEYS)])
+        if minute < MINUTES - 2:
+            figures.roll_up(scene.database, at_ms + MINUTE_MS)
+    return now_ms
+
+
+def _figures(at_ms: int, key: int) -> FigureRow:
+    counts = dict.fromkeys(COUNTS, 1)
+    return FigureRow(
+        id=randbits(63), alias="default", period="new", at=at_ms, queue="default", key=f"shop.key.{key}", **counts
+    )
+
+
+def _write_figures(scene: Scene, count: int) -> Callable[[], object]:
+    now_ms = _minutes(scene)
+    return lambda: figures.write(scene.database, [_figures(now_ms, key) for key in range(count)])
+
+
+def _roll_up(scene: Scene, count: int) -> Callable[[], object]:
+    now_ms = _minutes(scene)
+    return lambda: figures.roll_up(scene.database, now_ms - MINUTE_MS)
+
+
+def _measure(scene: Scene, count: int) -> Callable[[], object]:
+    now_ms = _minutes(scene)
+    spans = [throughput.last_hour(now_ms), throughput.last_day(now_ms)]
+    return lambda: throughput.measure(scene.database, now_ms, spans)
+
+
 FOUND = 8
 """Pages for a row that is found: three of the primary key's index and the row's own, for a lock and for the answer."""
 WRITTEN = 45
@@ -357,6 +397,9 @@ USES: dict[str, tuple[Callable[[Scene, int], Callable[[], object]], int, int]] =
     "look for a tag": (_tag, 1, FOUND),
     "queues and keys": (_pairs, 1, FOUND),
     "look for leases that ran out": (_upkeep, BATCH, FOUND),
+    "figures of a minute": (_write_figures, KEYS, FOUND),
+    "roll-up of figures": (_roll_up, 4 * KEYS, WRITTEN),  # into minutes, hours, days and totals
+    "look at figures": (_measure, 4 * (MINUTES + KEYS), FOUND),  # by minute, by hour, by key and in all time
 }
 """By name: what prepares the statements, for how many rows, and the most pages for each of them."""
 
