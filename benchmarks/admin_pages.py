@@ -110,6 +110,7 @@ def _results(pages: str, seen: dict[str, Look]) -> list[Result]:
 def addresses(site: StoredSite) -> Iterator[str]:
     """Every list with each filter and search, and a page of each kind."""
     yield "/admin/delayq/"
+    yield "/admin/delayq/?back=30d"
     yield "/admin/delayq/errormessage/groups/"
     for model, filters in FILTERS.items():
         yield f"/admin/delayq/{model}/"

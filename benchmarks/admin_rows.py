@@ -3,6 +3,7 @@
 import psycopg
 
 from benchmarks.stored_rows import COLUMNS
+from django_delayq.core.figures import COUNTS, MINUTE_MS, MOST_PAIRS
 
 DAY_MS = 86_400_000
 MONTH_MS = 30 * DAY_MS
@@ -44,11 +45,31 @@ _RARE = """
     UPDATE {table} SET "key" = %(key)s, queue = %(queue)s {more}
     WHERE id IN (SELECT id FROM {table} ORDER BY {farthest} LIMIT %(rare)s)"""
 
+_FIGURES = f"""
+    INSERT INTO delayq_figure (id, alias, period, at, queue, "key", {", ".join(COUNTS)})
+    SELECT ('x' || left(md5(random()::text), 15))::bit(60)::bigint, 'default', %(period)s,
+    %(now)s - %(now)s %% %(part)s - part * %(part)s::bigint, 'default', 'order.key' || pair,
+    {", ".join(["pair + part"] * len(COUNTS))}
+    FROM generate_series(0, %(parts)s - 1) AS part, generate_series(1, %(pairs)s) AS pair,
+    generate_series(1, %(workers)s) AS worker"""
+WORKERS = 8
+_PERIODS = (  # length and number of the parts that are kept, queues and keys, rows of each
+    ("new", MINUTE_MS, 3, MOST_PAIRS, WORKERS),
+    ("minute", MINUTE_MS, 120, 1, 1),
+    ("hour", 60 * MINUTE_MS, 49, MOST_PAIRS, 1),
+    ("day", DAY_MS, 31, MOST_PAIRS, 1),
+    ("total", MINUTE_MS, 1, MOST_PAIRS, 1),
+)
+"""The rows of figures after a month, at the most that workers write."""
+
 
 def insert(client: psycopg.Connection, count: int, now_ms: int) -> None:
-    """`count` rows in each of the three tables: due in the month ahead, and ended in the month behind."""
+    """`count` rows in each of the three tables: due in the month ahead, and ended in the month behind; and figures."""
     for statement in (_READY, _FINISHED, _FAILED):
         client.execute(statement, {"now": now_ms, "count": count})
+    for period, part_ms, parts, pairs, workers in _PERIODS:
+        of_period = {"period": period, "part": part_ms, "parts": parts, "pairs": pairs, "workers": workers}
+        client.execute(_FIGURES, {"now": now_ms, **of_period})
     of_rare = {"key": RARE_KEY, "queue": RARE_QUEUE, "rare": RARE, "failure": RARE_FAILURE}
     for table, farthest, more in (
         ("delayq_ready", "due_at DESC", ""),
