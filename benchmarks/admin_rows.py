@@ -54,7 +54,7 @@ _FIGURES = f"""
     generate_series(1, %(workers)s) AS worker"""
 WORKERS = 8
 _PERIODS = (  # length and number of the parts that are kept, queues and keys, rows of each
-    ("new", MINUTE_MS, 3, MOST_PAIRS, WORKERS),
+    ("new", MINUTE_MS, 5, MOST_PAIRS, WORKERS),
     ("minute", MINUTE_MS, 120, 1, 1),
     ("hour", 60 * MINUTE_MS, 49, MOST_PAIRS, 1),
     ("day", DAY_MS, 31, MOST_PAIRS, 1),

@@ -1,7 +1,7 @@
 """The rows of `delayq_figure`: what workers did, by queue and key.
 
-A worker writes a row a minute for each queue and key. A minute later these rows are added to those of the minute (of
-all queues and keys together), of the hour and the day, and to the total of the queue and key, and are gone. So each
+A worker writes a row a minute for each queue and key. Some minutes later these rows are added to those of the minute
+(of all queues and keys together), of the hour and the day, and to the total of the queue and key, and are gone. So each
 count is in a new row, or in one row of each other period; a sum of totals and new rows only grows.
 """
 
@@ -21,6 +21,8 @@ Period = FigureRow.Period
 
 KEPT_MS = {Period.MINUTE: 2 * HOUR_MS, Period.HOUR: 2 * DAY_MS, Period.DAY: 30 * DAY_MS, Period.TOTAL: 30 * DAY_MS}
 """How long rows are kept, from when they begin; a total from the last minute in which there was anything new."""
+NEW_MS = 3 * MINUTE_MS
+"""How long after its end a minute is left alone: a worker may not have written it, or may write it again."""
 PAGE = 2_000
 """How many rows are rolled up, or pruned, in a transaction."""
 
@@ -87,10 +89,9 @@ def write(database: Database, rows: Sequence[FigureRow]) -> None:
 def roll_up(database: Database, now_ms: int) -> int:
     """Add a page of new rows to those of the other periods, and prune a page of each. Return how many were added.
 
-    Rows are left alone until their minute has been over for a minute, because until then workers write to it; and all
-    of them while another one rolls up.
+    Nothing is done while another one rolls up.
     """
-    return database.transaction(partial(_roll_up_page, database, now_ms - now_ms % MINUTE_MS - MINUTE_MS))
+    return database.transaction(partial(_roll_up_page, database, now_ms - now_ms % MINUTE_MS - NEW_MS))
 
 
 def _roll_up_page(database: Database, before_ms: int) -> int:

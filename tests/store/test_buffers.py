@@ -323,12 +323,12 @@ MINUTES, KEYS = 30, 10
 
 
 def _minutes(scene: Scene) -> int:
-    """Half an hour of the figures of ten keys, each minute rolled up after the next one. Return the time."""
+    """Half an hour of the figures of ten keys, rolled up but for the last minutes. Return the time."""
     now_ms = scene.database.now_ms() // HOUR_MS * HOUR_MS + HOUR_MS
     for minute in range(MINUTES):
         at_ms = now_ms - (MINUTES - minute) * MINUTE_MS
         figures.write(scene.database, [_figures(at_ms, key) for key in range(KEYS)])
-        if minute < MINUTES - 2:
+        if minute < MINUTES - 1:
             figures.roll_up(scene.database, at_ms + MINUTE_MS)
     return now_ms
 
@@ -347,7 +347,7 @@ def _write_figures(scene: Scene, count: int) -> Callable[[], object]:
 
 def _roll_up(scene: Scene, count: int) -> Callable[[], object]:
     now_ms = _minutes(scene)
-    return lambda: figures.roll_up(scene.database, now_ms - MINUTE_MS)
+    return lambda: figures.roll_up(scene.database, now_ms)
 
 
 def _measure(scene: Scene, count: int) -> Callable[[], object]:
