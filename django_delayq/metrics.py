@@ -5,6 +5,7 @@ Nothing is counted here: each scrape looks once at every alias, in bounded time.
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from typing import Any
 
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
@@ -49,14 +50,15 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "drain_seconds": ("How long what is due until the full hour of UTC takes; only with a store", ("alias",)),
 }
 
-_COUNTERS = {
-    "attempts": "Attempts that started; only with a store",
-    "finished": "Messages that finished; only with a store",
-    "failed": "Attempts that failed; only with a store",
+_COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "moves": ("Messages by move, over all time", ("alias", "move")),
+    "attempts": ("Attempts that started; only with a store", _SET),
+    "finished": ("Messages that finished; only with a store", _SET),
+    "failed": ("Attempts that failed; only with a store", _SET),
 }
-_HISTOGRAMS = {
-    "run_seconds": "How long attempts ran; only with a store",
-    "lateness_seconds": "How late attempts started; only with a store",
+_HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "run_seconds": ("How long attempts ran; only with a store", _SET),
+    "lateness_seconds": ("How late attempts started; only with a store", _SET),
 }
 
 
@@ -75,31 +77,24 @@ class DelayqCollector(Collector):
     """
 
     def collect(self) -> Iterable[Metric]:
-        gauges, moves = _families()
-        counters, histograms = _families_by_pair()
+        families = _families()
         for alias in alias_names():
             try:
                 with closed_after(alias):  # a server of prometheus-client has a thread for each scrape
                     seen = status(alias, patience_s=PATIENCE_S)
             except (DelayqError, DatabaseError):
-                gauges["up"].add_metric([alias], 0)
+                families["up"].add_metric([alias], 0)
                 continue
             for name, labels, value in _samples(seen):
-                gauges[name].add_metric([alias, *labels], value)
-            for move, total in seen.totals.items():
-                moves.add_metric([alias, move], total)
+                families[name].add_metric([alias, *labels], value)
             for pair, figures in seen.ever.items():
-                for name, counter in counters.items():
-                    counter.add_metric([alias, *pair], getattr(figures, name))
-                histograms["run_seconds"].add_metric([alias, *pair], *_histogram(figures.run_times))
-                histograms["lateness_seconds"].add_metric([alias, *pair], *_histogram(figures.lateness))
-        return [*gauges.values(), moves, *counters.values(), *histograms.values()]
+                for name, times in (("run_seconds", figures.run_times), ("lateness_seconds", figures.lateness)):
+                    families[name].add_metric([alias, *pair], *_histogram(times))
+        return families.values()
 
     def describe(self) -> Iterable[Metric]:
         """Return the names alone, so that registering asks no broker."""
-        gauges, moves = _families()
-        counters, histograms = _families_by_pair()
-        return [*gauges.values(), moves, *counters.values(), *histograms.values()]
+        return _families().values()
 
 
 @never_cache
@@ -115,21 +110,13 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return HttpResponse(encode(registry), content_type=content_type)
 
 
-def _families() -> tuple[dict[str, GaugeMetricFamily], CounterMetricFamily]:
-    gauges = {
-        name: GaugeMetricFamily(f"delayq_{name}", f"{help}.", labels=labels) for name, (help, labels) in _GAUGES.items()
+def _families() -> dict[str, Any]:
+    kinds = {GaugeMetricFamily: _GAUGES, CounterMetricFamily: _COUNTERS, HistogramMetricFamily: _HISTOGRAMS}
+    return {
+        name: kind(f"delayq_{name}", f"{help}.", labels=labels)
+        for kind, families in kinds.items()
+        for name, (help, labels) in families.items()
     }
-    return gauges, CounterMetricFamily("delayq_moves", "Messages by move, over all time.", labels=("alias", "move"))
-
-
-def _families_by_pair() -> tuple[dict[str, CounterMetricFamily], dict[str, HistogramMetricFamily]]:
-    counters = {
-        name: CounterMetricFamily(f"delayq_{name}", f"{help}.", labels=_SET) for name, help in _COUNTERS.items()
-    }
-    histograms = {
-        name: HistogramMetricFamily(f"delayq_{name}", f"{help}.", labels=_SET) for name, help in _HISTOGRAMS.items()
-    }
-    return counters, histograms
 
 
 def _histogram(times: Times) -> tuple[list[tuple[str, float]], float]:
@@ -139,7 +126,7 @@ def _histogram(times: Times) -> tuple[list[tuple[str, float]], float]:
 
 
 def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Yield gauges, their labels beside the alias, and their values."""
+    """Yield gauges and counters, their labels beside the alias, and their values."""
     yield "up", (), 1
     yield "broker_up", (), not seen.broker_away
     yield "running", (), seen.running
@@ -159,6 +146,11 @@ def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
         yield "capped", of, each.capped
         yield "parked", of, each.parked
         yield "paused", of, each.paused
+    for move, total in seen.totals.items():
+        yield "moves", (move,), total
+    for pair, figures in seen.ever.items():
+        for name in ("attempts", "finished", "failed"):
+            yield name, pair, getattr(figures, name)
     yield from _of_a_store(seen)
 
 
