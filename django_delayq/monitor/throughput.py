@@ -76,11 +76,6 @@ class Throughput:
         """Return how late attempts started; None if none did."""
         return self.figures.lateness.quantiles
 
-    @property
-    def run_times(self) -> Quantiles | None:
-        """Return how long attempts ran; None if none did."""
-        return self.figures.run_times.quantiles
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:

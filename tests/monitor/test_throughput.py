@@ -58,7 +58,7 @@ def test_rates_are_those_of_the_time_that_has_passed(broker: DatabaseBackend, da
 def test_nothing_done_is_no_lateness(broker: DatabaseBackend) -> None:
     hour, *_ = spans(broker)
     assert (hour.finished, hour.per_s, hour.busiest_per_s) == (0, 0, 0)
-    assert (hour.lateness, hour.run_times) == (None, None)
+    assert (hour.lateness, hour.figures.run_times.quantiles) == (None, None)
 
 
 def test_lateness_and_run_times_are_those_of_all_attempts(broker: DatabaseBackend, database: str) -> None:
@@ -68,8 +68,9 @@ def test_lateness_and_run_times_are_those_of_all_attempts(broker: DatabaseBacken
     assert hour.lateness is not None
     assert 10 < hour.lateness.p50 <= 25
     assert 5_000 < hour.lateness.p99 <= 30_000
-    assert hour.run_times is not None
-    assert hour.run_times.p99 <= 2
+    ran = hour.figures.run_times.quantiles
+    assert ran is not None
+    assert ran.p99 <= 2
 
 
 def test_rolling_up_changes_nothing_that_is_told_of_a_day_or_a_month_or_all_time(
