@@ -17,7 +17,7 @@ from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.figures import COUNTS, MINUTE_MS, Figures
 from django_delayq.core.transitions import SettleAction
 from django_delayq.models import FigureRow
-from django_delayq.store import DatabaseBackend, figures
+from django_delayq.store import DatabaseBackend, figures, report
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS, to_epoch_ms, wall_clock_ms
 from django_delayq.worker import figures as writing
 from django_delayq.worker.figures import FigureWriter
@@ -303,6 +303,31 @@ def test_one_worker_rolls_up_at_a_time_because_another_would_not_see_its_names(
         other.join()
     roll_up()
     assert rolled_up == [0, 1]
+
+
+def test_the_rights_that_a_worker_asks_for_let_it_write_and_roll_up(
+    broker: DatabaseBackend, writer: FigureWriter, database: str
+) -> None:
+    if connections[database].vendor != "postgresql":
+        pytest.skip("It has roles of its own.")
+    writer.count([ended(MINUTE)])
+    with connections[database].cursor() as cursor:
+        cursor.execute("CREATE ROLE counting")
+        cursor.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO counting")
+        cursor.execute("SET ROLE counting")
+        (refused,) = report.missing_grants(broker.database)
+        grants = [grant for grant in refused.split(": ", 1)[1].strip(".").split("; ") if "delayq_figure" in grant]
+        cursor.execute("RESET ROLE")
+        for grant in grants:
+            cursor.execute(grant)
+        cursor.execute("SET ROLE counting")
+        try:
+            figures.write(broker.database, writer._take(None))
+            assert figures.roll_up(broker.database, NOW) == 1
+        finally:
+            cursor.execute("RESET ROLE")
+            cursor.execute("DROP OWNED BY counting")
+            cursor.execute("DROP ROLE counting")
 
 
 def test_what_is_rolled_up_and_then_rolled_back_is_there_as_before(
