@@ -134,6 +134,23 @@ class Timer(Protocol):
         Bounded, cheap, and safe from any worker at any time.
         """
 
+    def cursor(self) -> int | None:
+        """Return the due time, by the store's clock, up to which every alarm was scheduled; None where that was lost.
+
+        It shares the fate of the alarms: a loss of them loses it too, or leaves an older one. Of several parts of the
+        broker the least counts. Parts that are unavailable do not count.
+        """
+
+    def advance(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+        """Hold alarms, and then set the cursor to `to_ms`. Return what `cursor` would.
+
+        The cursor stays as it is where it was lost, was set back below `from_ms`, or is later already. Without
+        `from_ms` only a cursor that was lost is set. Parts of the broker that are unavailable are left out.
+        """
+
+    def set_back(self, to_ms: int) -> None:
+        """Set the cursor back to `to_ms` or earlier, so that no `advance` from where it was sets it forward."""
+
     def begin_rebuild(self, lock_ms: int) -> bool:
         """Return whether the calling thread may schedule every alarm that there should be, for the next `lock_ms`.
 

@@ -21,6 +21,8 @@ class SharedState:
     """The workers' heartbeats and the rebuild of the alarms. It has no clock: every time is passed in."""
 
     workers: dict[str, WorkerInfo] = field(default_factory=dict)
+    cursor: int | None = None
+    """The due time up to which every alarm was scheduled; None since this state was created."""
     built: bool = False
     """Whether every alarm was put since this state was created."""
     builder: str = ""
@@ -38,6 +40,19 @@ class SharedState:
     def leave(self, worker: str) -> None:
         """Delete a heartbeat."""
         self.workers.pop(worker, None)
+
+    def advance(self, from_ms: int | None, to_ms: int) -> int | None:
+        """Set the cursor forward as the protocol of timers says, and return it."""
+        if self.cursor is None:
+            self.cursor = to_ms if from_ms is None else None
+        elif from_ms is not None and from_ms <= self.cursor:
+            self.cursor = max(self.cursor, to_ms)
+        return self.cursor
+
+    def set_back(self, to_ms: int) -> None:
+        """Set the cursor back, by a millisecond at least, where there is one."""
+        if self.cursor is not None:
+            self.cursor = min(self.cursor - 1, to_ms)
 
     def begin_rebuild(self, mine: str, now_ms: int, lock_ms: int) -> str:
         """Take the lock, or keep it. Return its token, or "" when another caller has it or nothing is lost.

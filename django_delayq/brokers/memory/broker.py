@@ -239,6 +239,19 @@ class MemoryBroker:
     def take_over(self, workers: Collection[str]) -> Takeover:
         return Takeover()  # all workers are of this process
 
+    def cursor(self) -> int | None:
+        with self._changed:
+            return self._meta.cursor
+
+    def advance(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+        self.schedule(alarms)
+        with self._changed:
+            return self._meta.advance(from_ms, to_ms)
+
+    def set_back(self, to_ms: int) -> None:
+        with self._changed:
+            self._meta.set_back(to_ms)
+
     def begin_rebuild(self, lock_ms: int) -> bool:
         with self._changed:
             self._mine.token = self._meta.begin_rebuild(self._mine.token, self._now_ms(), lock_ms)

@@ -204,6 +204,16 @@ class RabbitMQBroker:
 
     # Whether the alarms are all there, and whose they are
 
+    def cursor(self) -> int | None:
+        return self._publisher.shared_state().cursor
+
+    def advance(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+        self.schedule(alarms)
+        return self._publisher.change_state(lambda state: state.advance(from_ms, to_ms))
+
+    def set_back(self, to_ms: int) -> None:
+        self._publisher.change_state(lambda state: state.set_back(to_ms))
+
     def begin_rebuild(self, lock_ms: int) -> bool:
         mine, now_ms = self._mine.token, self._clock.now_ms()
         self._mine.token = self._publisher.change_state(lambda state: state.begin_rebuild(mine, now_ms, lock_ms))

@@ -3,7 +3,7 @@
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 
@@ -17,12 +17,22 @@ from django_delayq.brokers.base import (
     MaintenanceResult,
     Pair,
     check_batch,
+    earliest,
     pages,
 )
 from django_delayq.brokers.redis import queries
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.claim import Claimant
-from django_delayq.brokers.redis.client import Argument, Call, Operation, Reply, or_default, plain
+from django_delayq.brokers.redis.client import (
+    Argument,
+    Call,
+    Operation,
+    Reply,
+    gather_available,
+    or_default,
+    plain,
+    split,
+)
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, pairs
 from django_delayq.brokers.redis.scripts import load
@@ -86,6 +96,24 @@ class RedisTimer(DueScan):
         access = self._access
         access.raise_if_away(access.run(access.shards.parted_available(both, lambda each: each[0].pk, _drop)))
 
+    def cursor(self) -> int | None:
+        return self._run_available(_read_cursor)
+
+    def advance(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+        check_batch(alarms)
+        by_shard: defaultdict[int, list[Alarm]] = defaultdict(list)
+        for alarm in alarms:
+            by_shard[self._access.shards.of(alarm.pk).shard].append(alarm)
+        return self._run_available(lambda keys: _advance(keys, by_shard[keys.shard], from_ms, to_ms))
+
+    def set_back(self, to_ms: int) -> None:
+        self._run_available(lambda keys: _set_back(keys, to_ms))
+
+    def _run_available(self, operate: Callable[[Keys], Operation[int | None]]) -> int | None:
+        """Run an operation on the cursor of each shard that can be reached. Return the least cursor."""
+        cursors, _ = split(self._access.run(gather_available([operate(keys) for keys in self._access.shards.all])))
+        return None if None in cursors else earliest(*cursors)
+
     def begin_rebuild(self, lock_ms: int) -> bool:
         return self._access.run(self._rebuild.begin(lock_ms))
 
@@ -117,6 +145,23 @@ def _schedule(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
     calls = _alarm_calls(keys, "schedule", alarms)
     if calls:
         yield calls
+
+
+def _read_cursor(keys: Keys) -> Operation[int | None]:
+    (reply,) = yield [plain("GET", keys.cursor)]
+    return None if reply is None else int(reply)
+
+
+def _advance(keys: Keys, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> Operation[int | None]:
+    """Hold the alarms of one shard, and set its cursor once they are there. Return the cursor."""
+    yield from _schedule(keys, alarms)
+    (reply,) = yield [Call(load("advance"), (keys.cursor,), ("" if from_ms is None else from_ms, to_ms))]
+    return None if reply is None else int(reply)
+
+
+def _set_back(keys: Keys, to_ms: int) -> Operation[int | None]:
+    yield [Call(load("set_back"), (keys.cursor,), (to_ms,))]
+    return None
 
 
 def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
