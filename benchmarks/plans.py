@@ -37,9 +37,9 @@ from django_delayq.store import (
     prune,
     queries,
     reclaim,
-    relay,
     settle,
     statistics,
+    window,
 )
 from django_delayq.store.database import Database
 from tests.databases import SiteTables
@@ -49,13 +49,12 @@ ADMIN = "admin: "
 MOST_PAGES = 3
 LEASE_MS = 15_000
 SPECIAL = """
-    UPDATE delayq_ready SET placed = id %% 1000 <> 1 OR due_at > %(horizon)s, at_most_once = id %% 100 = 2,
+    UPDATE delayq_ready SET at_most_once = id %% 100 = 2,
     crashes = CASE WHEN id %% 50000 = 3 THEN 2 ELSE 0 END
-    WHERE id %% 1000 = 1 OR due_at > %(horizon)s OR id %% 100 = 2 OR id %% 50000 = 3"""
-"""Some were not placed, some must not start twice, a few are suspects."""
-UNPLACED = "UPDATE delayq_ready SET placed = false WHERE due_at > %(horizon)s"
-BACKLOG = "UPDATE delayq_ready SET due_at = %(due)s, placed = true WHERE id %% 2 = 0"
-"""Half of all are overdue, and the broker knows of them."""
+    WHERE id %% 100 = 2 OR id %% 50000 = 3"""
+"""Some must not start twice, a few are suspects."""
+BACKLOG = "UPDATE delayq_ready SET due_at = %(due)s WHERE id %% 2 = 0"
+"""Half of all are overdue."""
 INDEXES = """
     SELECT relname, indexrelname, pg_relation_size(indexrelid) / 1048576.0 FROM pg_stat_user_indexes
     WHERE relname IN ('delayq_ready', 'delayq_finish', 'delayq_error') ORDER BY relname DESC, indexrelname"""
@@ -81,7 +80,7 @@ def run() -> list[Result]:
         with site.client() as client:
             client.execute(BACKLOG, {"due": time_ns() // 1_000_000 - 86_400_000})
         site.tidy()
-        plans += _plans_of(site, "relay beside a backlog", uses["relay"])
+        plans += _plans_of(site, "window beside a backlog", uses["window"])
         with site.client() as client:
             indexes = [(table, name, float(size)) for table, name, size in client.execute(INDEXES).fetchall()]
     sys.stdout.write("\n".join(_page(count, indexes, plans)) + "\n")
@@ -92,8 +91,7 @@ def _fill(site: StoredSite, count: int) -> None:
     now_ms = time_ns() // 1_000_000
     with site.client() as client:
         admin_rows.insert(client, count, now_ms)
-        client.execute(SPECIAL, {"horizon": now_ms + HORIZON_MS})
-        client.execute(UNPLACED, {"horizon": now_ms + HORIZON_MS})
+        client.execute(SPECIAL, {})
     site.tidy()
 
 
@@ -131,8 +129,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "rescue": lambda: operations.rescue(database, there),
         "purge-failed": lambda: operations.purge_failed(database, there),
         "cancel by tag": lambda: queries.tagged(database, "customer:42"),
-        "relay": lambda: relay.relay(database, clock, HORIZON_MS),
-        "rebuild": lambda: relay.rebuild(database, clock, HORIZON_MS),
+        "window": lambda: window.schedule_window(database, clock, HORIZON_MS),
         "degraded mode": lambda: polling.due(database, wants),
         "claim of suspects": lambda: claim.claim_suspect(database, wants, LEASE_MS, "w"),
         "suspects due": lambda: claim.suspects_due(database),
@@ -147,7 +144,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "explain": lambda: history.message_facts(database, "order:4242:close"),
         "prune": lambda: prune.prune_finished(database, now_ms - 29 * 86_400_000),
         "prune of errors": lambda: prune.prune_errors(database, now_ms - 29 * 86_400_000),
-        "audit": lambda: audit.audit(database, clock, HORIZON_MS, 15_000),
+        "audit": lambda: audit.audit(database, clock, clock, LEASE_MS),
     }
 
 

@@ -1,7 +1,6 @@
 """A site with a store: a private Redis, and a private PostgreSQL that keeps what it commits (fsync)."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from benchmarks.settings import delayq_at
 from benchmarks.site import fill
 from benchmarks.worker import Worker, worker
 from django_delayq.brokers import get_backend
-from django_delayq.store.relay import relay
+from django_delayq.store.window import schedule_window
 from tests.databases import database_on
 from tests.servers import PostgresServer, postgres_programs
 
 HORIZON_MS = 3_600_000
-UNPLACED = "SELECT 1 FROM delayq_ready WHERE NOT placed AND due_at <= extract(epoch FROM now()) * 1000 + %s LIMIT 1"
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,11 @@ class StoredSite:
         return self.postgres.client(self.database["NAME"])
 
     def place(self) -> None:
-        """Have the relay tell the broker of all that is near."""
+        """Have the broker told of all that is due within the window."""
         store = get_backend().store
         if store is None:
             raise TypeError("The alias has no store.")
-        with self.client() as client:
-            while client.execute(UNPLACED, [HORIZON_MS]).fetchone():
-                if not relay(store.database, store.timer, HORIZON_MS):
-                    time.sleep(0.1)  # what was due within a second it leaves to the short cut
+        schedule_window(store.database, store.timer)
 
     def fill_due(self, count: int) -> None:
         """Send messages that are due, and bring the tables into the state that they have after a while."""

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from django_delayq.support.timestamps import DAY_MS, HOUR_MS
+from django_delayq.support.timestamps import DAY_MS
 from django_delayq.support.units import to_bytes, to_ms
 from django_delayq.support.validation import check_count, check_name, did_you_mean, shown
 
@@ -41,7 +41,6 @@ class Options:
 class Store:
     """The `STORE` of one alias. Lengths of time are in ms."""
 
-    horizon: int = HOUR_MS
     degraded_after: int = 10_000
     retention: int | None = 30 * DAY_MS
 
@@ -220,10 +219,6 @@ def _retention_ms(path: str, value: Any) -> int | None:
     return None if value is None else to_ms(value, path)
 
 
-def _horizon_ms(path: str, value: Any) -> int:
-    return to_ms(value, path, least_ms=60_000)  # with a shorter one the relay would miss due times
-
-
 def _count(path: str, value: Any) -> int:
     return check_count(value, path, least=0, most=MOST_ERRORS)
 
@@ -240,7 +235,6 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "mask": _mask,
 }
 _STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {
-    "HORIZON": _horizon_ms,
     "DEGRADED_AFTER": _length_ms,
     "RETENTION": _retention_ms,
 }

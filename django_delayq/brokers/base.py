@@ -141,30 +141,15 @@ class Timer(Protocol):
         broker the least counts. Parts that are unavailable do not count.
         """
 
-    def advance(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+    def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         """Hold alarms, and then set the cursor to `to_ms`. Return what `cursor` would.
 
         The cursor stays as it is where it was lost, was set back below `from_ms`, or is later already. Without
         `from_ms` only a cursor that was lost is set. Parts of the broker that are unavailable are left out.
         """
 
-    def set_back(self, to_ms: int) -> None:
-        """Set the cursor back to `to_ms` or earlier, so that no `advance` from where it was sets it forward."""
-
-    def begin_rebuild(self, lock_ms: int) -> bool:
-        """Return whether the calling thread may schedule every alarm that there should be, for the next `lock_ms`.
-
-        True for one caller at a time, and only while alarms may be lost (`MaintenanceResult.alarms_lost`). The caller
-        calls again between its pages, to keep the lock: True means that it held the lock all along. False means that it
-        did not: another may have begun, or the alarms that it had scheduled may be gone again. Then it stops, and
-        starts over when it is asked to.
-        """
-
-    def end_rebuild(self) -> bool:
-        """Note that every alarm is held: they are not lost until the server is started again, flushed or replaced.
-
-        Return False, and leave them lost, if the caller's lock or the server's data was lost meanwhile.
-        """
+    def set_cursor_back(self, to_ms: int) -> None:
+        """Set the cursor back to `to_ms` or earlier, so that no `advance_cursor` from where it was sets it forward."""
 
     def owner(self, candidate: str = "") -> str:
         """Return the store that the alarms are for. If there is none yet, the `candidate` becomes it.

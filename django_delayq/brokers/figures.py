@@ -105,7 +105,6 @@ class MaintenanceResult:
     suspects_due: int = 0
     next_lease_end_ms: int | None = None
     lost_record: str = ""  # why what the broker held may be gone (restarted, flushed); empty when nothing happened
-    alarms_lost: bool = False  # no rebuild has ended since the server was started, flushed or replaced
     away: str = ""  # why a part of the broker could not be asked, or takes nothing new; the others were, and do
 
 

@@ -1,7 +1,5 @@
-"""The shared state of a delayq as a value: its pauses, its workers' heartbeats and the rebuild of its alarms."""
+"""The shared state of a delayq as a value: its pauses, its workers' heartbeats and the cursor of its alarms."""
 
-import secrets
-import threading
 from dataclasses import dataclass, field, replace
 
 from django_delayq.brokers.figures import Pause, WorkerInfo
@@ -10,23 +8,13 @@ HEARTBEAT_MS = 15_000
 FORGOTTEN_MS = 60_000
 
 
-class Mine(threading.local):
-    """The token of the rebuild that this thread does, "" for none. Two threads are two callers."""
-
-    token = ""
-
-
 @dataclass(slots=True)
 class SharedState:
-    """The workers' heartbeats and the rebuild of the alarms. It has no clock: every time is passed in."""
+    """The workers' heartbeats and the cursor of the alarms. It has no clock: every time is passed in."""
 
     workers: dict[str, WorkerInfo] = field(default_factory=dict)
     cursor: int | None = None
     """The due time up to which every alarm was scheduled; None since this state was created."""
-    built: bool = False
-    """Whether every alarm was put since this state was created."""
-    builder: str = ""
-    builder_until_ms: int = 0
 
     def workers_at(self, now_ms: int) -> list[WorkerInfo]:
         """Return the workers whose heartbeat is at most 15 s old."""
@@ -41,7 +29,7 @@ class SharedState:
         """Delete a heartbeat."""
         self.workers.pop(worker, None)
 
-    def advance(self, from_ms: int | None, to_ms: int) -> int | None:
+    def advance_cursor(self, from_ms: int | None, to_ms: int) -> int | None:
         """Set the cursor forward as the protocol of timers says, and return it."""
         if self.cursor is None:
             self.cursor = to_ms if from_ms is None else None
@@ -49,32 +37,10 @@ class SharedState:
             self.cursor = max(self.cursor, to_ms)
         return self.cursor
 
-    def set_back(self, to_ms: int) -> None:
+    def set_cursor_back(self, to_ms: int) -> None:
         """Set the cursor back, by a millisecond at least, where there is one."""
         if self.cursor is not None:
             self.cursor = min(self.cursor - 1, to_ms)
-
-    def begin_rebuild(self, mine: str, now_ms: int, lock_ms: int) -> str:
-        """Take the lock, or keep it. Return its token, or "" when another caller has it or nothing is lost.
-
-        A lock that was lost is not taken again in the same call, as `Timer.begin_rebuild` promises.
-        """
-        if mine:
-            held = self.builder == mine and now_ms < self.builder_until_ms
-        else:
-            held = not self.built and now_ms >= self.builder_until_ms
-        if not held:
-            return ""
-        self.builder = mine or secrets.token_hex(8)
-        self.builder_until_ms = now_ms + lock_ms
-        return self.builder
-
-    def end_rebuild(self, mine: str, now_ms: int) -> bool:
-        """Give the lock up once every alarm was put. Return False when the lock was lost."""
-        if not mine or self.builder != mine or now_ms >= self.builder_until_ms:
-            return False
-        self.built, self.builder, self.builder_until_ms = True, "", 0
-        return True
 
 
 @dataclass(slots=True)

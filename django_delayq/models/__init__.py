@@ -52,8 +52,8 @@ class MessageRow(models.Model):
 class ReadyMessage(MessageRow):
     """A message that waits or runs. While it has a `token`, which proves the lease, it runs, even past `lease_until`.
 
-    `placed` tells that its alarm was put to the broker; the relay puts those that were not. `interrupted` belongs to
-    the lease: the stop of its worker has cut it short, so if it runs out, no crash is counted.
+    `interrupted` belongs to the lease: the stop of its worker has cut it short, so if it runs out, no crash is counted.
+    `placed` is no longer read.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, Audit, Timer, pages
+from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Audit, Timer, pages
 from django_delayq.brokers.figures import LEFT
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, marks
 from django_delayq.store.queries import counts
-from django_delayq.store.relay import missing_alarms
 from django_delayq.store.sql.rows import LEASE_FREE
 from django_delayq.support.units import to_text
+
+LATE_MS = 5_000
+"""An alarm that rings later than this after its row is due counts as missing."""
 
 LEASES = 10
 """A lease may end up to this many lease lengths from now, as for Redis: workers may use a longer one."""
@@ -25,7 +27,7 @@ LEASES = 10
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRow:
-    """A row that nobody holds, is due within the horizon and was placed, and the alarm that the timer should have."""
+    """A row that nobody holds and that is due before the cursor, and the alarm that the timer should have."""
 
     id: str
     alarm: Alarm
@@ -33,10 +35,10 @@ class ScheduledRow:
     @property
     def silence(self) -> str:
         """Return the difference in words, where the timer has no alarm in time."""
-        return f"message {self.id!r} was placed, and the broker has no alarm for it in time"
+        return f"message {self.id!r} is due before the cursor, and the broker has no alarm for it in time"
 
 
-def audit(database: Database, index: AlarmIndex | None, horizon_ms: int, lease_ms: int) -> Audit:
+def audit(database: Database, timer: Timer, index: AlarmIndex | None, lease_ms: int) -> Audit:
     """Return the figures, and what does not add up. Alarms are read in pages, twice where one seems to be missing."""
     figures = counts(database)
     places = {
@@ -53,7 +55,7 @@ def audit(database: Database, index: AlarmIndex | None, horizon_ms: int, lease_m
         notes.append("this broker can't be asked for its alarms: only the tables were looked at")
         return Audit(figures.totals, places, differences, notes)
     try:
-        differences += [silent.silence for silent in without_alarm(database, index, horizon_ms)]
+        differences += [silent.silence for silent in without_alarm(database, timer, index)]
         stale = sum(_stale(database, index, {(one.queue, one.key) for one in index.counts().waiting}))
         if stale:
             notes.append(f"alarms of messages that are gone: {stale}; each is dropped when it is due")
@@ -62,47 +64,71 @@ def audit(database: Database, index: AlarmIndex | None, horizon_ms: int, lease_m
     return Audit(figures.totals, places, differences, notes)
 
 
-def repair(database: Database, timer: Timer, index: AlarmIndex | None, horizon_ms: int) -> list[str]:
+def repair(database: Database, timer: Timer, index: AlarmIndex | None) -> list[str]:
     """Mend the differences that have one right answer: put missing alarms, move on a sequence that is behind.
 
     Returns what was mended. A timer that can't be asked for its alarms is left to the sweep.
     """
     mended = mend_sequence(database)
+    if mended:  # an alarm is for the primary key that its row had
+        timer.set_cursor_back(database.now_ms())
     if index is None:
         return mended
-    found = list(without_alarm(database, index, horizon_ms))
+    found = list(without_alarm(database, timer, index))
     for page in pages(found, BATCH):
         timer.schedule([silent.alarm for silent in page])
     return mended + [f"{silent.silence}: it is put again" for silent in found]
 
 
-def without_alarm(database: Database, index: AlarmIndex, horizon_ms: int) -> Iterator[ScheduledRow]:
-    """Yield the placed rows that have no alarm in time, which only a sweep would find."""
-    after_pk = 0
-    while placed := _placed(database, horizon_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk]):
-        after_pk = int(placed[-1].alarm.pk)
-        seems = _silent(index, placed)
+def without_alarm(database: Database, timer: Timer, index: AlarmIndex) -> Iterator[ScheduledRow]:
+    """Yield the rows due between now and the cursor that have no alarm in time, which only a sweep would find."""
+    cursor_ms, after_pk = timer.cursor(), 0
+    while cursor_ms is not None and (
+        scheduled := _scheduled(database, cursor_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk])
+    ):
+        after_pk = int(scheduled[-1].alarm.pk)
+        seems = _silent(index, scheduled)
         if seems:
             # It may have been claimed meanwhile, or be on its way back: only what stays so is a difference.
             pks = [int(each.alarm.pk) for each in seems]
-            yield from _silent(index, _placed(database, horizon_ms, f"r.id IN ({marks(len(pks))}) ORDER BY r.id", pks))
+            again = _scheduled(database, cursor_ms, f"r.id IN ({marks(len(pks))}) ORDER BY r.id", pks)
+            yield from _silent(index, again)
 
 
-def _placed(database: Database, horizon_ms: int, condition: str, parameters: list[int]) -> list[ScheduledRow]:
+def _scheduled(database: Database, cursor_ms: int, condition: str, parameters: list[int]) -> list[ScheduledRow]:
     now = database.dialect.now
     rows = database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key, r.due_at - {now} FROM delayq_ready r WHERE r.alias = %s"
-        f" AND r.placed AND {LEASE_FREE.format(now=now)} AND r.crashes < {SUSPECT_CRASHES}"
-        f" AND r.due_at <= {now} + %s AND {condition}",
-        [database.alias, horizon_ms, *parameters],
+        f" AND {LEASE_FREE.format(now=now)} AND r.crashes < {SUSPECT_CRASHES}"
+        f" AND r.due_at > {now} AND r.due_at <= %s AND {condition}",
+        [database.alias, cursor_ms, *parameters],
     )
     return [ScheduledRow(id, Alarm(queue, key, str(pk), max(wait_ms, 0))) for pk, id, queue, key, wait_ms in rows]
 
 
-def _silent(index: AlarmIndex, placed: list[ScheduledRow]) -> list[ScheduledRow]:
+def _silent(index: AlarmIndex, scheduled: list[ScheduledRow]) -> list[ScheduledRow]:
     """Return the rows that have no alarm in time."""
-    silent = {alarm.pk for alarm in missing_alarms(index, [each.alarm for each in placed])}
-    return [each for each in placed if each.alarm.pk in silent]
+    silent = {alarm.pk for alarm in missing_alarms(index, [each.alarm for each in scheduled])}
+    return [each for each in scheduled if each.alarm.pk in silent]
+
+
+def missing_alarms(index: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
+    """Return the alarms that the timer lacks, or that wait there for over 5 s longer because its time jumped back.
+
+    An alarm that is claimed waits no longer than its lease, which the timer's maintenance cuts after such a jump.
+    """
+    heard: set[tuple[str, str, str]] = set()
+    for queue, key in dict.fromkeys((alarm.queue, alarm.key) for alarm in alarms):
+        waits = {alarm.pk: alarm.wait_ms for alarm in alarms if (alarm.queue, alarm.key) == (queue, key)}
+        found = index.find_alarms(queue, key, list(waits))
+        heard.update((queue, key, each.pk) for each in found if _rings_within(each, waits[each.pk] + LATE_MS))
+    return [alarm for alarm in alarms if (alarm.queue, alarm.key, alarm.pk) not in heard]
+
+
+def _rings_within(alarm: AlarmInfo, ms: int) -> bool:
+    if alarm.due_ms is None or alarm.now_ms is None or alarm.lease_end_ms is not None:
+        return True
+    return alarm.due_ms <= alarm.now_ms + ms
 
 
 def _stale(database: Database, index: AlarmIndex, sets: Iterable[tuple[str, str]]) -> Iterator[int]:
@@ -206,8 +232,7 @@ def mend_sequence(database: Database) -> list[str]:
     found = _sequence_behind(database)
     if found:
         database.rows("SELECT setval(%s, %s)", [found.name, found.taken + _SEQUENCE_ROOM])
-    # An alarm is for the old one: it has to be placed again.
-    waiting = _give_another(database, "ready", ["finish", "error"], "r.token IS NULL", ", placed = false")
+    waiting = _give_another(database, "ready", ["finish", "error"], "r.token IS NULL")
     failed = _give_another(database, "error", ["finish"])
     told = [f"{found}: it is moved on"] if found else []
     if found or waiting:
@@ -217,9 +242,7 @@ def mend_sequence(database: Database) -> list[str]:
     return [", and ".join(told)] if told else []
 
 
-def _give_another(
-    database: Database, table: str, others: Sequence[str], condition: str = "true", changes: str = ""
-) -> int:
+def _give_another(database: Database, table: str, others: Sequence[str], condition: str = "true") -> int:
     """Give new primary keys to rows of a table whose key another message has in one of the other tables.
 
     Return how many rows got one.
@@ -229,7 +252,7 @@ def _give_another(
         for other in others
     )
     return database.changed(
-        f"UPDATE delayq_{table} r SET id = nextval(pg_get_serial_sequence('delayq_ready', 'id')){changes}"
+        f"UPDATE delayq_{table} r SET id = nextval(pg_get_serial_sequence('delayq_ready', 'id'))"
         f" WHERE r.alias = %s AND {condition} AND ({taken})",
         [database.alias],
     )

@@ -14,6 +14,7 @@ from django_delayq.store.database import Database, Row, Sql
 from django_delayq.store.reclaim import reclaim
 from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, checked, claimed_of
 from django_delayq.store.sql.statements import statements
+from django_delayq.store.window import SOON_MS
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 
@@ -43,13 +44,10 @@ def claim(
     requests: Sequence[ClaimRequest],
     lease_ms: int,
     worker: str,
-    *,
-    from_alarms: bool = True,
 ) -> ClaimedRows:
     """Lease the rows of `alarms` that are due and free, in one statement; look at the others once, without a lock.
 
-    `alarms` are for what `requests` asks for, in order within each (queue, key). `from_alarms` tells that the timer
-    gave them: then it knows of their rows, which are marked as placed.
+    `alarms` are for what `requests` asks for, in order within each (queue, key).
 
     Leases that ran out are reclaimed, and their rows claimed again; after a jump of the clock, a lease later.
     """
@@ -74,14 +72,14 @@ def claim(
     )
     with _noting_unanswered(database, of_pks, token):
         asked_at = monotonic()
-        leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, from_alarms)
+        leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker)
         claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms(), rearm=rearm)
         for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
             claimed.messages.append(claimed_of(pk, tuple(row), token, claimed.now_ms))
             del by_pk[pk]
         hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
         _look_at_others(database, by_pk, claimed, hold_off_ms)
-        _claim_lapsed(database, claimed, requests, lease_ms, worker, from_alarms=from_alarms)
+        _claim_lapsed(database, claimed, requests, lease_ms, worker)
         return claimed
 
 
@@ -126,7 +124,8 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
             if wait_ms <= 0 and (queue, key) == (alarm.queue, alarm.key):
                 # Another transaction holds the row, and may commit a cancel or roll it back; or no slot is free for it.
                 wait_ms = min(max(now - due_ms, LEAST_LOCKED_WAIT_MS), MOST_LOCKED_WAIT_MS)
-            claimed.rearm.append(Alarm(queue, key, alarm.pk, max(wait_ms, 0)))
+            if lease_until_ms or wait_ms <= SOON_MS:  # else a pass schedules it in time
+                claimed.rearm.append(Alarm(queue, key, alarm.pk, max(wait_ms, 0)))
     claimed.drop.extend(by_pk.values())
 
 
@@ -136,8 +135,6 @@ def _claim_lapsed(
     requests: Sequence[ClaimRequest],
     lease_ms: int,
     worker: str,
-    *,
-    from_alarms: bool,
 ) -> None:
     """Reclaim rows whose lease ran out, and claim them; rows that another transaction holds have to wait."""
     reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed], claimed.now_ms)
@@ -145,7 +142,7 @@ def _claim_lapsed(
     free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
     _wait(claimed, [alarm for alarm in claimed.lapsed if int(alarm.pk) not in reclaimed], LEAST_LOCKED_WAIT_MS)
     if free:
-        more = claim(database, free, requests, lease_ms, worker, from_alarms=from_alarms)
+        more = claim(database, free, requests, lease_ms, worker)
         claimed.messages += more.messages
         claimed.drop += more.drop
         claimed.rearm += more.rearm
@@ -171,19 +168,16 @@ def claim_suspect(database: Database, requests: Iterable[ClaimRequest], lease_ms
     )
     of_suspects = Sql(f"r.alias = %s AND {CRASHED}", [database.alias])
     with _noting_unanswered(database, of_suspects, token):
-        leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker, True)
+        leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker)
         claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
     claimed.messages = [claimed_of(pk, tuple(row), token, claimed.now_ms) for pk, _, *row in leased]
     return claimed
 
 
-def _lease(
-    database: Database, found: Sql, returning: str, lease_ms: int, token: int, worker: str, placed: bool
-) -> list[Row]:
+def _lease(database: Database, found: Sql, returning: str, lease_ms: int, token: int, worker: str) -> list[Row]:
     changes = Sql(
-        f"lease_until = {database.dialect.now} + %s, token = %s, worker = %s, started_at = {database.dialect.now},"
-        " placed = (r.placed OR %s)",
-        [lease_ms, token, worker, placed],
+        f"lease_until = {database.dialect.now} + %s, token = %s, worker = %s, started_at = {database.dialect.now}",
+        [lease_ms, token, worker],
     )
     unlocked = Sql(f"{found.text}{database.dialect.skip_locked}", found.parameters)
     return statements(database).change(database, changes, unlocked, returning)

@@ -12,8 +12,8 @@ from django_delayq.support.units import to_text
 class Degraded:
     """Decides when workers go on from the tables alone, from how each call of the timer went.
 
-    While that mode is not `on` yet, an answer of the timer ends the absence. Once it is, only `end` ends it, because
-    lost alarms may have to be scheduled first. If only a part of the timer is away, the others are asked too.
+    While that mode is not `on` yet, an answer of the timer ends the absence. Once it is, only `end` ends it, after a
+    pass over the window. If only a part of the timer is away, the others are asked too.
     """
 
     def __init__(self, after_ms: float) -> None:

@@ -17,9 +17,9 @@ MOST_ROWS = 100
 class MessageFacts:
     """The facts on an id that the tables have and a broker could not tell.
 
-    `attempts` are all that are over, oldest first; `running_since_ms` is the claim of the one that is not. `placed`
-    tells that the broker was told of a waiting row. `rows` counts the rows of the id, this one included, up to
-    `MOST_ROWS`. All this was so at `now_ms`, by the database's clock.
+    `attempts` are all that are over, oldest first; `running_since_ms` is the claim of the one that is not. `rows`
+    counts the rows of the id, this one included, up to `MOST_ROWS`. All this was so at `now_ms`, by the database's
+    clock.
     """
 
     info: Info
@@ -27,7 +27,6 @@ class MessageFacts:
     attempts: tuple[PastAttempt, ...]
     rows: int
     now_ms: int
-    placed: bool | None = None
     running_since_ms: int | None = None
     ended_ms: int | None = None
     fingerprint: str = ""
@@ -47,12 +46,12 @@ def message_facts(database: Database, id: str) -> MessageFacts | None:
 
 
 def _ready(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
-    found = queries.waiting(database, id, "r.id", "r.placed", "r.started_at", "r.history")
+    found = queries.waiting(database, id, "r.id", "r.started_at", "r.history")
     if found is None:
         return None
-    info, (pk, placed, claimed_ms, history) = found
+    info, (pk, claimed_ms, history) = found
     since_ms = claimed_ms if info.state is State.RUNNING else None
-    return MessageFacts(info, str(pk), tuple(read(history)), rows, now_ms, bool(placed), since_ms)
+    return MessageFacts(info, str(pk), tuple(read(history)), rows, now_ms, since_ms)
 
 
 def _finished(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:

@@ -1,6 +1,6 @@
 """The identity of a store.
 
-A timer holds the alarms of one store only, and its rebuilds and workers are that store's.
+A timer holds the alarms of one store only, and its cursor and workers are that store's.
 """
 
 import secrets

@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic, sleep
 
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, ClaimRequest, Claims, Pair, pages
@@ -17,6 +17,43 @@ EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
 """The most sets that one statement looks at."""
+LOW_END_S, REST = 1.0, 20
+"""How often a look begins at the low end of the index; one that took long rests this many times as long.
+
+While another session keeps a transaction open, all that has ended since stays there, and is read.
+"""
+
+
+class TableClaims:
+    """Claims of rows without alarms: each goes on where the last one of its (queue, key) ended.
+
+    It begins at the low end of the index once a second, because a row may have become ready that was due before.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._since: dict[Pair, int] = {}
+        self._low_end_at: dict[Pair, float] = {}
+
+    def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
+        """Lease what is due, and return the wanted pairs of which there may be more."""
+        began_at = monotonic()
+        pairs = {(request.queue, request.key) for request in requests}
+        onward = {pair for pair in pairs if began_at < self._low_end_at.get(pair, 0.0)}
+        since = {pair: self._since.get(pair, 0) for pair in onward}
+        found, full = claim_due(self._database, requests, lease_ms, worker, since)
+        ended_at = monotonic()
+        rests_s = max(LOW_END_S, REST * (ended_at - began_at))
+        self._low_end_at |= dict.fromkeys(pairs - onward, ended_at + rests_s)
+        for message in found.messages:
+            if message.header:
+                pair = message.header.queue, message.header.key
+                self._since[pair] = max(self._since.get(pair, 0), message.due_ms)
+        return found, full
+
+    def begin_anew(self, pair: Pair) -> None:
+        """Have the next claim of a pair begin at the low end. From any thread."""
+        self._low_end_at[pair] = 0.0
 
 
 class Polling:
@@ -24,6 +61,7 @@ class Polling:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.table_claims = TableClaims(database)
         self._due_at: dict[Pair, float] = {}
         self._next_at = 0.0
         self._woken = threading.Event()
@@ -34,7 +72,7 @@ class Polling:
         asked = [request for request in requests if self._due_at.get((request.queue, request.key), 0.0) <= now]
         found = Claims([], [], 0, None)
         if asked:
-            found, full = claim_due(self._database, asked, lease_ms, worker)
+            found, full = self.table_claims.claim(asked, lease_ms, worker)
             # If others took, or hold, all rows that were found, more of their rows may be in the way.
             at_once = full if found.messages else ()
             later = monotonic() + EVERY_S
@@ -56,6 +94,7 @@ class Polling:
         """Have the next claim read the tables for these pairs, because leases of them were released."""
         for pair in pairs:  # from any thread: a claim under way must still find each pair
             self._due_at[pair] = 0.0
+            self.table_claims.begin_anew(pair)
 
     @property
     def rest_s(self) -> float:
@@ -78,11 +117,15 @@ def _pair_of(request: ClaimRequest) -> Pair:
 
 
 def claim_due(
-    database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str
+    database: Database,
+    requests: Sequence[ClaimRequest],
+    lease_ms: int,
+    worker: str,
+    since: Mapping[Pair, int] | None = None,
 ) -> tuple[Claims, set[Pair]]:
-    """Lease what is due, and return the wanted pairs of which there may be more."""
-    alarms, full = due(database, requests)
-    rows = claim.claim(database, alarms, requests, lease_ms, worker, from_alarms=False)
+    """Lease what is due, and return the wanted pairs of which there may be more. See `due` for `since`."""
+    alarms, full = due(database, requests, since=since)
+    rows = claim.claim(database, alarms, requests, lease_ms, worker)
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
 
 
@@ -103,12 +146,17 @@ def claim_until_none(database: Database, requests: Sequence[ClaimRequest], lease
 
 
 def due(
-    database: Database, requests: Sequence[ClaimRequest], late_ms: int = 0, lock: str | None = None
+    database: Database,
+    requests: Sequence[ClaimRequest],
+    late_ms: int = 0,
+    lock: str | None = None,
+    since: Mapping[Pair, int] | None = None,
 ) -> tuple[list[Alarm], set[Pair]]:
     """Return alarms for what a claim of rows would lease, at most `BATCH`, and the pairs of which there may be more.
 
-    Only rows that have been due for at least `late_ms` count. Rows that another claim has locked are skipped, because
-    otherwise all workers would look at the same ones; another `lock` clause changes that.
+    Only rows that have been due for at least `late_ms` count, and of a pair in `since` those due at that time or later.
+    Rows that another claim has locked are skipped, because otherwise all workers would look at the same ones; another
+    `lock` clause changes that.
     """
     counts: Counter[Pair] = Counter()
     for request in requests:
@@ -123,7 +171,7 @@ def due(
         if len(found) >= BATCH:  # nothing of the rest would be returned
             full.update((queue, key) for queue, key, _ in page)
             continue
-        alarms = _due_of(database, page, late_ms, lock)
+        alarms = _due_of(database, page, late_ms, lock, since or {})
         given = Counter((alarm.queue, alarm.key) for alarm in alarms)
         full.update((queue, key) for queue, key, count in page if given[queue, key] >= count)
         found += alarms
@@ -140,19 +188,29 @@ def _with_rows(database: Database, asked: list[Pair]) -> list[Pair]:
     return [pair for pair in asked if pair in known]
 
 
-def _due_of(database: Database, sets: Sequence[tuple[str, str, int]], late_ms: int, lock: str | None) -> list[Alarm]:
+def _due_of(
+    database: Database,
+    sets: Sequence[tuple[str, str, int]],
+    late_ms: int,
+    lock: str | None,
+    since: Mapping[Pair, int],
+) -> list[Alarm]:
     if not sets:
         return []
     dialect = database.dialect
     ending = dialect.limit.format(count="%s") + (dialect.skip_locked if lock is None else lock)
     of_set = (
         f"SELECT * FROM (SELECT r.id, r.queue, r.key FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s"
-        f" AND r.key = %s AND r.due_at <= {dialect.now} - %s AND {LEASE_FREE.format(now=dialect.now)}"
-        f" AND r.crashes < {SUSPECT_CRASHES}"
+        f" AND r.key = %s AND r.due_at >= %s AND r.due_at <= {dialect.now} - %s"
+        f" AND {LEASE_FREE.format(now=dialect.now)} AND r.crashes < {SUSPECT_CRASHES}"
         f" {dialect.by_due_time} {ending}) AS due{{i}}"
     )
     rows = database.rows(
         " UNION ALL ".join(of_set.format(i=i) for i in range(len(sets))),
-        [value for queue, key, count in sets for value in (database.alias, queue, key, late_ms, min(count, BATCH))],
+        [
+            value
+            for queue, key, count in sets
+            for value in (database.alias, queue, key, since.get((queue, key), 0), late_ms, min(count, BATCH))
+        ],
     )
     return [Alarm(queue, key, str(pk)) for pk, queue, key in rows]

@@ -1,6 +1,7 @@
 """The tables as the owner of the messages: the rows decide, and a timer says where to look."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import replace
 from time import monotonic
@@ -35,9 +36,9 @@ from django_delayq.store import audit, claim, enqueue, identity, limiter, operat
 from django_delayq.store.commit_notifier import CommitNotifier
 from django_delayq.store.database import Database, T
 from django_delayq.store.degraded import Degraded
-from django_delayq.store.polling import Polling, claim_due, claim_until_none
-from django_delayq.store.relay import Underfilled
+from django_delayq.store.polling import Polling, claim_until_none
 from django_delayq.store.sql.selects import START
+from django_delayq.store.sweep import Underfilled
 
 STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
@@ -53,13 +54,8 @@ class DatabaseQueue:
         self.database = database
         self.degraded = degraded
         self.underfilled = Underfilled()
-        self.alarms_lost = False
-        """Whether the last maintenance found that the timer may have lost alarms."""
-        self.lost_of: frozenset[Pair] = frozenset()
-        """The pairs of which it may have lost very many, as a sweep found.
-
-        They are claimed from the table meanwhile.
-        """
+        self.backlog: frozenset[Pair] = frozenset()
+        """The pairs of which very many may be overdue. They are claimed from the table."""
         self._alias = alias
         self.broker = broker
         self.timer = broker.timer
@@ -67,7 +63,8 @@ class DatabaseQueue:
         self._broker_queue = broker.queue
         self._keeps_limits = broker.limiter is None
         self._polling = Polling(database)
-        self._commit_notifier = CommitNotifier(broker.timer)
+        self._filled: set[Pair] = set()  # by the last claim: where the timer has no more of these, the table may
+        self._commit_notifier = CommitNotifier(broker.timer, database.now_ms)
         self._looked_to = reclaim.BEGIN
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
@@ -108,14 +105,24 @@ class DatabaseQueue:
             with contextlib.suppress(DelayqError):
                 more, stale = self._claim_by_timer(_stale_batches(requests, stale), lease_ms, worker)
                 _add(found, more)
-        of_table = _those_of(requests, stale | (self.lost_of - _pairs_of(found.messages)))
+        of_table = _those_of(
+            requests, stale | (self.backlog - _pairs_of(found.messages)) | self._end_of(requests, found)
+        )
         if of_table:
             with contextlib.suppress(DelayqError), self.database.available():
-                more, may_be_left = claim_due(self.database, of_table, lease_ms, worker)
+                more, may_be_left = self._polling.table_claims.claim(of_table, lease_ms, worker)
                 _add(found, more)
-                if not may_be_left:
-                    self.lost_of -= {(request.queue, request.key) for request in of_table}
+                self.backlog = self.backlog.difference(_pairs_wanted(of_table)) | may_be_left
         return found
+
+    def _end_of(self, requests: Sequence[ClaimRequest], found: Claims) -> set[Pair]:
+        """Return the pairs that the timer gave all that was wanted of, up to this claim."""
+        given = Counter((one.header.queue, one.header.key) for one in found.messages if one.header)
+        short = {
+            (request.queue, request.key) for request in requests if given[request.queue, request.key] < request.count
+        }
+        filled, self._filled = self._filled, set(given).difference(short)
+        return short & filled
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         if self.degraded.is_alone:
@@ -123,7 +130,7 @@ class DatabaseQueue:
                 return self._polling.due_pairs(pairs)
         if not self.degraded.away:  # else the claim tells whether the timer is there: that takes more than a look
             with contextlib.suppress(DelayqError):
-                return {*self.timer.due_pairs(pairs), *self.lost_of.intersection(pairs)}
+                return {*self.timer.due_pairs(pairs), *self.backlog.intersection(pairs)}
         return pairs
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
@@ -159,14 +166,11 @@ class DatabaseQueue:
         if found.away:  # a claim can't tell that nothing is away: it needs no memory
             self.degraded.hear(found.away)
         self._leave(found.messages)
-        rows_are_alarms = self.broker.database is not None
-        if rows_are_alarms and not (found.alarms or self.database.unanswered):
+        if self.broker.database is not None and not (found.alarms or self.database.unanswered):
             return found, set()  # it has just asked the tables
         try:
             with self.database.available():
-                rows = claim.claim(
-                    self.database, found.alarms, requests, lease_ms, worker, from_alarms=not rows_are_alarms
-                )
+                rows = claim.claim(self.database, found.alarms, requests, lease_ms, worker)
         except Exception:
             self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
             raise
@@ -236,7 +240,7 @@ class DatabaseQueue:
         return Takeover(taken.buried, left=taken.position != START)
 
     def ask_timer(self, *, lease_ms: int) -> None:
-        """Do the timer's own maintenance: it proves that it can be written, and tells whether it may have lost alarms.
+        """Do the timer's own maintenance: it proves that it can be written.
 
         Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` where it is another store's.
         """
@@ -253,7 +257,6 @@ class DatabaseQueue:
             result = MaintenanceResult(0, away=str(error))
         self.degraded.hear(result.away)
         result.lost_record, result.buried = "", []  # the record is here
-        self.alarms_lost = result.alarms_lost
         return result
 
     def wait(self, timeout: float) -> bool:
@@ -342,15 +345,19 @@ class DatabaseQueue:
         return queries.counts(self.database)
 
     def audit(self) -> Audit:
-        return audit.audit(self.database, self.alarm_index, self.settings.horizon, self._alias.options.lease)
+        return audit.audit(self.database, self.timer, self.alarm_index, self._alias.options.lease)
 
     def repair(self) -> list[str]:
         """Mend the differences of an audit that have one right answer. Returns what was mended, in words."""
-        return audit.repair(self.database, self.timer, self.alarm_index, self.settings.horizon)
+        return audit.repair(self.database, self.timer, self.alarm_index)
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:
     return {(one.header.queue, one.header.key) for one in messages if one.header}
+
+
+def _pairs_wanted(requests: Iterable[ClaimRequest]) -> set[Pair]:
+    return {(request.queue, request.key) for request in requests}
 
 
 def _those_of(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:

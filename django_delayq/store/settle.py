@@ -1,6 +1,6 @@
 """End leases, and renew them. Each call proves its lease by id and token: a worker that lost it changes no row.
 
-A row that another transaction holds, which may be a renewal, the relay or a caller's cancel, is passed over rather than
+A row that another transaction holds, which may be a renewal or a caller's cancel, is passed over rather than
 waited for. Its lease may still be good, so the answer for it is None: ask again.
 """
 
@@ -13,6 +13,7 @@ from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.store.database import Database, Sql
 from django_delayq.store.sql.moves import leases
 from django_delayq.store.sql.statements import statements
+from django_delayq.store.window import SOON_MS
 
 
 @dataclass(slots=True)
@@ -33,7 +34,8 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     passed_over = _standing(database, leases(database, others)) if others else set()
     written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
     drop = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
-    rearm = [_alarm(one, _wait_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
+    stay = [_alarm(one, _wait_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
+    rearm = [alarm for alarm in stay if alarm.wait_ms <= SOON_MS]  # a pass schedules the others in time
     return Settled([_answer(one, written, passed_over) for one in transitions], drop, rearm)
 
 

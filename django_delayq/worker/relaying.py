@@ -1,4 +1,4 @@
-"""The thread of a worker that relays: from the store's rows to the broker, once a second."""
+"""The thread of a worker that keeps the window, once a second: from the store's rows to the broker."""
 
 import threading
 from collections.abc import Callable
@@ -6,16 +6,14 @@ from time import monotonic
 
 from django.db import connections
 
-from django_delayq.brokers.base import BATCH
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.queue import DatabaseQueue
-from django_delayq.store.relay import REBUILD_LOCK_MS, rebuild, relay, sweep
-from django_delayq.support.logging import logger
+from django_delayq.store.sweep import Sweep
+from django_delayq.store.window import schedule_window
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pruning import Pruning
 
 EVERY_S = 1.0
-SWEEP_EVERY_S = 5.0
 
 
 class Relaying:
@@ -30,8 +28,7 @@ class Relaying:
         self._lease_ms = lease_ms
         self._outage_log = outage_log
         self._pruning = Pruning(queue)
-        self._rebuild_lock_ms = REBUILD_LOCK_MS
-        self._sweep_at = monotonic() + SWEEP_EVERY_S
+        self._sweep = Sweep(queue.database)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._relay_forever, name="delayq-relay", daemon=True)
 
@@ -47,8 +44,10 @@ class Relaying:
         try:
             while not self._closed.is_set():
                 started_at = monotonic()
-                pages = [self._try("relaying", self._relay_page), self._try("pruning", self._pruning.prune_due)]
-                if not any(pages):
+                if self._queue.broker.database is None:  # else its timer reads the rows by itself
+                    self._try("sweeping", self._sweep_once)
+                    self._try("relaying", self._keep_window)
+                if not self._try("pruning", self._pruning.prune_due):
                     self._closed.wait(EVERY_S - (monotonic() - started_at))
         finally:
             connections.close_all()
@@ -65,50 +64,23 @@ class Relaying:
         self._outage_log.end(what)
         return is_full
 
-    def _relay_page(self) -> bool:
-        if self._queue.broker.database is not None:  # its timer reads the rows by itself
-            return False
-        try:
-            self._come_back()
-        except PartlyUnavailable:
-            self._relay()  # what answers goes on, beside the tables
-            raise
-        self._sweep_due()
-        return self._relay() >= BATCH
-
-    def _relay(self) -> int:
-        return relay(self._queue.database, self._queue.timer, self._queue.settings.horizon)
-
-    def _sweep_due(self) -> None:
-        if monotonic() < self._sweep_at:
-            return
-        self._sweep_at = monotonic() + SWEEP_EVERY_S
-        wants = self._queue.underfilled.requests()
-        found = sweep(self._queue.database, self._queue.timer, self._queue.alarm_index, wants)
+    def _sweep_once(self) -> bool:
+        found = self._sweep.find(self._queue.underfilled.requests())
         if found:
-            self._queue.lost_of |= {want.pair for want in wants}  # there may be very many more
-            logger.warning("The broker had lost the alarms of %d overdue message(s): they are put again.", found)
+            self._queue.backlog |= found
+            self._queue.wake()
+        return False
 
-    def _come_back(self) -> None:
-        """Bring the clock back after an absence: it must answer, and have every alarm, before workers rely on it."""
-        degraded = self._queue.degraded
-        if degraded.away:
-            self._queue.ask_timer(lease_ms=self._lease_ms)
-        if self._queue.alarms_lost:
-            self._rebuild()
-        if degraded.on and not self._queue.alarms_lost:
-            degraded.end()
-
-    def _rebuild(self) -> None:
-        began_at = monotonic()
-        count = rebuild(self._queue.database, self._queue.timer, self._queue.settings.horizon, self._rebuild_lock_ms)
-        if count is None:
-            if (monotonic() - began_at) * 1000 > self._rebuild_lock_ms:  # perhaps one page took longer than the lock
-                self._rebuild_lock_ms *= 2
-        else:
-            self._rebuild_lock_ms = REBUILD_LOCK_MS
-            self._queue.alarms_lost = False
-            if count:
-                logger.warning(
-                    "The broker had lost its alarms, or is new: those of %d message(s) are put again.", count
-                )
+    def _keep_window(self) -> bool:
+        """Schedule what is due next. What comes back after an absence must do so before workers rely on it."""
+        queue = self._queue
+        try:
+            if queue.degraded.away:
+                queue.ask_timer(lease_ms=self._lease_ms)
+        except PartlyUnavailable:
+            schedule_window(queue.database, queue.timer)  # what answers goes on, beside the tables
+            raise
+        schedule_window(queue.database, queue.timer)
+        if queue.degraded.on:
+            queue.degraded.end()
+        return False

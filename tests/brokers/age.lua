@@ -17,8 +17,6 @@ age_values(tag .. 'msg', '^(1\31[^\31]*\31[^\31]*\31[^\31]*\31)(%d+)\31(%d+)', f
   return head .. (sent - ms) .. '\31' .. (scheduled - ms)
 end)
 age_values(tag .. 'state', '^(%d*\31%d+\31%-?%d+\31)(%d+)', function(head, due) return head .. (due - ms) end)
-local left = redis.call('PTTL', tag .. 'rebuild')
-if left > 0 then redis.call('PEXPIRE', tag .. 'rebuild', left - ms) end
 if meta ~= '' then
   age_values(meta, '^(%d+\31)(%d+)\31', function(paused, until_ms) return paused .. (until_ms - ms) .. '\31' end)
   age_values(meta, '^(%d+)\31', function(seen) return (seen - ms) .. '\31' end)

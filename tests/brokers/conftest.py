@@ -49,7 +49,7 @@ TIMERS = [*WITHOUT_STORE, RABBITMQ]
 ALL = [*BROKERS, RABBITMQ]
 
 
-LACKED = {RABBITMQ: {"queue", "alarm_index"}} | {broker: {"alarm_index", "rebuild"} for broker in ALONE}
+LACKED = {RABBITMQ: {"queue", "alarm_index"}} | {broker: {"alarm_index", "cursor"} for broker in ALONE}
 
 
 class WithoutLimits(MemoryBroker):

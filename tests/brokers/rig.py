@@ -30,7 +30,6 @@ from django_delayq.conf import Alias, Options, Store
 from django_delayq.core import transitions
 from django_delayq.core.message import State
 from django_delayq.core.transitions import Failure, Policy, Span
-from django_delayq.support.units import LONGEST_MS
 from tests.servers import ClusterServers, RabbitMQServer
 
 LEASE_MS = 15_000
@@ -121,10 +120,6 @@ class Rig:
         """Let every lease run out, and the broker see it."""
         self.advance(LEASE_MS)
         self.broker.queue.maintain(lease_ms=LEASE_MS)
-
-    def alarms_lost(self) -> bool:
-        """Whether upkeep says that alarms may be lost."""
-        return self.broker.queue.maintain(lease_ms=LEASE_MS).alarms_lost
 
     def crash(self, times: int) -> None:
         """Let workers die that hold all that is due."""
@@ -255,19 +250,16 @@ def real_time_memory_rig(options: Options = OPTIONS, kind: type[MemoryBroker] = 
 def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -> Rig:
     """A store on a database, with the broker of another rig as its clock; time passes by making rows older, too."""
     from django_delayq.store import DatabaseBackend
-    from django_delayq.store.relay import relay
+    from django_delayq.store.window import schedule_window
 
     broker = DatabaseBackend(
         Alias("default", database=using, store=Store(), options=options), Store(), cast(Broker, clock.broker)
     )
 
-    def place() -> None:
-        while relay(broker.database, clock.timer, LONGEST_MS):
-            pass
-
     def advance(ms: int) -> None:
-        place()  # as the relay does once a second: what is due after the leap is at the broker before it
         older = ms + 1
+        clock.timer.set_cursor_back(broker.database.now_ms())  # it may have been moved with the rows
+        schedule_window(broker.database, clock.timer, older + 1_000)  # as workers do before that time comes
         age_rows(using, older)
         clock.advance(older)
 

@@ -182,14 +182,6 @@ class MemoryAndRedis(RuleBasedStateMachine):
     def upkeep(self) -> None:
         self.both(lambda broker: broker.queue.maintain(lease_ms=LEASE_MS), _upkept)
 
-    @rule(lock_ms=steps.filter(bool))
-    def begin_rebuild(self, lock_ms: int) -> None:
-        self.both(lambda broker: broker.timer.begin_rebuild(lock_ms))
-
-    @rule()
-    def end_rebuild(self) -> None:
-        self.both(lambda broker: broker.timer.end_rebuild())
-
     @rule()
     def crash_all(self) -> None:
         """All that is due is claimed by workers that die: the way to suspects is too long to be found by chance."""
@@ -260,7 +252,7 @@ def _header(header: Header | None, now_ms: int) -> dict[str, Any]:
 
 def _upkept(upkept: Any, now_ms: int) -> object:
     counted = (upkept.reclaimed, len(upkept.buried), upkept.dropped, upkept.suspects_due)
-    return counted, upkept.alarms_lost, _distance(upkept.next_lease_end_ms, now_ms)
+    return counted, _distance(upkept.next_lease_end_ms, now_ms)
 
 
 def _info(info: Info | None, now_ms: int) -> dict[str, Any] | None:

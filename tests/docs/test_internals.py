@@ -24,7 +24,7 @@ STRUCTURES = (
     "timer",
     "count",
     "epoch",
-    "rebuild",
+    "cursor",
     "meta",
     "call",
     "job",

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 from amqp import Message
 
-from django_delayq.brokers.base import Alarm, ClaimRequest, WorkerInfo
+from django_delayq.brokers.base import Alarm, WorkerInfo
 from django_delayq.brokers.rabbitmq import RabbitMQBroker, shared_state
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
@@ -137,20 +137,13 @@ def test_it_outlives_the_exchange_of_the_news(broker: RabbitMQBroker, rabbitmq_s
         assert seen(other) == ["q"]
 
 
-def test_who_deletes_it_with_the_queues_has_lost_the_alarms(
-    broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer
-) -> None:
-    broker.timer.schedule([Alarm("q", "k", "1")])
-    assert broker.timer.maintain(lease_ms=60_000).alarms_lost
-    assert broker.timer.begin_rebuild(60_000)
-    assert broker.timer.end_rebuild()
-    while not broker.timer.take_due([ClaimRequest("q", "k", 1)], lease_ms=60_000, worker="w").alarms:
-        broker.timer.wait(1)
-    assert not broker.timer.maintain(lease_ms=60_000).alarms_lost
+def test_who_deletes_it_has_lost_the_cursor(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
+    assert broker.timer.advance_cursor([Alarm("q", "k", "1")], None, 1_000) == 1_000
     with channel_of(rabbitmq_server) as channel:
-        channel.queue_delete(NAMES.ready("q", "k"))  # with what it consumed, the worker is told
         channel.queue_delete(NAMES.register)
-    until = monotonic() + PATIENCE_S
-    while not broker.timer.maintain(lease_ms=60_000).alarms_lost:
-        assert monotonic() < until
-        broker.timer.wait(0.1)
+    cursor: int | None = 1_000
+    give_up_at = monotonic() + PATIENCE_S
+    while cursor is not None and monotonic() < give_up_at:
+        with suppress(BrokerUnavailable):  # it has to find out, and to make it again
+            cursor = broker.timer.cursor()
+    assert cursor is None

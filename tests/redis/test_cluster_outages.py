@@ -166,8 +166,6 @@ def test_who_claims_beside_one_that_is_gone_asks_everywhere_at_once(
     monkeypatch.setattr(poll_ownership, "FIRST", 0)  # of several, none looks before long
     rig.claim()
     until(lambda: rig.broker.presence.pause_version > 0)
-    assert rig.timer.begin_rebuild(60_000)
-    assert rig.timer.end_rebuild()
     rig.broker.presence.heartbeat(replace(WORKER, name="other"))
     rig.broker.presence.heartbeat(WORKER)
     rig.broker.queue.maintain(lease_ms=LEASE_MS)
@@ -183,8 +181,6 @@ def test_who_can_not_tell_its_heartbeat_asks_everywhere_at_once(
     monkeypatch.setattr(poll_ownership, "FIRST", 0)  # of several, none looks before long
     rig.claim()
     until(lambda: rig.broker.presence.pause_version > 0)
-    assert rig.timer.begin_rebuild(60_000)
-    assert rig.timer.end_rebuild()
     rig.broker.presence.heartbeat(replace(WORKER, name="other"))
     rig.broker.presence.heartbeat(WORKER)
     rig.broker.queue.maintain(lease_ms=LEASE_MS)

@@ -7,8 +7,6 @@ from django_delayq.brokers.redis import claim, enqueue, operations, settle
 from django_delayq.brokers.redis.client import Call, Client, Operation, Replies
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.scripts import CallCells
-from django_delayq.brokers.redis.shards import Shards
-from django_delayq.brokers.redis.timer import Rebuild
 from tests.brokers.rig import LEASE_MS, Rig, end_of, settlement
 from tests.servers import Server
 
@@ -83,22 +81,6 @@ def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Cl
     first = links.run(ask(move))
     assert links.run(ask(move)) == first == [[1]]
     assert rig.total("cancelled") == 1
-
-
-def test_a_rebuild_whose_replies_were_lost_is_begun_and_ended_once(rig: Rig, links: Client) -> None:
-    rebuild = Rebuild(Shards("delayq", 1))
-    begin = rebuild.begin(LEASE_MS)
-    calls = next(begin)
-    links.run(ask(calls))
-    with pytest.raises(StopIteration) as begun:
-        begin.send(links.run(ask(calls)))
-    end = rebuild.end()
-    calls = next(end)
-    links.run(ask(calls))
-    with pytest.raises(StopIteration) as ended:
-        end.send(links.run(ask(calls)))
-    assert begun.value.value is ended.value.value is True
-    assert not rig.alarms_lost()
 
 
 def test_cells_are_few(rig: Rig, redis_server: Server) -> None:

@@ -86,8 +86,6 @@ def workers(
             opened.enter_context(closing(rig.broker))
             rig.claim()
             _hear_anew(rig)
-        assert rigs["a"].timer.begin_rebuild(60_000)
-        assert rigs["a"].timer.end_rebuild()
         for rig in rigs.values():
             rig.broker.queue.maintain(lease_ms=LONG_MS)
         yield Workers(clients, rigs)
@@ -190,16 +188,6 @@ def test_a_message_that_nobody_was_told_of_is_found_by_the_first_who_calls_the_o
     for rig in workers.rigs.values():
         assert rig.broker.queue.wait(30)
     assert ids(lost.claim()) == ["m"]
-
-
-def test_a_shard_that_may_have_lost_its_alarms_is_asked_by_all_who_know(
-    workers: Workers, clients: list[redis.Redis]
-) -> None:
-    for client in clients:
-        client.flushall()
-    workers.look(*NAMES)
-    workers.tell(*NAMES)
-    assert workers.looks("a", "b") == {"a": SHARDS, "b": SHARDS}
 
 
 def test_a_lease_that_ends_is_seen_by_all_who_knew_of_it(workers: Workers) -> None:

@@ -11,7 +11,8 @@ from django_delayq.brokers import get_backend
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import relay, sweep
+from django_delayq.store.sweep import Sweep
+from django_delayq.store.window import schedule_window
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers, Server
 from tests.store.support import WANT, claim, site_on
@@ -57,15 +58,14 @@ def test_what_workers_with_the_old_prefix_still_placed_there_is_found_by_the_swe
     broker: DatabaseBackend, stored_delayq: dict[str, Any], settings: Settings, database: str
 ) -> None:
     send_delay_message("k", 1, id="late", delay="30m")
-    assert relay(broker.database, broker.queue.timer, HOUR_MS) == 1
-    assert ReadyMessage.objects.using(database).get().placed
+    assert schedule_window(broker.database, broker.queue.timer, HOUR_MS) == 1
     options = {"unknown_keys": "allow", "shards": 4, "prefix": "delayq-4"}
     settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": options}}
     new = get_backend()
     assert isinstance(new, DatabaseBackend)
     assert new is not broker
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - HOUR_MS)
-    assert sweep(new.database, new.queue.timer, new.queue.alarm_index, WANT) == 1
+    new.queue.backlog |= Sweep(new.database).find(WANT)
     assert ids(claim(new)) == ["late"]
 
 

@@ -15,7 +15,9 @@ from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage, Tally
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import relay
+from django_delayq.store.sweep import LATE_MS, Sweep
+from django_delayq.store.window import schedule_window
+from django_delayq.support.timestamps import HOUR_MS
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim
@@ -33,7 +35,8 @@ def _audit(*options: str) -> dict[str, Any]:
 def _place(broker: DatabaseBackend, *ids: str, **options: Any) -> None:
     for id in ids:
         send_delay_message("k", 1, id=id, delay="10m", **options)
-    relay(broker.database, broker.queue.timer, broker.queue.settings.horizon)
+    broker.queue.timer.set_cursor_back(broker.database.now_ms())
+    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
 
 
 def _forget_alarms(redis_server: Server) -> None:
@@ -68,14 +71,16 @@ def test_a_lease_that_no_worker_takes_is_named(broker: DatabaseBackend, database
     assert _audit()["ok"]
 
 
-def test_a_placed_row_without_an_alarm_is_named_and_mended(broker: DatabaseBackend, redis_server: Server) -> None:
+def test_a_row_before_the_cursor_without_an_alarm_is_named_and_mended(
+    broker: DatabaseBackend, redis_server: Server
+) -> None:
     _place(broker, "a", "b")
     _forget_alarms(redis_server)
     seen = _audit()
     assert not seen["ok"]
     assert seen["differences"] == [
-        "message 'a' was placed, and the broker has no alarm for it in time",
-        "message 'b' was placed, and the broker has no alarm for it in time",
+        "message 'a' is due before the cursor, and the broker has no alarm for it in time",
+        "message 'b' is due before the cursor, and the broker has no alarm for it in time",
     ]
     seen = _audit("--repair")
     assert (seen["ok"], len(seen["repaired"])) == (True, 2)
@@ -84,10 +89,10 @@ def test_a_placed_row_without_an_alarm_is_named_and_mended(broker: DatabaseBacke
     assert _audit("--repair")["repaired"] == []
 
 
-def test_a_row_that_is_not_placed_is_the_relays_and_one_that_is_held_its_holders(
+def test_a_row_after_the_cursor_is_the_next_pass_s_and_one_that_is_held_its_holders(
     broker: DatabaseBackend, redis_server: Server
 ) -> None:
-    send_delay_message("k", 1, id="not placed", delay="10m")
+    send_delay_message("k", 1, id="later", delay="10m")
     send_delay_message("k", 1, id="held")
     claim(broker)
     with redis_server.client() as client:
@@ -95,17 +100,14 @@ def test_a_row_that_is_not_placed_is_the_relays_and_one_that_is_held_its_holders
     assert _audit()["differences"] == []
 
 
-def test_a_row_whose_worker_died_is_named_where_no_alarm_leads_to_it(
-    broker: DatabaseBackend, redis_server: Server, database: str
-) -> None:
+def test_a_row_whose_worker_died_needs_no_alarm(broker: DatabaseBackend, redis_server: Server, database: str) -> None:
     send_delay_message("k", 1, id="a")
     claim(broker)
-    ReadyMessage.objects.using(database).update(lease_until=F("due_at"))
-    assert _audit()["ok"], "the claimed alarm rings again"
+    ReadyMessage.objects.using(database).update(lease_until=F("due_at"), due_at=F("due_at") - LATE_MS)
     with redis_server.client() as client:
         client.delete("{delayq:0}:running")
-    assert _audit()["differences"] == ["message 'a' was placed, and the broker has no alarm for it in time"]
-    assert len(_audit("--repair")["repaired"]) == 1
+    assert _audit()["ok"], "it is overdue: workers claim it from the table"
+    broker.queue.backlog |= Sweep(broker.database).find(WANT)
     assert [one.id for one in claim(broker)] == ["a"]
 
 
@@ -152,7 +154,6 @@ def test_without_its_broker_the_audit_can_not_say_that_all_is_well(
 ) -> None:
     settings.DELAYQ = {"default": {**stored_delayq, "LOCATION": "unix:///nowhere/redis.sock"}}
     send_delay_message("k", 1, id="a", delay="1h")
-    ReadyMessage.objects.using(stored_delayq["DATABASE"]).update(placed=True)
     (difference,) = _audit()["differences"]
     assert difference.startswith("the alarms can't be looked at: Redis at unix:///nowhere/redis.sock is away")
 
@@ -166,13 +167,13 @@ def test_without_a_store_there_is_nothing_to_repair_by(redis_delayq: dict[str, A
 def test_people_read_what_was_mended_and_what_is_noted(broker: DatabaseBackend, redis_server: Server) -> None:
     _place(broker, "a", "b")
     _forget_alarms(redis_server)
-    _place(broker, "c")
+    send_delay_message("k", 1, id="c", delay="10s")  # the broker is told of it right away
     cancel_delay_messages("c")
     out = io.StringIO()
     call_command("delayq", "audit", "--repair", stdout=out)
     assert out.getvalue().splitlines() == [
-        "repaired: message 'a' was placed, and the broker has no alarm for it in time: it is put again",
-        "repaired: message 'b' was placed, and the broker has no alarm for it in time: it is put again",
+        "repaired: message 'a' is due before the cursor, and the broker has no alarm for it in time: it is put again",
+        "repaired: message 'b' is due before the cursor, and the broker has no alarm for it in time: it is put again",
         "sent 3: pending 2, ready 0, running 0, error 0, finished 0, cancelled 1, purged 0, dropped 0",
         "note: alarms of messages that are gone: 1; each is dropped when it is due",
         "audit: ok",

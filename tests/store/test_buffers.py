@@ -26,7 +26,7 @@ from django_delayq.core.figures import COUNTS, MINUTE_MS
 from django_delayq.core.transitions import Transition
 from django_delayq.models import ErrorMessage, FigureRow, ReadyMessage
 from django_delayq.monitor import throughput
-from django_delayq.store import claim, enqueue, figures, operations, polling, queries, reclaim, relay, settle
+from django_delayq.store import claim, enqueue, figures, operations, polling, queries, reclaim, settle, sweep, window
 from django_delayq.store.database import Database
 from django_delayq.store.sql.selects import waiting_pairs
 from tests.databases import database_on
@@ -295,16 +295,30 @@ def _purge_failed(scene: Scene, count: int) -> Callable[[], object]:
     return lambda: operations.purge_failed(scene.database, ids)
 
 
-def _relay(scene: Scene, count: int) -> Callable[[], object]:
-    new = [NewMessage(f"near:{n}", HEADER, b"1", delay_ms=SOON_MS + n) for n in range(3 * BATCH)]
-    for page in pages(new, BATCH):
-        enqueue.enqueue(scene.database, page, "raise")
-    relay.relay(scene.database, scene.clock, HOUR_MS)
-    return lambda: relay.relay(scene.database, scene.clock, HOUR_MS)
+def _pass(scene: Scene, count: int) -> Callable[[], object]:
+    new = [NewMessage(f"near:{n}", HEADER, b"1", delay_ms=SOON_MS + n) for n in range(count)]
+    enqueue.enqueue(scene.database, new, "raise")
+    scene.clock.advance_cursor([], None, scene.database.now_ms())
+    return lambda: window.schedule_window(scene.database, scene.clock, HOUR_MS)
+
+
+def _due(scene: Scene, count: int) -> Callable[[], object]:
+    return lambda: polling.due(scene.database, [ClaimRequest(*PAIR, count)])
+
+
+def _onward(scene: Scene, count: int) -> Callable[[], object]:
+    """A claim of a backlog, which goes on where the last one ended."""
+    claims = polling.TableClaims(scene.database)
+    wants = [ClaimRequest(*PAIR, count)]
+    assert len(claims.claim(wants, LEASE_MS, "w")[0].messages) == count
+    return lambda: claims.claim(wants, LEASE_MS, "w")
 
 
 def _sweep(scene: Scene, count: int) -> Callable[[], object]:
-    return lambda: polling.due(scene.database, [ClaimRequest(*PAIR, count)])
+    """A sweep that does not begin at the low end."""
+    found = sweep.Sweep(scene.database)
+    found.find(WANTS)
+    return lambda: found.find([ClaimRequest(*PAIR, count)])
 
 
 def _suspects(scene: Scene, count: int) -> Callable[[], object]:
@@ -391,8 +405,10 @@ USES: dict[str, tuple[Callable[[Scene, int], Callable[[], object]], int, int]] =
     "reschedule of a batch": (_reschedule, BATCH, WRITTEN),
     "rescue of 100": (_rescue, 100, MOVED),
     "purge of 100 failed": (_purge_failed, 100, 2 * FOUND),
-    "pass of the relay": (_relay, BATCH, WRITTEN),
-    "look for what is due": (_sweep, 100, FOUND),
+    "pass over the window": (_pass, BATCH, FOUND),
+    "look for what is due": (_due, 100, FOUND),
+    "claim of a backlog": (_onward, 100, WRITTEN + FOUND),
+    "sweep": (_sweep, 100, FOUND),
     "claim of suspects": (_suspects, 1, 20),
     "look for a tag": (_tag, 1, FOUND),
     "queues and keys": (_pairs, 1, FOUND),
@@ -405,7 +421,7 @@ USES: dict[str, tuple[Callable[[Scene, int], Callable[[], object]], int, int]] =
 
 PAST_ENDED = 3 * (ENDED // 10)
 """Pages of looks that begin at the low end of an index: all that ended, whose rows and entries lie some ten a page."""
-FROM_THE_LOW_END = ("pass of the relay", "look for what is due", "look for leases that ran out", "queues and keys")
+FROM_THE_LOW_END = ("sweep", "look for what is due", "look for leases that ran out", "queues and keys")
 
 
 @pytest.mark.parametrize("use", USES)

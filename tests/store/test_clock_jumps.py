@@ -18,7 +18,7 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
 )
-from django_delayq.brokers.base import Claimed, SettleAction
+from django_delayq.brokers.base import Alarm, Claimed, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.core.message import State
@@ -27,7 +27,6 @@ from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.clock_skew import LEAST_GAP_S
 from django_delayq.store.reclaim import reclaim, reclaim_lapsed
-from django_delayq.store.relay import rebuild
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
 from tests.brokers.rig import settlement
@@ -108,9 +107,10 @@ def _rings_later(broker: DatabaseBackend, pk: str) -> bool:
 
 
 def _ring(broker: DatabaseBackend) -> None:
-    """Put the alarms of all rows again, each when its lease ends."""
+    """Have the alarms of all rows ring."""
     broker.queue.maintain(lease_ms=LEASE_MS)
-    assert rebuild(broker.database, broker.queue.timer, broker.queue.settings.horizon)
+    pks = ReadyMessage.objects.using(broker.database.using).values_list("pk", flat=True)
+    broker.queue.timer.schedule([Alarm("default", "k", str(pk)) for pk in pks])
 
 
 def test_after_a_jump_ahead_nothing_is_taken_from_who_renews(

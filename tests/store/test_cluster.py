@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from time import monotonic
 
 import pytest
@@ -12,7 +13,8 @@ from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import rebuild
+from django_delayq.store.window import schedule_window
+from django_delayq.worker import relaying
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import ids
@@ -68,10 +70,8 @@ def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: DatabaseBa
     node.start()
     cluster.wait_until_whole()
     broker.queue.ask_timer(lease_ms=LEASE_MS)
-    assert broker.queue.alarms_lost
-    assert rebuild(broker.database, broker.queue.timer, HOUR_MS) is not None
-    broker.queue.ask_timer(lease_ms=LEASE_MS)
-    assert not broker.queue.alarms_lost
+    schedule_window(broker.database, broker.queue.timer)
+    assert broker.queue.timer.cursor() is not None
 
 
 def _full(cluster: ClusterServers, node: Server) -> AbstractContextManager[None]:
@@ -140,7 +140,10 @@ def test_a_commit_whose_node_is_full_keeps_no_later_one_from_its_own(
     assert "has no memory left" in told[0]
 
 
-def test_the_relay_goes_on_with_the_nodes_that_answer(broker: DatabaseBackend, cluster: ClusterServers) -> None:
+def test_the_window_goes_on_with_the_nodes_that_answer(
+    broker: DatabaseBackend, cluster: ClusterServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relaying, "schedule_window", partial(schedule_window, window_ms=HOUR_MS))
     gone = SHARDS.all[0]
     thread = Relaying(broker.queue, LEASE_MS, OutageLog())
     with _degraded(broker, cluster.owner(gone.msg).memory_full()):

@@ -22,10 +22,11 @@ from django_delayq import send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import rebuild, relay
+from django_delayq.store.sweep import LATE_MS, Sweep
+from django_delayq.store.window import schedule_window
 from tests.scale import scaled
 from tests.servers import Server
-from tests.store.support import LEASE_MS, alarms, claim
+from tests.store.support import LEASE_MS, WANT, alarms, claim
 from tests.worker.processes import WorkerProcess
 
 KILLED_AFTER_COMMIT = """
@@ -86,8 +87,9 @@ def test_what_a_sender_committed_that_was_killed_before_it_told_the_broker_runs(
     killed = subprocess.run([sys.executable, "-c", KILLED_AFTER_COMMIT], env=os.environ | env, timeout=PATIENCE_S)
     assert killed.returncode == -signal.SIGKILL
     assert alarms(broker) == 0
-    ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1_000)  # what is due now is left to its sender
-    assert relay(broker.database, broker.queue.timer, HOUR_MS) == 1
+    ReadyMessage.objects.using(database).update(due_at=F("due_at") - LATE_MS)
+    assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    broker.queue.backlog |= Sweep(broker.database).find(broker.queue.underfilled.requests())
     assert [one.id for one in claim(broker)] == ["a"]
 
 
@@ -112,10 +114,12 @@ def test_what_was_sent_while_the_broker_was_away_runs_once_it_is_back(own_server
     send_delay_message("k", 1, id="later", delay="30m")
     own_server.start()
     broker = _broker()
-    broker.queue.maintain(lease_ms=LEASE_MS)
-    rebuild(broker.database, broker.queue.timer, HOUR_MS)
-    while alarms(broker) < 3:  # what is due within a second of now is left to the next pass
-        relay(broker.database, broker.queue.timer, HOUR_MS)
+    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    assert alarms(broker) == 2
+    assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
+    sweep = Sweep(broker.database)
+    while not broker.queue.backlog:
+        broker.queue.backlog |= sweep.find(broker.queue.underfilled.requests())
     assert [one.id for one in claim(broker)] == ["now"]
 
 

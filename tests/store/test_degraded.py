@@ -359,7 +359,7 @@ def test_while_redis_is_away_any_queue_may_have_something_due_and_a_look_says_no
     broker: DatabaseBackend, server: Server
 ) -> None:
     assert not broker.queue.due_pairs(PAIRS)
-    broker.queue.lost_of = frozenset(PAIRS[1:])  # a sweep has found that its alarms are gone
+    broker.queue.backlog = frozenset(PAIRS[1:])  # a sweep has found that its alarms are gone
     assert set(broker.queue.due_pairs(PAIRS)) == {PAIRS[1]}
     server.kill()
     assert broker.queue.due_pairs(PAIRS) == PAIRS

@@ -10,7 +10,8 @@ from django_delayq import Send, send_delay_messages
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.reclaim import reclaim_lapsed
-from django_delayq.store.relay import relay
+from django_delayq.store.window import schedule_window
+from django_delayq.support.timestamps import HOUR_MS
 
 MANY = 300
 # What is known of the table is else from whatever test had the database before, of rows that are gone.
@@ -43,19 +44,20 @@ def _plans(database: str, ask: Callable[[], object]) -> str:
     return plans
 
 
-def test_the_relay_reads_past_no_backlog(overdue: DatabaseBackend, database: str) -> None:
-    assert "delayq_ready_unplaced" in _plans(database, lambda: relay(overdue.database, overdue.queue.timer, 3_600_000))
+def test_a_pass_reads_past_no_backlog(overdue: DatabaseBackend, database: str) -> None:
+    plans = _plans(database, lambda: schedule_window(overdue.database, overdue.queue.timer, HOUR_MS))
+    assert "delayq_ready_list" in plans
 
 
 @pytest.mark.alters_tables  # pages that other tests have filled and emptied would be read too
 @pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
-def test_the_relay_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: DatabaseBackend, database: str) -> None:
+def test_a_pass_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: DatabaseBackend, database: str) -> None:
     send_delay_messages(Send("k", 1, id=f"{n}", delay="2d") for n in range(4_000))
     with connections[database].cursor() as cursor:
         cursor.execute("UPDATE delayq_ready SET placed = true, due_at = 5 WHERE id % 2 = 0")
         cursor.execute("UPDATE delayq_ready SET at_most_once = true, due_at = due_at + id WHERE NOT placed")
         cursor.execute("VACUUM ANALYZE delayq_ready")
-    assert _pages_read(database, lambda: relay(broker.database, broker.queue.timer, 3_600_000)) < 5
+    assert _pages_read(database, lambda: schedule_window(broker.database, broker.queue.timer, HOUR_MS)) < 5
     now_ms = broker.database.now_ms()
     for special in "r.crashes >= 1", "r.at_most_once":
         assert _pages_read(database, lambda: reclaim_lapsed(broker.database, now_ms), special) < 5

@@ -55,7 +55,7 @@ def test_a_running_message_says_since_when_and_that_its_alarm_is_claimed(broker:
 
 def test_a_far_message_has_no_alarm_yet(broker: DatabaseBackend) -> None:
     send_delay_message("k", 1, id="a", delay="2h")
-    assert "alarm: none yet; the relay puts it in time" in delayq("explain", "a")
+    assert "alarm: none; it gets one some seconds before it is due" in delayq("explain", "a")
 
 
 def test_a_finished_message_tells_every_attempt(broker: DatabaseBackend) -> None:

@@ -1,4 +1,4 @@
-"""The sweep: an overdue row whose alarm is gone gets it again, if its key has hands free."""
+"""The sweep: an overdue row without an alarm is claimed from the table, if its key has slots free."""
 
 import pytest
 from django.db.models import F
@@ -7,7 +7,8 @@ from django_delayq import send_delay_message
 from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Header
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import LATE_MS, Underfilled, sweep
+from django_delayq.store.sweep import LATE_MS, RECENT_MS, Sweep, Underfilled
+from django_delayq.support.timestamps import HOUR_MS
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim
 
@@ -17,18 +18,20 @@ def _lose(redis_server: Server, broker: DatabaseBackend, *ids: str, key: str = "
     for id in ids:
         send_delay_message(key, 1, id=id, delay="30m")
     rows = ReadyMessage.objects.using(broker.database.using).filter(message_id__in=ids)
-    rows.update(placed=True, due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
+    rows.update(due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
     with redis_server.client() as client:
         client.delete("{delayq:0}:wait:default:k")
 
 
-def test_an_overdue_row_without_an_alarm_gets_one(broker: DatabaseBackend, redis_server: Server) -> None:
+def test_an_overdue_row_without_an_alarm_is_claimed_from_the_table(
+    broker: DatabaseBackend, redis_server: Server
+) -> None:
     _lose(redis_server, broker, "a", "b")
     assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    assert (
-        sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, broker.queue.underfilled.requests()) == 2
-    )
+    broker.queue.backlog |= Sweep(broker.database).find(broker.queue.underfilled.requests())
+    assert broker.queue.backlog == {("default", "k")}
     assert {each.id for each in claim(broker)} == {"a", "b"}
+    assert alarms(broker) == 0
 
 
 def test_what_is_late_by_less_leased_or_of_an_unwanted_key_is_left_alone(
@@ -37,37 +40,32 @@ def test_what_is_late_by_less_leased_or_of_an_unwanted_key_is_left_alone(
     _lose(redis_server, broker, "leased", "young")
     _lose(redis_server, broker, "unwanted", key="other")
     rows = ReadyMessage.objects.using(database)
-    rows.filter(message_id="leased").update(lease_until=F("due_at") + 10 * LATE_MS)
-    rows.filter(message_id="young").update(due_at=F("due_at") + LATE_MS // 2)
-    assert sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, WANT) == 0
-    assert alarms(broker) == 0
+    rows.filter(message_id="leased").update(lease_until=F("due_at") + HOUR_MS)
+    rows.filter(message_id="young").update(due_at=F("due_at") + 30 * LATE_MS)
+    assert Sweep(broker.database).find(WANT) == set()
 
 
-def test_what_the_broker_has_is_not_put_again(broker: DatabaseBackend, redis_server: Server) -> None:
-    _lose(redis_server, broker, "lost", "there", "claimed")
-    pks = dict(ReadyMessage.objects.using(broker.database.using).values_list("message_id", "pk"))
-    broker.queue.timer.schedule([Alarm("default", "k", str(pks["claimed"]))])
-    while not broker.queue.timer.take_due(WANT, lease_ms=LEASE_MS, worker="w").alarms:
-        broker.queue.wait(1)
-    broker.queue.timer.schedule([Alarm("default", "k", str(pks["there"]))])
-    assert sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, WANT) == 1
-    assert alarms(broker) == 2
-
-
-def test_what_the_broker_would_tell_of_far_too_late_is_put_again(
-    broker: DatabaseBackend, redis_server: Server, database: str
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_a_sweep_that_took_long_begins_at_the_low_end_seldom_and_looks_at_what_fell_due_lately(
+    broker: DatabaseBackend, redis_server: Server, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
-    _lose(redis_server, broker, "late")
-    broker.queue.timer.schedule(
-        [Alarm("default", "k", str(ReadyMessage.objects.using(database).get().pk), 10 * LATE_MS)]
-    )
-    assert sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, WANT) == 1
-    assert [each.id for each in claim(broker)] == ["late"]
+    clock = iter([0.0, 3.0, 4.0, 5.0, 62.9, 63.1, 63.1])
+    monkeypatch.setattr("django_delayq.store.sweep.monotonic", lambda: next(clock))
+    sweep = Sweep(broker.database)
+    assert sweep.find(WANT) == set()  # takes 3 s
+    _lose(redis_server, broker, "old")
+    ReadyMessage.objects.using(database).update(due_at=F("due_at") - RECENT_MS)
+    assert sweep.find(WANT) == set()
+    _lose(redis_server, broker, "lately")
+    assert sweep.find(WANT) == {("default", "k")}
+    ReadyMessage.objects.using(database).filter(message_id="lately").delete()
+    assert sweep.find(WANT) == set()
+    assert sweep.find(WANT) == {("default", "k")}
 
 
 def test_without_a_hungry_key_nothing_is_looked_for(broker: DatabaseBackend, redis_server: Server) -> None:
     _lose(redis_server, broker, "a")
-    assert sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, []) == 0
+    assert Sweep(broker.database).find([]) == set()
 
 
 @pytest.mark.parametrize(("left", "short"), [(False, ["b", "some", "stale"]), (True, ["b"])])
@@ -91,26 +89,14 @@ def test_a_pair_whose_alarms_are_lost_is_claimed_from_the_table_until_a_claim_of
 ) -> None:
     _lose(redis_server, broker, "a", "b", "c")
     other, one = ClaimRequest("default", "other", 1), ClaimRequest("default", "k", 1)
-    broker.queue.lost_of = frozenset([("default", "k"), ("default", "other")])  # as a sweep has found
+    broker.queue.backlog = frozenset([("default", "k"), ("default", "other")])  # as a sweep has found
 
     def claimed(*wants: ClaimRequest) -> list[str]:
         return [each.id for each in broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages]
 
     assert claimed(other) == []
-    assert broker.queue.lost_of == {("default", "k")}, "of this one nobody has asked the table"
+    assert broker.queue.backlog == {("default", "k")}, "of this one nobody has asked the table"
     found = [*claimed(one), *claimed(one)]
-    assert broker.queue.lost_of == {("default", "k")}, "there may be more"
+    assert broker.queue.backlog == {("default", "k")}, "there may be more"
     assert sorted(found + claimed(*WANT)) == ["a", "b", "c"]
-    assert not broker.queue.lost_of
-
-
-@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
-def test_a_sweep_is_bounded(broker: DatabaseBackend, redis_server: Server, database: str) -> None:
-    _lose(redis_server, broker, "a")
-    row = ReadyMessage.objects.using(database).values().get()
-    rows = [ReadyMessage(**row | {"id": None, "message_id": f"{n}"}) for n in range(1_500)]
-    ReadyMessage.objects.using(database).bulk_create(rows)
-    assert (
-        sweep(broker.database, broker.queue.timer, broker.queue.alarm_index, [ClaimRequest("default", "k", 5_000)])
-        == 1_000
-    )
+    assert not broker.queue.backlog

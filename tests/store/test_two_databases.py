@@ -23,7 +23,8 @@ from django_delayq import (
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import rebuild, relay
+from django_delayq.store.window import schedule_window
+from django_delayq.support.timestamps import HOUR_MS
 from tests import databases
 from tests.brokers.rig import settlement
 from tests.servers import Server, SqliteFiles
@@ -72,9 +73,9 @@ def test_no_router_is_asked(broker: DatabaseBackend, settings: Settings) -> None
     reschedule_delay_messages("b", delay="2h")
     cancel_delay_messages("b", tag="t")
     assert get_delay_message("a") is not None
-    relay(broker.database, broker.queue.timer, 3_600_000)
+    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
     broker.queue.maintain(lease_ms=LEASE_MS)
-    rebuild(broker.database, broker.queue.timer, 3_600_000)
+    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
     (claimed,) = claim(broker)
     broker.queue.renew([claimed], LEASE_MS)
     broker.queue.apply([settlement(claimed, SettleAction.FINISH)])

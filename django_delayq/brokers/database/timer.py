@@ -224,11 +224,15 @@ class DatabaseTimer:
 
     # There is nothing to lose, and nobody else whose alarms they could be.
 
-    def begin_rebuild(self, lock_ms: int) -> bool:
-        return False
+    def cursor(self) -> int | None:
+        return None
 
-    def end_rebuild(self) -> bool:
-        return False
+    def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+        self.schedule(alarms)
+        return None
+
+    def set_cursor_back(self, to_ms: int) -> None:
+        """Do nothing: every look reads the rows as they are."""
 
     def owner(self, candidate: str = "") -> str:
         return candidate

@@ -48,7 +48,7 @@ from django_delayq.brokers.memory.transitions import (
     rescue,
     settle,
 )
-from django_delayq.brokers.meta import Meta, Mine
+from django_delayq.brokers.meta import Meta
 from django_delayq.conf import Alias
 from django_delayq.support.texts import text as _
 
@@ -67,7 +67,6 @@ class MemoryBroker:
         self._options = alias.options
         self._clock_ms = clock_ms
         self._places = Places()
-        self._mine = Mine()
         self._tokens = count(1)
         self._meta = Meta()
         self._limits = Limits()
@@ -232,7 +231,6 @@ class MemoryBroker:
         with self._changed:
             self._limits.forget_over(self._now_ms())
             result = maintain(self._places, self._options, self._now_ms())
-            result.alarms_lost = not self._meta.built
             self._changed.notify_all()
             return result
 
@@ -243,24 +241,14 @@ class MemoryBroker:
         with self._changed:
             return self._meta.cursor
 
-    def advance(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+    def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         self.schedule(alarms)
         with self._changed:
-            return self._meta.advance(from_ms, to_ms)
+            return self._meta.advance_cursor(from_ms, to_ms)
 
-    def set_back(self, to_ms: int) -> None:
+    def set_cursor_back(self, to_ms: int) -> None:
         with self._changed:
-            self._meta.set_back(to_ms)
-
-    def begin_rebuild(self, lock_ms: int) -> bool:
-        with self._changed:
-            self._mine.token = self._meta.begin_rebuild(self._mine.token, self._now_ms(), lock_ms)
-            return bool(self._mine.token)
-
-    def end_rebuild(self) -> bool:
-        with self._changed:
-            mine, self._mine.token = self._mine.token, ""
-            return self._meta.end_rebuild(mine, self._now_ms())
+            self._meta.set_cursor_back(to_ms)
 
     def owner(self, candidate: str = "") -> str:
         return candidate  # no other process can use it

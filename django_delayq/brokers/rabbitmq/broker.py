@@ -20,7 +20,6 @@ from django_delayq.brokers.base import (
     WorkerInfo,
     check_batch,
 )
-from django_delayq.brokers.meta import Mine
 from django_delayq.brokers.rabbitmq.alarms import Clock, outgoing
 from django_delayq.brokers.rabbitmq.consumer import Consumer, Leases
 from django_delayq.brokers.rabbitmq.link import Link, Waker
@@ -62,9 +61,7 @@ class RabbitMQBroker:
         self._consumer = Consumer(self._names, self._clock, self._forget)
         self._leases = Leases()
         self._waker = Waker()
-        self._mine = Mine()
         self._wanted: list[Pair] = []
-        self._known_built = False
 
     @property
     def timer(self) -> Self:
@@ -171,7 +168,6 @@ class RabbitMQBroker:
         """Do the part of maintenance for which the server must take messages."""
         if self._consumer.has_strays():
             self._publisher.reroute_strays()
-        result.alarms_lost = self._lost_alarms()
         self._publisher.repair_due()
 
     # Sleep
@@ -202,31 +198,17 @@ class RabbitMQBroker:
     def wake(self) -> None:
         self._waker.wake()
 
-    # Whether the alarms are all there, and whose they are
+    # Up to when the alarms are all there, and whose they are
 
     def cursor(self) -> int | None:
         return self._publisher.shared_state().cursor
 
-    def advance(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+    def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         self.schedule(alarms)
-        return self._publisher.change_state(lambda state: state.advance(from_ms, to_ms))
+        return self._publisher.change_state(lambda state: state.advance_cursor(from_ms, to_ms))
 
-    def set_back(self, to_ms: int) -> None:
-        self._publisher.change_state(lambda state: state.set_back(to_ms))
-
-    def begin_rebuild(self, lock_ms: int) -> bool:
-        mine, now_ms = self._mine.token, self._clock.now_ms()
-        self._mine.token = self._publisher.change_state(lambda state: state.begin_rebuild(mine, now_ms, lock_ms))
-        return bool(self._mine.token)
-
-    def end_rebuild(self) -> bool:
-        mine, self._mine.token = self._mine.token, ""
-        now_ms = self._clock.now_ms()
-        return self._publisher.change_state(lambda state: state.end_rebuild(mine, now_ms))
-
-    def _lost_alarms(self) -> bool:
-        self._known_built = self._known_built or self._publisher.shared_state().built
-        return not self._known_built
+    def set_cursor_back(self, to_ms: int) -> None:
+        self._publisher.change_state(lambda state: state.set_cursor_back(to_ms))
 
     def owner(self, candidate: str = "") -> str:
         told = self._publisher.shared_state().owner
@@ -277,7 +259,6 @@ class RabbitMQBroker:
     def _forget(self) -> None:
         """Note that queues, and what was in them, may be gone."""
         self._publisher.redeclare()
-        self._known_built = False
 
 
 def report_of(version: str, shown: str) -> ServerReport:

@@ -19,14 +19,13 @@ class Keys:
     timer: str = field(init=False)
     count: str = field(init=False)
     epoch: str = field(init=False)
-    rebuild: str = field(init=False)
     cursor: str = field(init=False)
     meta: str = field(init=False)
     channel: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.tag = f"{{{self.prefix}:{self.shard}}}:"
-        for name in ("msg", "state", "running", "suspect", "error", "timer", "count", "epoch", "rebuild", "cursor"):
+        for name in ("msg", "state", "running", "suspect", "error", "timer", "count", "epoch", "cursor"):
             setattr(self, name, self.tag + name)
         self.sets = f"{self.tag}keys"
         self.channel = f"{self.tag}wake"

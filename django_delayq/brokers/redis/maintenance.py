@@ -83,7 +83,6 @@ def merge_results(shards: Sequence[MaintenanceResult], away: str) -> Maintenance
         suspects_due=sum(one.suspects_due for one in shards),
         next_lease_end_ms=earliest(*(one.next_lease_end_ms for one in shards)),
         lost_record=next((one.lost_record for one in shards if one.lost_record), ""),
-        alarms_lost=any(one.alarms_lost for one in shards),
         away=away or next((one.away for one in shards if one.away), ""),
     )
 
@@ -104,12 +103,12 @@ class ShardMonitor:
     def is_due(self, span_s: float, *, has_alarms: bool) -> bool:
         """Return whether to ask the shard now, for a worker that may leave it alone for `span_s`.
 
-        It must also be asked where a lease has ended in the meantime, and while its node is away, has no memory left or
-        has lost its alarms.
+        It must also be asked where a lease has ended in the meantime, and while its node is away or has no memory
+        left.
         """
         if self._clock is None or not isinstance(self.answer, MaintenanceResult):
             return True
-        if span_s <= ALONE_S or (has_alarms and (self.answer.alarms_lost or self.answer.away)):
+        if span_s <= ALONE_S or (has_alarms and self.answer.away):
             return True
         age_s, end_ms = time.monotonic() - self._clock[1], self.answer.next_lease_end_ms
         return age_s >= span_s - ALONE_S / 2 or (end_ms is not None and end_ms <= self._now_ms())
@@ -143,12 +142,11 @@ class ShardMonitor:
             result.suspects_due = reply[4]
             result.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
             result.dropped += reply[6]
-            here, seen_on, rebuilt_on, refused = reply[7:11]
+            here, seen_on, refused = reply[7:10]
             self._client.hear(self._keys.epoch, here)
             result.lost_record = result.lost_record or self._lost_record(here, seen_on)
-            result.alarms_lost = here != rebuilt_on
             result.away = self._refusal(refused.decode(errors="replace")) if refused else ""
-            more = names_of_sets(reply[11:])
+            more = names_of_sets(reply[10:])
             if not more or set(more) <= set(missing):
                 break
             missing = more

@@ -1,7 +1,5 @@
-"""Redis as a timer: it holds the alarms of a store's rows, and says who rebuilds them after a loss."""
+"""Redis as a timer: it holds the alarms of a store's rows, and the cursor."""
 
-import secrets
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
@@ -36,7 +34,6 @@ from django_delayq.brokers.redis.client import (
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.records import US, as_int, pairs
 from django_delayq.brokers.redis.scripts import load
-from django_delayq.brokers.redis.shards import Shards
 from django_delayq.support.texts import text as _
 
 SCHEDULE_CALL = 100
@@ -77,10 +74,6 @@ class DueScan:
 class RedisTimer(DueScan):
     """See `Timer` and `AlarmIndex` in brokers/base.py."""
 
-    def __init__(self, access: Access) -> None:
-        super().__init__(access)
-        self._rebuild = Rebuild(access.shards)
-
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
         access = self._access
@@ -99,26 +92,20 @@ class RedisTimer(DueScan):
     def cursor(self) -> int | None:
         return self._run_available(_read_cursor)
 
-    def advance(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+    def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         check_batch(alarms)
         by_shard: defaultdict[int, list[Alarm]] = defaultdict(list)
         for alarm in alarms:
             by_shard[self._access.shards.of(alarm.pk).shard].append(alarm)
-        return self._run_available(lambda keys: _advance(keys, by_shard[keys.shard], from_ms, to_ms))
+        return self._run_available(lambda keys: _advance_cursor(keys, by_shard[keys.shard], from_ms, to_ms))
 
-    def set_back(self, to_ms: int) -> None:
-        self._run_available(lambda keys: _set_back(keys, to_ms))
+    def set_cursor_back(self, to_ms: int) -> None:
+        self._run_available(lambda keys: _set_cursor_back(keys, to_ms))
 
     def _run_available(self, operate: Callable[[Keys], Operation[int | None]]) -> int | None:
         """Run an operation on the cursor of each shard that can be reached. Return the least cursor."""
         cursors, _ = split(self._access.run(gather_available([operate(keys) for keys in self._access.shards.all])))
         return None if None in cursors else earliest(*cursors)
-
-    def begin_rebuild(self, lock_ms: int) -> bool:
-        return self._access.run(self._rebuild.begin(lock_ms))
-
-    def end_rebuild(self) -> bool:
-        return self._access.run(self._rebuild.end())
 
     def owner(self, candidate: str = "") -> str:
         return self._access.run(or_default(_owner(self._access.shards.first, candidate), ""))
@@ -152,15 +139,15 @@ def _read_cursor(keys: Keys) -> Operation[int | None]:
     return None if reply is None else int(reply)
 
 
-def _advance(keys: Keys, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> Operation[int | None]:
+def _advance_cursor(keys: Keys, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> Operation[int | None]:
     """Hold the alarms of one shard, and set its cursor once they are there. Return the cursor."""
     yield from _schedule(keys, alarms)
-    (reply,) = yield [Call(load("advance"), (keys.cursor,), ("" if from_ms is None else from_ms, to_ms))]
+    (reply,) = yield [Call(load("advance_cursor"), (keys.cursor,), ("" if from_ms is None else from_ms, to_ms))]
     return None if reply is None else int(reply)
 
 
-def _set_back(keys: Keys, to_ms: int) -> Operation[int | None]:
-    yield [Call(load("set_back"), (keys.cursor,), (to_ms,))]
+def _set_cursor_back(keys: Keys, to_ms: int) -> Operation[int | None]:
+    yield [Call(load("set_cursor_back"), (keys.cursor,), (to_ms,))]
     return None
 
 
@@ -253,38 +240,7 @@ def _time(score: Reply) -> int | None:
     return None if score is None else as_int(score)
 
 
-class Rebuild(threading.local):
-    """The rebuild that this thread does, of all shards that lost their alarms. Two threads are two callers."""
-
-    def __init__(self, shards: Shards) -> None:
-        self._shards = shards
-        self._token = secrets.token_hex(8)
-        self._held: Sequence[Keys] = ()
-
-    def begin(self, lock_ms: int) -> Operation[bool]:
-        """Take the locks, or keep them. A lost one is not taken again in the same call: see the protocol."""
-        if self._held:
-            held = yield [_rebuild_call("hold_rebuild", keys, self._token, lock_ms) for keys in self._held]
-            self._held = self._held if all(held) else ()
-        else:
-            taken = yield [_rebuild_call("begin_rebuild", keys, self._token, lock_ms) for keys in self._shards.all]
-            self._held = [keys for keys, answer in zip(self._shards.all, taken, strict=True) if answer]
-        return bool(self._held)
-
-    def end(self) -> Operation[bool]:
-        """Release the locks once every alarm was scheduled. Return False where one was lost."""
-        if not self._held:
-            return False
-        ended = yield [_rebuild_call("end_rebuild", keys, self._token) for keys in self._held]
-        self._held = ()
-        return all(ended)
-
-
 def _owner(keys: Keys, candidate: str) -> Operation[str]:
     """Return the store that the alarms are for. If there is none yet, the candidate becomes it."""
     (store,) = yield [Call(load("owner"), (keys.meta,), (candidate,))]
     return bytes(store).decode(errors="replace")
-
-
-def _rebuild_call(script: str, keys: Keys, *arguments: str | int) -> Call:
-    return Call(load(script), (keys.epoch, keys.rebuild), arguments)

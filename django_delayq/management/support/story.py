@@ -38,7 +38,6 @@ def story_shape(explanation: Explanation) -> dict[str, Any] | None:
     return {
         "pk": story.pk,
         "rows": story.rows,
-        "placed": story.placed,
         **instant("running_since", story.running_since_ms),
         **instant("ended", story.ended_ms),
         "fingerprint": story.fingerprint,
@@ -61,9 +60,7 @@ def _alarm(story: MessageFacts, alarms: Sequence[AlarmInfo] | None, now_ms: int)
             return f"claimed, it rings again {to_words(alarm.lease_end_ms, now_ms)} unless it is dropped"
         return f"rings {to_words(alarm.due_ms, now_ms)}"
     if story.info.state in (State.PENDING, State.READY):
-        return (
-            "none; it was put, and the sweep puts it again" if story.placed else "none yet; the relay puts it in time"
-        )
+        return "none; it gets one some seconds before it is due, and none if it is overdue"
     return "none"
 
 

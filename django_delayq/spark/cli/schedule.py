@@ -114,8 +114,4 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
         f"Read {summary.read}, sent {summary.sent}, there already {summary.already_there}, quarantined "
         f"{summary.quarantined}, in {summary.seconds:.1f} s ({summary.rows_per_second:.0f} rows/s)."
     )
-    if summary.unplaced:
-        write(f"Still to be placed by the relay, nearest first: {summary.unplaced}.")
-    if summary.warning:
-        write(summary.warning)
     return 0

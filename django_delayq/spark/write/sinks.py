@@ -119,7 +119,7 @@ class _LedgerSink:
 
 
 class _StoreSink:
-    """A sink whose batches are transactions. The relay schedules the alarms.
+    """A sink whose batches are transactions. A pass over the window schedules the alarms.
 
     A batch is taken for new, as most are, unless some messages of the batch before it were there already.
     """

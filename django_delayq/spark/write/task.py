@@ -1,19 +1,20 @@
-"""Run a write inside the site: the checks before it, the batches of each task, and a look at the relay after it."""
+"""Run a write inside the site: the checks before it, the batches of each task, and a word to the timer after it."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
 from django_delayq.api.registry import get_handler, unknown_key
 from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias
+from django_delayq.core.errors import DelayqError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
-from django_delayq.spark.write.placing import placing
 from django_delayq.spark.write.quarantine import Quarantine
 from django_delayq.spark.write.rows import Bad, new_messages_of
 from django_delayq.spark.write.sinks import check_sink, sink_of
-from django_delayq.spark.write.summary import Placing, Written
+from django_delayq.spark.write.summary import Written
 
 _SHOWN = 3
 
@@ -49,13 +50,12 @@ def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias
     return Written(read, taken.sent, taken.already_there, quarantined, kept.finish() if kept else None)
 
 
-def left_to_relay(alias: Alias) -> Placing:
-    """Measure how many of a store's messages are not at the broker yet."""
+def tell_timer(alias: Alias) -> None:
+    """Have what is due soon scheduled by the next pass: no task has told the broker of it."""
     store = get_backend(alias.name).store
-    if store is None:
-        return Placing(0)
-    with store.database.available():
-        return placing(store)
+    if store is not None:
+        with suppress(DelayqError), store.database.available():  # else a sweep finds it
+            store.timer.set_cursor_back(store.database.now_ms())
 
 
 def _told(bad: Sequence[Bad], rows: int) -> str:

@@ -41,15 +41,14 @@ class Writer(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         alias = enter(self._options.settings, self._options.using)
-        from django_delayq.spark.write.task import left_to_relay
+        from django_delayq.spark.write.task import tell_timer
 
         written = [message for message in messages if isinstance(message, Written)]
         if self._options.quarantine:
             quarantine.publish(self._options.quarantine, _files(written))
-        summary = total(written, time.time() - self._began, left_to_relay(alias))
+        tell_timer(alias)
+        summary = total(written, time.time() - self._began)
         logger.info("%s", summary)
-        if summary.warning:
-            logger.warning("%s", summary.warning)
         if self._options.summary:
             summary.save(self._options.summary)
 

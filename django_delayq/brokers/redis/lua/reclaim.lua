@@ -6,23 +6,23 @@
 --       4 how long errors are kept, in ms 5 how many
 -- Gives now, how many alarms are ready again, the messages (id, end of the lease, wait set or '' for what is not ours, header,
 -- state: one after the other), ids without a body, due suspects, next lease end or -1, errors dropped, whose data these are,
--- whose they were when last seen, and whose when their alarms were last rebuilt, why a write that needs memory was refused,
+-- whose they were when last seen, why a write that needs memory was refused,
 -- or ''; then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, rung, lapsed, orphans = own_wait_sets(10), {}, 0, {}, {}
-local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'rebuilt', 'jumped', 'upkept', 'grace')
+local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'jumped', 'upkept', 'grace')
 local stored = redis.pcall('HSET', KEYS[9], 'identity', here, 'upkept', now)
 local refused = type(stored) == 'table' and stored.err or ''
 if refused ~= '' then
   redis.call('HDEL', KEYS[9], '') -- a write that needs no memory lets the next one pass when memory is full
   redis.call('HSET', KEYS[9], 'identity', here, 'upkept', now)
 end
-local seen, grace, lease = ARGV[3] ~= '', tonumber(epoch[5] or '') or 0, tonumber(ARGV[1])
+local seen, grace, lease = ARGV[3] ~= '', tonumber(epoch[4] or '') or 0, tonumber(ARGV[1])
 -- 3 s: the call may have been repeated for 2 s since its caller looked at its clock.
-local jumped = seen and now - ARGV[3] > 3000 and now - (tonumber(epoch[3] or '') or 0) > 10000
+local jumped = seen and now - ARGV[3] > 3000 and now - (tonumber(epoch[2] or '') or 0) > 10000
 -- No worker got through, this caller included: Redis hung, and the living could not renew. Or only this caller is slow, so
 -- there is a lease between two graces.
-local hung = seen and now - (tonumber(epoch[4] or '') or now) > math.max(2000, lease / 3) and now - grace > lease
+local hung = seen and now - (tonumber(epoch[3] or '') or now) > math.max(2000, lease / 3) and now - grace > lease
 if jumped or hung then -- holders may renew first
   grace = now + lease
   redis.call('HSET', KEYS[9], 'jumped', now, 'grace', grace)
@@ -54,4 +54,4 @@ local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- the calle
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
 return { now, rung, lapsed, orphans, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,
-  epoch[1] or '', epoch[2] or '', refused, unpack(missing) }
+  epoch[1] or '', refused, unpack(missing) }

@@ -1,14 +1,11 @@
 """The relay's thread of a worker: what it does beside relaying, and that it does one where the other fails."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import pytest
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
@@ -16,13 +13,12 @@ from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import ClaimRequest, SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.relay import LATE_MS
-from django_delayq.worker import relaying
+from django_delayq.store.sweep import LATE_MS, Sweep
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import settlement
 from tests.servers import Server
-from tests.store.support import LEASE_MS, WANT, alarms, claim
+from tests.store.support import LEASE_MS, WANT, claim
 from tests.worker.rig import PATIENCE_S
 
 MONTH_MS = 31 * 86_400_000
@@ -48,8 +44,7 @@ def redis_url(server: Server) -> str:
 
 @pytest.fixture
 def thread(broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relaying]:
-    """A thread that sweeps at once; ended with the test."""
-    monkeypatch.setattr(relaying, "SWEEP_EVERY_S", 0.0)
+    """Ended with the test."""
     thread = Relaying(broker.queue, LEASE_MS, OutageLog())
     yield thread
     thread.close(PATIENCE_S)
@@ -74,7 +69,7 @@ def test_it_prunes_and_sweeps(broker: DatabaseBackend, thread: Relaying) -> None
     finished = _finish_long_ago(broker)
     send_delay_message("k", 1, id="lost", delay="30m")
     rows = ReadyMessage.objects.using(broker.database.using)
-    rows.update(placed=True, due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
+    rows.update(due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
     assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
     thread.start()
     assert [one.id for one in claim(broker)] == ["lost"]
@@ -85,12 +80,13 @@ def test_it_prunes_and_sweeps(broker: DatabaseBackend, thread: Relaying) -> None
 def test_one_sweep_has_all_claimed_of_which_the_broker_has_lost_very_many(
     broker: DatabaseBackend, thread: Relaying, monkeypatch: pytest.MonkeyPatch, keys: int
 ) -> None:
-    monkeypatch.setattr(relaying, "SWEEP_EVERY_S", 3_600.0)  # the first is due at once
     wants = [ClaimRequest("default", f"k{n}", 100 // keys) for n in range(keys)]
+    found = iter([{(want.queue, want.key) for want in wants}])
+    monkeypatch.setattr(Sweep, "find", lambda self, requests: next(found, set()))
     ids = {f"{n}" for n in range(2_500)}
     send_delay_messages(Send(f"k{n % keys}", 1, id=id, delay="30m") for n, id in enumerate(ids))
     rows = ReadyMessage.objects.using(broker.database.using)
-    rows.update(placed=True, due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
+    rows.update(due_at=F("due_at") - 1_800_000 - LATE_MS - 1)
     assert broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages == []
     thread.start()
     given: set[str] = set()
@@ -110,45 +106,6 @@ def test_one_sweep_has_all_claimed_of_which_the_broker_has_lost_very_many(
 
 def test_it_prunes_while_the_broker_is_away(broker: DatabaseBackend, server: Server, thread: Relaying) -> None:
     finished = _finish_long_ago(broker)
-    broker.queue.alarms_lost = True  # so that the relay has to ask the broker
     server.kill()
     thread.start()
     _until(broker, lambda: not finished.exists())
-
-
-def test_a_rebuild_ends_though_its_pages_take_longer_than_its_lock(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relaying, "REBUILD_LOCK_MS", 100)
-    send_delay_message("k", 1, id="a", delay="30m")
-    broker.queue.maintain(lease_ms=LEASE_MS)
-    assert broker.queue.alarms_lost
-    thread = Relaying(broker.queue, LEASE_MS, OutageLog())
-    with _slow(database, "coalesce(r.lease_until, 0)", 0.3):
-        thread.start()
-        try:
-            _until(broker, lambda: not broker.queue.alarms_lost)
-        finally:
-            thread.close(PATIENCE_S)
-    assert alarms(broker) == 1
-    assert not broker.queue.timer.maintain(lease_ms=LEASE_MS).alarms_lost
-
-
-@contextmanager
-def _slow(database: str, part: str, seconds: float) -> Iterator[None]:
-    """A database that takes so long, in every connection made meanwhile, for statements with this in them."""
-
-    def execute(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        if part in sql:
-            sleep(seconds)
-        return execute(sql, *rest)
-
-    def wrap(connection: BaseDatabaseWrapper, **_: Any) -> None:
-        if connection.alias == database:
-            connection.execute_wrappers.append(execute)
-
-    connection_created.connect(wrap)
-    try:
-        yield
-    finally:
-        connection_created.disconnect(wrap)
