@@ -1,16 +1,19 @@
 """The window: what is due in the next seconds has an alarm, whatever the broker loses, and no row is written for it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connections, transaction
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pytest_django import Settings
 
 from django_delayq import Send, reschedule_delay_messages, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import Alarm, SettleAction
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import BATCH, Alarm, SettleAction
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.sweep import LATE_MS, Sweep
@@ -145,12 +148,46 @@ def test_two_workers_in_one_pass_schedule_each_row(broker: DatabaseBackend, monk
     assert alarms(broker) == 2_500
 
 
-def test_a_transaction_open_for_longer_than_the_window(broker: DatabaseBackend, database: str) -> None:
+def test_a_page_that_ends_among_equals_leaves_the_others_to_the_next_pass_if_this_one_dies(
+    broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pass(broker)
+    soon = timezone.now() + timedelta(minutes=10)
+    send_delay_messages(Send("k", 1, id=f"{n}", at=soon) for n in range(1_200))
+    advance = broker.queue.timer.advance_cursor
+
+    def advance_once(alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
+        if len(alarms) < BATCH:
+            raise SystemExit
+        return advance(alarms, from_ms, to_ms)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.queue.timer, "advance_cursor", advance_once)
+        with pytest.raises(SystemExit):
+            schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    assert alarms(broker) == BATCH
+    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    assert alarms(broker) == 1_200
+
+
+def test_a_transaction_open_for_longer_than_the_window_is_told_of_at_its_commit(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: clock[0])
+    with transaction.atomic(using=database):
+        send_delay_message("k", 1, id="near", delay="25s")
+        send_delay_message("k", 1, id="far", delay="1h")
+        clock[0] += 20
+    assert alarms(broker) == 1
+
+
+def test_a_transaction_whose_commit_nobody_was_told_of(broker: DatabaseBackend, database: str) -> None:
     with transaction.atomic(using=database):
         send_delay_message("k", 1, id="a", delay="20s")
-        _move(broker, -20_000, "a")  # so long was it open
+        _move(broker, -20_000, "a")  # its hook thinks that it is due in 20 s
     schedule_window(broker.database, broker.queue.timer)
-    assert alarms(broker) == 0, "its hook thinks that it is due in 20 s"
+    assert alarms(broker) == 0
     _move(broker, -LATE_MS, "a")
     _find_overdue(broker)
     assert [one.id for one in claim(broker)] == ["a"]
@@ -199,6 +236,27 @@ def test_a_retry_into_the_window_and_one_past_it(broker: DatabaseBackend) -> Non
     broker.queue.apply([settlement(one, SettleAction.RETRY, error="e", delay_ms=waits[one.id]) for one in held])
     assert alarms(broker) == 1
     assert clock_of(broker).timer.maintain(lease_ms=LEASE_MS).next_lease_end_ms is None
+
+
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_a_retry_into_the_window_while_redis_is_away(
+    stored_delayq: dict[str, Any], settings: Settings, start_redis: Callable[..., Server], database: str
+) -> None:
+    server = start_redis(appendonly="yes", appendfsync="always")  # which keeps the cursor
+    settings.DELAYQ = {"default": stored_delayq | {"LOCATION": server.url}}
+    broker = get_backend()
+    assert isinstance(broker, DatabaseBackend)
+    send_delay_message("k", 1, id="a")
+    (held,) = claim(broker)
+    _pass(broker)
+    server.kill()
+    assert broker.queue.apply([settlement(held, SettleAction.RETRY, error="e", delay_ms=5_000)]) == [True]
+    server.start()
+    broker.queue.ask_timer(lease_ms=LEASE_MS)
+    assert broker.queue.timer.cursor() is not None
+    _move(broker, -5_000 - LATE_MS, "a")
+    broker.queue.backlog |= Sweep(broker.database).find(WANT)
+    assert [one.id for one in claim(broker)] == ["a"]
 
 
 def test_an_alarm_for_a_row_that_runs_gives_it_to_nobody_else(broker: DatabaseBackend) -> None:
