@@ -19,11 +19,11 @@ _COMMON = """
     CASE WHEN n %% 10 = 0 THEN 'customer:' || n / 100 END, NULL"""
 
 _READY = f"""
-    INSERT INTO delayq_ready ({COLUMNS}, lease_until, token, placed)
+    INSERT INTO delayq_ready ({COLUMNS}, lease_until, token)
     SELECT {_COMMON}, due, due, %(now)s - {DAY_MS}, NULL, NULL, NULL, false,
     CASE WHEN n %% 100 = 0 THEN 1 + n / 100 %% 4 ELSE 0 END, 0,
     CASE WHEN n %% 100 = 0 THEN 'ValueError: no' ELSE '' END, '',
-    '[]', CASE WHEN n <= 8 THEN %(now)s + 3600000 END, CASE WHEN n <= 8 THEN n END, true
+    '[]', CASE WHEN n <= 8 THEN %(now)s + 3600000 END, CASE WHEN n <= 8 THEN n END
     FROM generate_series(1, %(count)s) AS n,
     LATERAL (SELECT %(now)s - 3600000 + n * {MONTH_MS}::bigint / %(count)s AS due) AS due"""
 _FINISHED = f"""

@@ -93,7 +93,7 @@ def _bulk_create(site: SparkSite, rows: int) -> None:
 
     data, now, due_at = dumps(DATA).decode(), datetime.now(UTC), from_ms(FAR_S * 1000)
     fields = {"alias": STORED, "queue": "default", "key": KEY, "data": data, "failures": 0, "crashes": 0}
-    fields |= {"due_at": due_at, "scheduled_at": due_at, "sent_at": now, "at_most_once": False, "placed": False}
+    fields |= {"due_at": due_at, "scheduled_at": due_at, "sent_at": now, "at_most_once": False}
 
     def made() -> Iterator[ReadyMessage]:
         for n in range(rows):

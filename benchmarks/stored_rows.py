@@ -12,8 +12,8 @@ COLUMNS = (
     "timeout_ms, at_most_once, failures, crashes, error, worker, history"
 )
 INSERT = (
-    f"INSERT INTO delayq_ready ({COLUMNS}, placed) VALUES ('floor', %s, 'default', 'bench.noop', %s, NULL, NULL,"
-    " %s, %s, %s, NULL, NULL, NULL, false, 0, 0, '', '', '[]', true)"
+    f"INSERT INTO delayq_ready ({COLUMNS}) VALUES ('floor', %s, 'default', 'bench.noop', %s, NULL, NULL,"
+    " %s, %s, %s, NULL, NULL, NULL, false, 0, 0, '', '', '[]')"
 )
 CLAIM = f"""
     WITH due AS (
@@ -27,9 +27,9 @@ FINISH = f"""
 """Moves of 100 rows at a time, without what a store promises beyond them."""
 
 WAITING = f"""
-    INSERT INTO delayq_ready ({COLUMNS}, placed)
+    INSERT INTO delayq_ready ({COLUMNS})
     SELECT 'default', 'waiting-' || n, 'default', 'bench.noop', %s, NULL, NULL, now.ms + n, now.ms + n, now.ms, NULL,
-    NULL, NULL, false, 0, 0, '', '', '[]', false
+    NULL, NULL, false, 0, 0, '', '', '[]'
     FROM generate_series(1, %s) AS n, (SELECT (extract(epoch FROM now()) * 1000)::bigint + 86400000 AS ms) AS now"""
 """Messages of tomorrow and after, a millisecond apart."""
 

@@ -53,13 +53,13 @@ class ReadyMessage(MessageRow):
     """A message that waits or runs. While it has a `token`, which proves the lease, it runs, even past `lease_until`.
 
     `interrupted` belongs to the lease: the stop of its worker has cut it short, so if it runs out, no crash is counted.
-    `placed` is no longer read.
+    `placed` is neither read nor written any more: the release before writes it, the next one drops it.
     """
 
     id = models.BigAutoField(primary_key=True)
     lease_until = InstantField(_("leased until"), null=True)
     token = models.BigIntegerField(_("token"), null=True)
-    placed = models.BooleanField(_("placed"))
+    placed = models.BooleanField(_("placed"), db_default=False)
     interrupted = models.BooleanField(_("interrupted"), db_default=False)  # inserts leave it out
 
     class Meta:
@@ -76,12 +76,6 @@ class ReadyMessage(MessageRow):
         ]
         constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_ready_id")]
         indexes = [
-            PartialIndex(
-                fields=["alias", "due_at"],
-                condition=models.Q(placed=False),
-                column="placed",
-                name="delayq_ready_unplaced",
-            ),
             models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
             # MySQL and MariaDB drop a condition, so these begin with the column that it is on.
             models.Index(

@@ -119,7 +119,7 @@ def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnC
         where += f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
     return statements(database).change_given(
         database,
-        f"{changes}, due_at = {due}, scheduled_at = {due}, placed = (1 = 0)",
+        f"{changes}, due_at = {due}, scheduled_at = {due}",
         database.given("given", columns, rows),
         where,
         f'message_id, id, queue, "key", due_at, due_at - {dialect.now}{database.notice}',

@@ -41,8 +41,8 @@ def reschedule(
     dialect = database.dialect
     due, parameter = dialect.due(delay_ms, at_ms) if by_ms is None else dialect.later(by_ms)
     changes = Sql(
-        f"expires_at = r.expires_at - r.scheduled_at + {due}, scheduled_at = {due}, due_at = {due}, placed = %s",
-        [parameter, parameter, parameter, False],
+        f"expires_at = r.expires_at - r.scheduled_at + {due}, scheduled_at = {due}, due_at = {due}",
+        [parameter, parameter, parameter],
     )
     waiting = database.under_ids(ids, WAITING, dialect.lock)
     returning = f'id, message_id, queue, "key", due_at - {dialect.now}{database.notice}'
@@ -158,9 +158,9 @@ def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
     )
     held = database.joined(database.given("held", _HELD, pasts), Sql("r.id = held.pk"), table="delayq_error")
     database.changed(
-        f"INSERT INTO delayq_ready (id, {SHARED}, placed) SELECT id, {selected}, %s"
+        f"INSERT INTO delayq_ready (id, {SHARED}) SELECT id, {selected}"
         f" FROM {held.text} WHERE r.alias = %s ORDER BY r.message_id {database.dialect.unless_there}",
-        [False, *held.parameters, database.alias],
+        [*held.parameters, database.alias],
     )
     found = database.among("r.id", [pk for pk, _ in pasts])
     rows = database.rows(

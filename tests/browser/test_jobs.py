@@ -114,4 +114,4 @@ def fail(database: str) -> None:
     ErrorMessage.objects.using(database).bulk_create(
         ErrorMessage(pk=number, message_id=f"order:{number}", **ended) for number in range(1, FAILED + 1)
     )
-    ReadyMessage.objects.using(database).create(pk=FAILED + 1, failures=0, placed=True, **row).delete()
+    ReadyMessage.objects.using(database).create(pk=FAILED + 1, failures=0, **row).delete()

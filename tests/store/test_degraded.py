@@ -87,15 +87,6 @@ def test_the_feed_leaves_out_what_is_leased_and_what_must_run_alone(broker: Data
     assert _found(broker, *WANT) == ["lapsed"]
 
 
-def test_a_claim_from_the_tables_does_not_say_that_the_broker_knows(broker: DatabaseBackend, database: str) -> None:
-    _send(database, "a")
-    rows = ReadyMessage.objects.using(database)
-    rows.update(placed=False)
-    (claimed,) = Polling(broker.database).claim(WANT, LEASE_MS, "w").messages
-    assert claimed.id == "a"
-    assert not rows.get().placed
-
-
 def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_second(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

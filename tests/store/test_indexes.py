@@ -22,7 +22,7 @@ ANALYZE = {"mysql": "ANALYZE TABLE delayq_ready", "postgresql": "ANALYZE delayq_
 def overdue(broker: DatabaseBackend, database: str) -> DatabaseBackend:
     """A store with a backlog that the broker knows, in which nothing is special."""
     send_delay_messages(Send("k", 1, id=f"{n}", delay="1h") for n in range(MANY))
-    ReadyMessage.objects.using(database).update(placed=True, due_at=5)
+    ReadyMessage.objects.using(database).update(due_at=5)
     if analyze := ANALYZE.get(connections[database].vendor):
         with connections[database].cursor() as cursor:
             cursor.execute(analyze)
@@ -54,8 +54,8 @@ def test_a_pass_reads_past_no_backlog(overdue: DatabaseBackend, database: str) -
 def test_a_pass_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: DatabaseBackend, database: str) -> None:
     send_delay_messages(Send("k", 1, id=f"{n}", delay="2d") for n in range(4_000))
     with connections[database].cursor() as cursor:
-        cursor.execute("UPDATE delayq_ready SET placed = true, due_at = 5 WHERE id % 2 = 0")
-        cursor.execute("UPDATE delayq_ready SET at_most_once = true, due_at = due_at + id WHERE NOT placed")
+        cursor.execute("UPDATE delayq_ready SET due_at = 5 WHERE id % 2 = 0")
+        cursor.execute("UPDATE delayq_ready SET at_most_once = true, due_at = due_at + id WHERE id % 2 = 1")
         cursor.execute("VACUUM ANALYZE delayq_ready")
     assert _pages_read(database, lambda: schedule_window(broker.database, broker.queue.timer, HOUR_MS)) < 5
     now_ms = broker.database.now_ms()

@@ -56,7 +56,6 @@ def test_postgresql_leaves_room_where_rows_change_and_vacuums_early(database: st
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_a_claim_and_a_renewal_change_no_index(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
-    ReadyMessage.objects.using(database).update(placed=True)
     in_place = "SELECT pg_stat_get_xact_tuples_hot_updated('delayq_ready'::regclass)"
     with transaction.atomic(using=database):
         (claimed,) = claim(broker)
@@ -186,7 +185,7 @@ def utf8mb3_database(mariadb_server: MariaDBServer, django_db_blocker: DjangoDbB
 def test_on_mariadb_every_text_may_have_any_character_whatever_the_database_says(
     broker: DatabaseBackend, database: str
 ) -> None:
-    send_delay_message("k", "Grüße", id="a")
+    _old_row(old_model(database, "0004_limits").objects.using(database), "a", -1, data='"Grüße"')
     call_command("migrate", "delayq", database=database, verbosity=0)
     rows = ReadyMessage.objects.using(database)
     assert rows.get().data == '"Grüße"'

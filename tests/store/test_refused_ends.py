@@ -52,7 +52,7 @@ def work(broker: DatabaseBackend, handler: Handler[Any, Any]) -> int:
     outage = OutageLog()
     settling = Settler(broker, Leases(broker, LEASE_MS, outage), outage)
     lane = PrefetchBuffer(handler, [("default", "k")], 1)
-    ReadyMessage.objects.using(broker.database.using).update(due_at=broker.database.now_ms(), placed=False)
+    ReadyMessage.objects.using(broker.database.using).update(due_at=broker.database.now_ms())
     settling.start()
     with in_thread(broker.database.using, AttemptEvents("w")) as run:
         for claimed in broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:

@@ -48,7 +48,7 @@ _ROW: dict[str, DataType] = {
 }
 _SHAPES: dict[str, dict[str, DataType]] = {
     WAITING: _WAITING,
-    "ready": {**_ROW, "lease_until": _INSTANT, "placed": _FLAG},
+    "ready": {**_ROW, "lease_until": _INSTANT},
     "finish": {**_ROW, "outcome": _TEXT, "ended_at": _INSTANT},
     "error": {**_ROW, "detail": _TEXT, "fingerprint": _TEXT, "ended_at": _INSTANT},
 }

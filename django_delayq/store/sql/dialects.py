@@ -76,8 +76,6 @@ class Dialect:
     PostgreSQL expects two hundred values in a column that nobody analysed, so very few rows of one alias: any index
     that begins with it would do, and the rows would be sorted. Of an alias out of a list it expects ten times as many.
     """
-    unplaced: str = "NOT r.placed AND r.placed = (1 = 0)"
-    """The rows of an index. SQLite finds it by the words of its condition, MySQL by what its column equals."""
     most_selects: int = 1_000
     """The most SELECTs that one UNION joins."""
 
@@ -117,7 +115,6 @@ DIALECTS = {
         found_in="{column} = ANY(ARRAY(SELECT {pk} FROM {found}))",
         by_due_time="ORDER BY r.alias, r.due_at",  # an alias out of a list is not one value to the planner
         limit="LIMIT (SELECT {count})",
-        unplaced="NOT r.placed",  # once: it would expect half as many rows for each word of it
         of_alias="r.alias = ANY(ARRAY(SELECT %s))",
         given=values.on_postgresql,
     ),

@@ -36,7 +36,7 @@ BURIED = (
 """The columns that go to `delayq_error` from a row joined with the columns `_BURIED`."""
 
 AGAIN = (
-    "due_at = coalesce({now_up} + held.wait_ms, due_at), placed = (placed AND held.wait_ms IS NULL),"
+    "due_at = coalesce({now_up} + held.wait_ms, due_at),"
     " failures = held.new_failures, crashes = held.new_crashes, error = coalesce(held.cause, error),"
     f" history = coalesce(held.past, history), {CLEAR_LEASE}"
 )

@@ -11,7 +11,7 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import NewMessage
 from django_delayq.store.database import Database, Row, Sql, marks
 from django_delayq.store.sql.portable import Inserted, values_of
-from django_delayq.store.sql.rows import NEW
+from django_delayq.store.sql.rows import SHARED
 from django_delayq.store.sql.stepwise import apply as apply, finish_here as finish_here  # part of `Statements`
 
 TRIES = 5
@@ -72,7 +72,7 @@ def _insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted
             return []
         values, parameters = values_of(database, messages)
         try:
-            database.changed(f"INSERT INTO delayq_ready ({NEW}) VALUES {values}", parameters)
+            database.changed(f"INSERT INTO delayq_ready ({SHARED}) VALUES {values}", parameters)
         except IntegrityError as error:
             refused = error
         else:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from django_delayq.brokers.base import NewMessage
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.sql.rows import NEW
+from django_delayq.store.sql.rows import SHARED
 from django_delayq.store.sql.stepwise import apply as apply, finish_here as finish_here  # part of `Statements`
 
 
@@ -25,7 +25,7 @@ def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]
     """See `Statements`."""
     values, parameters = values_of(database, messages)
     rows = database.rows(
-        f"INSERT INTO delayq_ready ({NEW}) VALUES {values}"
+        f"INSERT INTO delayq_ready ({SHARED}) VALUES {values}"
         f" {database.dialect.unless_there} RETURNING message_id, id, due_at, sent_at{database.notice}",
         parameters,
     )
@@ -33,7 +33,7 @@ def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]
 
 
 def values_of(database: Database, messages: Sequence[NewMessage]) -> tuple[str, list[Any]]:
-    """Return rows of the columns `NEW` in the order of ids, as SQL and its parameters."""
+    """Return rows of the columns `SHARED` in the order of ids, as SQL and its parameters."""
     rows, parameters = [], []
     for message in sorted(messages, key=lambda message: message.id):
         text, given = _row(database, message)
@@ -49,12 +49,12 @@ def _row(database: Database, message: NewMessage) -> tuple[str, list[Any]]:
     due, due_parameter = dialect.due(message.delay_ms, message.at_ms)
     expires = "NULL" if header.expires_ms is None else f"{due} + %s"
     times = f"{due}, {due}, {dialect.now}, {expires}"
-    text = f"(%s, %s, %s, %s, %s, %s, %s, {times}, %s, %s, %s, 0, 0, '', '', NULL, '[]', %s)"
+    text = f"(%s, %s, %s, %s, %s, %s, %s, {times}, %s, %s, %s, 0, 0, '', '', NULL, '[]')"
     parameters: list[Any] = [database.alias, message.id, header.queue, header.key, message.body.decode()]
     parameters += [header.tag, header.trace_id, due_parameter, due_parameter]
     if header.expires_ms is not None:
         parameters += [due_parameter, header.expires_ms]
-    parameters += [header.max_attempts, header.timeout_ms, header.at_most_once, False]
+    parameters += [header.max_attempts, header.timeout_ms, header.at_most_once]
     return text, parameters
 
 

@@ -16,7 +16,7 @@ from django_delayq.store.sql.portable import (
     change as change,  # part of `Statements`
     change_given as change_given,
 )
-from django_delayq.store.sql.rows import NEW, SHARED, checked
+from django_delayq.store.sql.rows import SHARED, checked
 from django_delayq.store.sql.values import Columns, LongText
 
 _NOW, _NOW_UP = DIALECTS["postgresql"].now, DIALECTS["postgresql"].now_up
@@ -71,9 +71,9 @@ def insert_from(database: Database, given: str, kind: str = _HEADER) -> str:
         ' SELECT message_id, data, queue, "key", tag, trace_id, expires_ms, max_attempts, timeout_ms, at_most_once, n,'
         " CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
         f" FROM {given} JOIN kinds USING (kind), clock)"
-        f" INSERT INTO delayq_ready ({NEW})"
+        f" INSERT INTO delayq_ready ({SHARED})"
         ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
-        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', false FROM given ORDER BY message_id"
+        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]' FROM given ORDER BY message_id"
         " ON CONFLICT (alias, message_id) DO NOTHING"
     )
 

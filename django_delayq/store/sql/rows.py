@@ -9,10 +9,7 @@ SHARED = (
     'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
     "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history"
 )
-"""The columns that a move from one table to another takes along."""
-
-NEW = f"{SHARED}, placed"
-"""The columns of a new row."""
+"""The columns of a new row, and of a move from one table to another."""
 
 MESSAGE = (
     'message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, '
