@@ -6,13 +6,14 @@ from typing import cast
 import pytest
 
 from django_delayq.brokers.base import Alarm, MaintenanceResult
-from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.redis import RedisBroker, timer
 from django_delayq.brokers.redis.client import Client, Operation, parse_location
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.maintenance import ShardMonitor
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
+from tests.redis.test_lost_replies import ask
 from tests.servers import Server
 
 KEYS = Keys("delayq")
@@ -71,6 +72,16 @@ def test_an_older_snapshot_has_an_older_one(start_redis: Callable[..., Server]) 
         assert rig.timer.advance_cursor([], 2_000, 3_000) == 1_000, "whose alarms are gone"
         assert rig.timer.find_alarms("q", "k", PKS) == []
         rig.broker.close()
+
+
+def test_who_dies_on_his_way_leaves_no_cursor_ahead_of_its_alarms(own_rig: Rig, own_server: Server) -> None:
+    links = Client(parse_location(own_server.url))
+    own_rig.timer.advance_cursor([], None, 1_000)
+    links.run(ask(next(timer._advance_cursor(KEYS, ALARMS, 1_000, 2_000))))  # its first round trip
+    links.close()
+    assert own_rig.timer.cursor() == 1_000
+    assert own_rig.timer.advance_cursor(ALARMS, 1_000, 2_000) == 2_000
+    assert len(own_rig.timer.find_alarms("q", "k", PKS)) == len(PKS)
 
 
 def test_a_server_that_takes_no_more_alarms_gets_no_cursor(own_rig: Rig, own_server: Server) -> None:
