@@ -26,7 +26,8 @@ def test_a_location_of_a_cluster_is_read() -> None:
     found = parse_location("rediss+cluster://site:p%2Fw@a:1,b,[::1]:3?ssl_cert_reqs=none")
     assert found.nodes == (("a", 1), ("b", 6379), ("::1", 3))
     assert found.make is SSLConnection
-    assert found.options == {"username": "site", "password": "p/w", "ssl_cert_reqs": "none"}
+    tls = {"ssl_cert_reqs": "none", "ssl_check_hostname": False}
+    assert found.options == {"username": "site", "password": "p/w", **tls}
     assert found.shown == "rediss+cluster://site:***@a:1,b,[::1]:3?ssl_cert_reqs=none"
     node = found.at(("a", 1))
     assert (node.shown, node.options["host"], node.options["port"], node.nodes) == ("a:1", "a", 1, ())

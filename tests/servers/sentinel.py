@@ -61,8 +61,7 @@ class Failover:
 
     def wait_for_the_next(self) -> None:
         """Wait until the replica is the primary."""
-        with self.replica.client() as client:
-            until(lambda: client.role()[0] == b"master")
+        until(self._is_promoted)
 
     def _follows(self) -> bool:
         with self.primary.client() as client:
@@ -72,6 +71,13 @@ class Failover:
         with redis.Redis(port=self.sentinel.port, password=PASSWORD, protocol=2) as client:
             known = client.sentinel_slaves(NAME)
         return any(replica["master-link-status"] == "ok" for replica in known)
+
+    def _is_promoted(self) -> bool:
+        with self.replica.client() as client:
+            try:
+                return bool(client.role()[0] == b"master")
+            except redis.ConnectionError:  # the sentinel ends all connections then
+                return False
 
     def close(self) -> None:
         """End them for good."""

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from django_delayq.brokers.redis.client import Client, Subscription
@@ -166,12 +167,15 @@ class _Listener:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._subscription = self._waiter.subscribe()
-                self.hears = True
-                self._subscribed.set()
-                self._waiter.assume_missed()
-                while not self._stopping.is_set():
-                    self._waiter.published(*self._subscription.next(_QUIET))
+                self._listen()
             except (DelayqError, OSError, ValueError):
                 self.hears = False
                 self._stopping.wait(1)
+
+    def _listen(self) -> None:
+        with closing(self._waiter.subscribe()) as self._subscription:  # also if `stop` came before there was one
+            self.hears = True
+            self._subscribed.set()
+            self._waiter.assume_missed()
+            while not self._stopping.is_set():
+                self._waiter.published(*self._subscription.next(_QUIET))

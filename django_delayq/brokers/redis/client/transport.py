@@ -118,6 +118,8 @@ def _positive(seconds: float) -> float:
 
 def _socket_of(connection: AbstractConnection) -> socket.socket:
     # redis-py can limit a wait itself, but only of reading.
+    if connection._sock is None:  # another thread has closed it
+        raise redis.ConnectionError("the connection is closed")
     return cast(socket.socket, connection._sock)
 
 
