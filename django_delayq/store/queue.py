@@ -168,12 +168,14 @@ class DatabaseQueue:
         self._leave(found.messages)
         if self.broker.database is not None and not (found.alarms or self.database.unanswered):
             return found, set()  # it has just asked the tables
-        try:
-            with self.database.available():
-                rows = claim.claim(self.database, found.alarms, requests, lease_ms, worker)
-        except Exception:
-            self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
-            raise
+        rows = claim.ClaimedRows(found.now_ms)
+        if found.alarms or self.database.unanswered:
+            try:
+                with self.database.available():
+                    rows = claim.claim(self.database, found.alarms, requests, lease_ms, worker)
+            except Exception:
+                self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
+                raise
         # An alarm that a timer which can't be asked did not give may be on its way.
         may_be_left = found.more_available or self.alarm_index is None
         self.underfilled.note(requests, found.alarms, rows.messages, left=may_be_left)

@@ -44,9 +44,9 @@ def test_what_can_not_be_claimed_costs_one_more(due: DatabaseBackend, database: 
     assert number <= MOST_STATEMENTS[connections[database].vendor] + 1
 
 
-def test_nothing_due_is_one_statement_for_the_clock(broker: DatabaseBackend, database: str) -> None:
+def test_where_the_timer_tells_of_nothing_no_table_is_asked(broker: DatabaseBackend, database: str) -> None:
     claims, number = _claim(broker, database)
-    assert (claims.messages, number) == ([], 1)
+    assert (claims.messages, number) == ([], 0)
 
 
 def test_leases_are_renewed_in_few_statements(due: DatabaseBackend, database: str) -> None:
