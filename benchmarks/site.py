@@ -12,7 +12,7 @@ from benchmarks.settings import delayq_at
 from django_delayq import Send, send_delay_messages
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.conf import Options
-from django_delayq.core.sends import When
+from django_delayq.core.message import When
 
 KEYS = Keys(Options().prefix)
 """The names of our structures, for floors and looks that go around the broker."""

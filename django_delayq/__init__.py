@@ -26,9 +26,8 @@ from django_delayq.core.errors import (
     UnknownKey,
     Unsupported,
 )
-from django_delayq.core.message import Message, State
+from django_delayq.core.message import Message, MessageInfo, OnConflict, Send, Sent, SentMany, State
 from django_delayq.core.retry import Backoff, Exponential
-from django_delayq.core.sends import MessageInfo, OnConflict, Send, Sent, SentMany
 from django_delayq.support.units import Duration
 
 __all__ = [

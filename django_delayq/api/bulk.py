@@ -14,8 +14,8 @@ from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, get_alias
 from django_delayq.core.errors import SendError
 from django_delayq.core.ids import new_ids
+from django_delayq.core.message import OnConflict, Send, SentMany
 from django_delayq.core.requests import BATCH, Enqueued, NewMessage
-from django_delayq.core.sends import OnConflict, Send, SentMany
 from django_delayq.support.validation import check_count, check_flag, shown
 
 BATCH_BYTES = 4 * 1024 * 1024

@@ -16,9 +16,8 @@ from django_delayq.api.send import asend_delay_message, send_delay_message
 from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.core.codec import decode_data, decoder_for, encode_data
 from django_delayq.core.limits import Limits, check_limits
-from django_delayq.core.message import Message
+from django_delayq.core.message import Message, Send, Sent, When, WhenToSend
 from django_delayq.core.retry import Backoff, Exponential, check_backoff, max_attempts
-from django_delayq.core.sends import Send, Sent, When, WhenToSend
 from django_delayq.core.transitions import Policy
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.units import Duration, to_ms

@@ -13,8 +13,8 @@ from django.db import connections
 from django_delayq.api.registry import get_handler
 from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, get_alias
+from django_delayq.core.message import OnConflict
 from django_delayq.core.requests import BATCH, Enqueued, NewMessage
-from django_delayq.core.sends import OnConflict
 from django_delayq.signals import aemit, emit, message_sent, send_failed
 from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger

@@ -14,8 +14,8 @@ from django_delayq.brokers.base import Backend, Info, pages
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, Unsupported
+from django_delayq.core.message import MessageInfo
 from django_delayq.core.requests import BATCH
-from django_delayq.core.sends import MessageInfo
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration
 from django_delayq.support.validation import check_name, shown

@@ -12,8 +12,8 @@ from django_delayq.api.registry import get_handler, unknown_key
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
 from django_delayq.core.ids import new_id
+from django_delayq.core.message import OnConflict, Send
 from django_delayq.core.requests import Header, NewMessage
-from django_delayq.core.sends import OnConflict, Send
 from django_delayq.support.timestamps import EPOCH, wall_clock_ms
 from django_delayq.support.units import LONGEST_MS, Duration, to_ms
 from django_delayq.support.validation import (

@@ -15,8 +15,8 @@ from django_delayq.api.on_commit import (
 from django_delayq.api.prepare import prepare
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
+from django_delayq.core.message import OnConflict, Send, Sent, When
 from django_delayq.core.requests import Enqueued
-from django_delayq.core.sends import OnConflict, Send, Sent, When
 from django_delayq.support.units import Duration
 
 

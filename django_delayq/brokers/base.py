@@ -14,43 +14,45 @@ Every time is epoch milliseconds by the broker's own clock, every length millise
 methods may be called from several threads at once.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
-from django_delayq.brokers.figures import (  # part of this contract
+from django_delayq.conf import Alias
+from django_delayq.core.message import OnConflict as OnConflict  # part of this contract, and of the public API
+from django_delayq.core.requests import (  # part of this contract
+    BATCH as BATCH,
+    Alarm as Alarm,
     AlarmInfo as AlarmInfo,
     Audit as Audit,
+    BuriedInfo as BuriedInfo,
+    Claimed as Claimed,
+    ClaimRequest as ClaimRequest,
+    Claims as Claims,
     Counts as Counts,
+    Enqueued as Enqueued,
     ExecutorInfo as ExecutorInfo,
+    Header as Header,
     Info as Info,
+    LeaseId as LeaseId,
     MaintenanceResult as MaintenanceResult,
+    NewMessage as NewMessage,
+    Pair as Pair,
     Pause as Pause,
+    PermitRequest as PermitRequest,
     ProcessInfo as ProcessInfo,
     RunInfo as RunInfo,
     ServerReport as ServerReport,
     SetCount as SetCount,
     Takeover as Takeover,
-    WorkerInfo as WorkerInfo,
-    covering as covering,
-)
-from django_delayq.conf import Alias
-from django_delayq.core.errors import DuplicateMessage
-from django_delayq.core.requests import (  # part of this contract
-    BATCH as BATCH,
-    Alarm as Alarm,
-    BuriedInfo as BuriedInfo,
-    Claimed as Claimed,
-    ClaimRequest as ClaimRequest,
-    Claims as Claims,
-    Enqueued as Enqueued,
-    Header as Header,
-    LeaseId as LeaseId,
-    NewMessage as NewMessage,
-    Pair as Pair,
-    PermitRequest as PermitRequest,
     Throttled as Throttled,
+    WorkerInfo as WorkerInfo,
+    check_batch as check_batch,
+    covering as covering,
+    earliest as earliest,
+    in_order as in_order,
+    pages as pages,
+    refuse_duplicates as refuse_duplicates,
 )
-from django_delayq.core.sends import OnConflict as OnConflict  # part of this contract, and of the public API
 from django_delayq.core.transitions import (  # part of this contract
     SettleAction as SettleAction,
     Transition as Transition,
@@ -61,42 +63,6 @@ if TYPE_CHECKING:
     from django_delayq.store.queue import DatabaseQueue
 
 T = TypeVar("T")
-
-
-def earliest(*times: int | None) -> int | None:
-    """Return the earliest of these times, None where there are none."""
-    return min((time for time in times if time is not None), default=None)
-
-
-def pages(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    """Return the items in order, at most `size` on each page."""
-    return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def in_order(positions: Iterable[Sequence[int]], answers: Iterable[Sequence[T]]) -> list[T]:
-    """Join the answers of several parts into one list, in the order of the whole.
-
-    `positions` has, for each part, the positions in the whole that it answers for.
-    """
-    by_position = {
-        i: answer for own, given in zip(positions, answers, strict=True) for i, answer in zip(own, given, strict=True)
-    }
-    return [by_position[i] for i in range(len(by_position))]
-
-
-def check_batch(batch: Sequence[object]) -> None:
-    """Raise `ValueError` for a batch that is larger than one call takes."""
-    if len(batch) > BATCH:
-        raise ValueError(f"{len(batch)} in one call; give at most {BATCH}.")
-
-
-def refuse_duplicates(enqueued: list[Enqueued], on_conflict: OnConflict) -> list[Enqueued]:
-    """Return `enqueued`; where `on_conflict` is "raise", raise `DuplicateMessage` with the ids that were there."""
-    if on_conflict == "raise":
-        refused = [answer.id for answer in enqueued if not answer.created]
-        if refused:
-            raise DuplicateMessage(f"Waiting or running already: {', '.join(map(repr, refused))}.")
-    return enqueued
 
 
 class Timer(Protocol):

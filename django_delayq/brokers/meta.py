@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from django_delayq.brokers.figures import Pause, WorkerInfo
+from django_delayq.core.requests import Pause, WorkerInfo
 
 HEARTBEAT_MS = 15_000
 FORGOTTEN_MS = 60_000

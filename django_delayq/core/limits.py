@@ -1,16 +1,37 @@
-"""The limits of a handler: how many messages may run at once, and how often, over all workers. Pure values."""
+"""The limits of a handler: how many messages may run at once, and how often, over all workers. Pure values.
+
+The arithmetic is for keepers of limits that are in Python; lua/acquire.lua does the same. Starts are spaced by the
+generic cell rate algorithm (ITU-T I.371) without a tolerance: after a start the next is allowed one interval later,
+whatever was left unused before. So n intervals never have more than n + 1 starts.
+
+A message that finds no permit is put in a line, so that only a few of many that wait for one permit ask in a second:
+at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no permit was free for long. Nobody is notified
+when a permit becomes free. So the line reaches no further ahead than a quarter of the time for which none was free, and
+a backlog resumes soon after a permit that was held for long is released. Messages that find no place in the line ask at
+its end, a millisecond apart, which takes few calls.
+"""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from django_delayq.core.errors import DataMismatch
+from django_delayq.core.requests import PermitRequest, Throttled
 from django_delayq.support.validation import MAX_NAME, check_count, shown
 
 MOST_CONCURRENCY = 1_000
 """The largest `max_concurrency`: the broker goes through all that hold a permit."""
 MOST_RATE = 1_000_000
+
+LEAST_STEP_MS, MOST_STEP_MS = 10, 250
+LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
+LINGER_MS = 1_000
+"""How long after its end a line is forgotten, if nobody has asked."""
+LONGEST_WAIT_MS = 3_600_000
+MOST_LEASES = 10
+"""A permit that ends later than this many leases from now was taken before the clock went back."""
 
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
@@ -90,9 +111,9 @@ def _checked_template(template: str) -> str:
             f"concurrency_key={shown(template)} names no field of the data; write it like 'account:{{account_id}}', "
             "or 'account:{}' for the data itself."
         )
-    for field in fields:
-        if field and not field.isidentifier():
-            raise ValueError(f"concurrency_key={shown(template)}: {{{field}}} is no name of a field; give one name.")
+    for name in fields:
+        if name and not name.isidentifier():
+            raise ValueError(f"concurrency_key={shown(template)}: {{{name}}} is no name of a field; give one name.")
     return template
 
 
@@ -107,3 +128,100 @@ def _text_of(field: str, data: Any, template: str | None) -> str:
         raise DataMismatch(f"concurrency_key={shown(template)}: {what} is {shown(value)}; give text or a whole number.")
     text = str(value)
     return text if text.isprintable() else repr(text)
+
+
+# The arithmetic
+
+
+@dataclass(slots=True)
+class Permits:
+    """The permits of one (key, value): their holders, and the line that waits for them."""
+
+    ends: dict[int, int] = field(default_factory=dict)
+    """Until when each token holds its permit, in ms."""
+    line_ms: int = 0
+    """When the line ends: then the last that was refused asks again."""
+    since_ms: int = 0
+    """When the first ask was refused after the last that was granted; 0 for none."""
+
+    def trim(self, now_ms: int, lease_ms: int) -> None:
+        """Forget the permits that have run out, and let none last longer than `MOST_LEASES` leases from now."""
+        latest = now_ms + MOST_LEASES * lease_ms
+        self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
+
+    def hold_until(self, end_ms: int) -> None:
+        """Let no permit lapse before `end_ms`: after a jump of the clock, its holder must be able to renew it first."""
+        self.ends = {token: max(end, end_ms) for token, end in self.ends.items()}
+
+    def take(self, token: int, end_ms: int) -> None:
+        """Hold a permit for this token until `end_ms`."""
+        self.ends[token] = end_ms
+        self.since_ms = 0
+
+    def release(self, tokens: Iterable[int]) -> None:
+        """Release the permits of these tokens."""
+        for token in tokens:
+            self.ends.pop(token, None)
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether nobody holds a permit or waits in the line, so that this can be forgotten."""
+        return self.line_ms + LINGER_MS <= now_ms and all(end <= now_ms for end in self.ends.values())
+
+    def wait_in_line(self, now_ms: int) -> int:
+        """Put one more request in the line, and return the ms after which it may ask again."""
+        if not self.since_ms or self.line_ms + LINGER_MS <= now_ms:
+            self.since_ms = now_ms
+        none_free_ms = now_ms - self.since_ms
+        step = min(max(none_free_ms // 10, LEAST_STEP_MS), MOST_STEP_MS)
+        end_ms = now_ms + min(max(none_free_ms // 4, LEAST_LINE_MS), MOST_LINE_MS)
+        last_ms = max(self.line_ms, now_ms)
+        self.line_ms = min(last_ms + (step if last_ms + step <= end_ms else 1), now_ms + LONGEST_WAIT_MS)
+        return self.line_ms - now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit as requests name it: requests with equal ones can be answered by one call."""
+
+    key: str
+    value: str
+    most: int | None
+    interval_us: int | None
+    held: bool = False
+
+
+def by_limit(asks: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
+    """Group the requests by their limit, and return the positions of each group."""
+    positions: defaultdict[Limit, list[int]] = defaultdict(list)
+    for i, ask in enumerate(asks):
+        positions[Limit(ask.key, ask.value, ask.most, ask.interval_us, ask.held)].append(i)
+    return positions
+
+
+def acquire(
+    limit: Limit, permits: Permits, turn_us: int, tokens: Sequence[int], lease_ms: int, now_us: int
+) -> tuple[list[Throttled | None], int]:
+    """Grant or refuse a permit to each token. Changes `permits`.
+
+    Return the answers, and the key's next turn, which was `turn_us`.
+    """
+    now_ms, interval_us = now_us // 1000, limit.interval_us or 0
+    turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
+    permits.trim(now_ms, lease_ms)
+    answers: list[Throttled | None] = []
+    refused = 0
+    for token in tokens:
+        holds = limit.held or token in permits.ends
+        is_free = limit.most is None or len(permits.ends) < limit.most
+        if holds or (is_free and turn_us <= now_us):
+            if not holds:
+                turn_us = now_us + interval_us
+            if limit.most is not None:
+                permits.take(token, now_ms + lease_ms)
+            answers.append(None)
+        else:
+            until_turn_ms = -((now_us - turn_us - refused * interval_us) // 1000) if turn_us > now_us else 0
+            wait_ms = max(until_turn_ms, 0 if is_free else permits.wait_in_line(now_ms))
+            answers.append(Throttled(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
+            refused += 1
+    return answers, turn_us

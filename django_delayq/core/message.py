@@ -1,13 +1,14 @@
-"""The message as a handler sees it, and the states that a message can be in. Pure values: no Django, no I/O."""
+"""The message as a handler sees it, as it is sent, and as a caller reads it back. Pure values: no Django, no I/O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from django_delayq.core.errors import LeaseLost
 from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import Duration
 
 T = TypeVar("T")
 
@@ -72,3 +73,107 @@ class Message(Generic[T]):
         """
         if not self.is_held():
             raise LeaseLost(f"Message {self.id!r} (key {self.key!r}) is no longer held: its lease was lost.")
+
+
+OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
+
+
+class When(TypedDict, total=False):
+    """The options of a handler's `prepare`: those of `send_delay_message` without `using`, which the handler knows."""
+
+    delay: Duration | None
+    at: datetime | None
+    id: str | None
+    on_conflict: OnConflict
+    tag: str | None
+    trace_id: str | None
+    queue: str | None
+    max_attempts: int | None
+    expires: Duration | None
+    timeout: Duration | None
+    at_most_once: bool | None
+
+
+class WhenToSend(When, total=False):
+    """The options of a handler's `send` and `asend`."""
+
+    on_commit: bool
+
+
+@dataclass(slots=True)
+class Send:
+    """One message to send, with the arguments of `send_delay_message`. `None` leaves a choice to the handler.
+
+    It is checked when it is sent, not when it is made.
+    """
+
+    key: str
+    data: Any = None
+    delay: Duration | None = None
+    at: datetime | None = None
+    id: str | None = None
+    on_conflict: OnConflict = "keep"
+    tag: str | None = None
+    trace_id: str | None = None
+    queue: str | None = None
+    max_attempts: int | None = None
+    expires: Duration | None = None
+    timeout: Duration | None = None
+    at_most_once: bool | None = None
+    using: str | None = None
+
+
+@dataclass(slots=True)
+class Sent:
+    """The answer to a send.
+
+    `created` is False when a message of this id was there already; `running` tells that it runs now and was left as it
+    is. A send that waits for the commit of a transaction has `created=None` and `due_at=None`, because the
+    authoritative clock has not seen it yet.
+    """
+
+    id: str
+    due_ms: int | None
+    created: bool | None
+    running: bool = False
+
+    @property
+    def due_at(self) -> datetime | None:
+        """Return when the message is due, in UTC, by the authoritative clock."""
+        return None if self.due_ms is None else from_ms(self.due_ms)
+
+
+@dataclass(slots=True)
+class SentMany:
+    """The answer to a bulk send, as counts: `accepted` messages, of which `created` are new.
+
+    The others had an id that was there already; `running` of them run now and were left as they are.
+    """
+
+    accepted: int = 0
+    created: int = 0
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    """A message as it is now. Reading it changes nothing. Datetimes are in UTC.
+
+    `data` has the type that the handler asks for if it fits that type. Otherwise it is plain values from JSON, or text
+    if the body is no JSON.
+    """
+
+    id: str
+    key: str
+    queue: str
+    state: State
+    data: Any
+    due_at: datetime
+    sent_at: datetime
+    failures: int
+    expires_at: datetime | None
+    tag: str | None
+    trace_id: str | None
+    error: str
+    holder: str
+    lease_until: datetime | None

@@ -267,7 +267,7 @@ for _name in COUNTS:
 class LimitRow(models.Model):
     """The permits of a key, or of one value of its data, and its next turn, where the broker can't keep them.
 
-    See django_delayq/brokers/limits.py. `slots` is JSON: each token with the end of its hold. A row without a key is
+    See django_delayq/core/limits.py. `slots` is JSON: each token with the end of its hold. A row without a key is
     the heartbeat of a worker: see django_delayq/brokers/database/heartbeats.py.
     """
 

@@ -1,14 +1,11 @@
 """Read-only figures on one alias. The admin, the commands and the metrics take theirs only from here."""
 
-from django_delayq.monitor.capacity import Drain
-from django_delayq.monitor.connection import closed_after
-from django_delayq.monitor.explain import Explanation, explain
-from django_delayq.monitor.forecast import Hour
-from django_delayq.monitor.language import translated
-from django_delayq.monitor.status import Status, now_ms, status
+from django_delayq.monitor.explain import Explanation, explain, translated
+from django_delayq.monitor.forecast import Drain, Hour
+from django_delayq.monitor.looking import closed_after
+from django_delayq.monitor.status import Status, WaitingSet, now_ms, status
 from django_delayq.monitor.storeless import Storeless, storeless
 from django_delayq.monitor.throughput import Throughput, last_month, measure
-from django_delayq.monitor.waiting import WaitingSet
 
 __all__ = [
     "Drain",

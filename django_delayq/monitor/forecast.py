@@ -1,12 +1,146 @@
-"""Forecast what falls due in the next hours, and how long the live workers take for it."""
+"""Forecast what falls due in the next hours, and how long the live workers take for it.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+The times are estimated from the run times of each key, and how many messages run at once.
+"""
 
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from django_delayq.brokers.base import ExecutorInfo, WorkerInfo
+from django_delayq.core.limits import Limits
 from django_delayq.core.requests import Pair
-from django_delayq.monitor.capacity import Capacity, Drain
 from django_delayq.store.statistics import HOURS, Waiting
 from django_delayq.support.timestamps import HOUR_MS
+
+LEAST_MS = 0.2
+"""The cost of a message for its worker, however quick the handler is: it must be claimed and settled."""
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The time that some messages take.
+
+    `ms` is None where that is not known: no live worker asks for them (`unserved`), or no message of their keys has run
+    lately. `at_least` says that it may take longer: some messages are left out for these reasons, were not counted, or
+    may wait for one another because of their data.
+    """
+
+    ms: int | None
+    at_least: bool = False
+    unserved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Workers that serve the same queues and keys, each with as many slots: `size` of them."""
+
+    size: int
+    queues: frozenset[str]
+    keys: frozenset[str]
+    executors: Sequence[ExecutorInfo]
+
+    def serves(self, pair: Pair) -> bool:
+        """Return whether they run messages of this queue and key."""
+        queue, key = pair
+        return queue in self.queues and key in self.keys
+
+    def slots(self, keys: Collection[str]) -> int:
+        """Return how many messages of these keys they run at once.
+
+        No slot is counted twice, and a worker has at least one.
+        """
+        of_each = sum(min(one.most, sum(one.keys.get(key, 0) for key in keys)) for one in self.executors)
+        return self.size * max(of_each, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The live workers, the recent mean run time per key, and the limits of keys over all workers.
+
+    A run time is that of all attempts of a message together.
+    """
+
+    teams: Sequence[Team]
+    ran_ms: Mapping[str, float]
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+
+    def times_ms(self, load: Mapping[Pair, float]) -> dict[Pair, float | None]:
+        """Return how long the messages of each pair take, for the pairs that a live worker serves.
+
+        It is the longest of the times that the pair, its key, its queue and all messages take. It is None if no message
+        of the key has run lately.
+        """
+        served = {pair: number for pair, number in load.items() if any(team.serves(pair) for team in self.teams)}
+        times_ms = dict.fromkeys(served, 0.0)
+        for part in _parts(served):
+            part_ms = self._part_ms(served, part)
+            for pair in part:
+                times_ms[pair] = max(times_ms[pair], part_ms)
+        return {pair: ms if pair[1] in self.ran_ms else None for pair, ms in times_ms.items()}
+
+    def drain(self, load: Mapping[Pair, float], times_ms: Mapping[Pair, float | None]) -> Drain:
+        """Return how long the whole load takes, from the times of its pairs."""
+        known = [ms for ms in times_ms.values() if ms is not None]
+        if load and not known:
+            return Drain(None, unserved=not times_ms)
+        at_least = len(known) < len(load) or any(self._may_wait(key) for _, key in load)
+        return Drain(math.ceil(round(max(known, default=0), 3)), at_least)  # rounded first: a float's error adds no ms
+
+    def _may_wait(self, key: str) -> bool:
+        """Return whether messages of a key may wait for one another because of their data, which are not known here."""
+        return self._limits_of({key}).concurrency_key is not None
+
+    def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
+        """Return how long the messages of `part` take if there is nothing else to do."""
+        workers = slots = 0
+        for team in self.teams:
+            keys = {key for queue, key in part if team.serves((queue, key))}
+            if keys:
+                workers, slots = workers + team.size, slots + team.slots(keys)
+        number = sum(load[pair] for pair in part)
+        work_ms = sum(load[queue, key] * self.ran_ms.get(key, 0) for queue, key in part)
+        limits = self._limits_of({key for _, key in part})
+        if limits.max_concurrency is not None and limits.concurrency_key is None:
+            slots = min(slots, limits.max_concurrency)
+        starts_ms = number * (limits.interval_us or 0) / 1000
+        return max(work_ms / slots, starts_ms, number * LEAST_MS / workers)
+
+    def _limits_of(self, keys: Collection[str]) -> Limits:
+        """Return the limits of a single key; several keys have none together."""
+        if len(keys) != 1:
+            return NO_LIMITS
+        (key,) = keys
+        return self.limits.get(key, NO_LIMITS)
+
+
+def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
+    """Group the workers that are alike: of many workers most are."""
+    alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
+    for worker in workers:
+        alike[(*worker.queues, *worker.keys, repr(worker.executors))].append(worker)
+    return [
+        Team(len(each), frozenset(first.queues), frozenset(first.keys), first.executors)
+        for each in alike.values()
+        for first in each[:1]
+    ]
+
+
+def _parts(pairs: Iterable[Pair]) -> Collection[Collection[Pair]]:
+    """Return the groups whose times are estimated: each pair, the pairs of each key and of each queue, and all.
+
+    A key's group is needed because its concurrency holds over all queues. Equal groups are given once, because most
+    keys are in one queue.
+    """
+    parts: dict[tuple[str | None, str | None], list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        queue, key = pair
+        for part in (pair, (None, key), (queue, None), (None, None)):
+            parts[part].append(pair)
+    return dict.fromkeys(map(tuple, parts.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Audit, Timer, pages
-from django_delayq.brokers.figures import LEFT
 from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.requests import LEFT
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database, marks
 from django_delayq.store.queries import counts

@@ -1,6 +1,6 @@
 """Limits over all workers where the broker can't keep them: rows, by the database's time.
 
-brokers/limits.py has the arithmetic. Whoever works on a limit holds the row of its key, so that workers take turns.
+core/limits.py has the arithmetic. Whoever works on a limit holds the row of its key, so that workers take turns.
 """
 
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from functools import partial
 from time import monotonic
 
 from django_delayq.brokers.base import Limiter, PermitRequest, Throttled, check_batch, in_order
-from django_delayq.brokers.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit
 from django_delayq.core import codec
 from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit
 from django_delayq.models import LimitRow
 from django_delayq.store.database import Database
 from django_delayq.store.degraded import Degraded

@@ -9,8 +9,7 @@ import textwrap
 from collections.abc import MutableMapping
 from typing import Any
 
-from django_delayq.support.redaction import lines, one_line
-from django_delayq.support.tracebacks import text_of
+from django_delayq.support.texts import lines, one_line, text_of
 
 TRACEBACK = "delayq_traceback"
 """The key in `extra=` for the text of a record's traceback, from a caller that has one. The record does not keep it."""

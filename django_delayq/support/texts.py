@@ -1,6 +1,16 @@
-"""Texts that are English in a log line, a command and a table, and in the viewer's language on a page. Pure values."""
+"""Texts for people: translatable, without passwords or what moves a cursor, and of bounded length. Pure functions.
 
-from collections.abc import Mapping
+A text is English in a log line, a command and a table, and in the viewer's language on a page. Text from outside is
+made harmless in linear time. Only a password that is marked as one can be known: the login of an address, and a value
+with a telling name.
+"""
+
+import itertools
+import re
+import traceback
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+from types import TracebackType
 
 
 class Text(str):
@@ -15,3 +25,109 @@ def text(template: str, /, **values: object) -> Text:
     made = Text(template % values)
     made.template, made.values = template, values
     return made
+
+
+# Each begins at a literal, and a try reads no further such literal: so no text is read over and over.
+_LOGIN = re.compile(r"(://[^\s:@/?#\"'<>]*:)[^\s/?#\"'<>]*@")
+_NAMED = re.compile(
+    r"(?i)((?:passw(?:or)?d|secret|token|api[_-]?key)"
+    r"(?:(?:\s*=\s*|[\"']\s*:\s*)(?=b?[\"'])|=(?=[^\s&,;])))"
+    r"(?:b?\"(?:[^\"\\]|\\.)*\"|b?'(?:[^'\\]|\\.)*'|[^\s&,;]+)"
+)
+
+
+def masked(text: str) -> str:
+    """Return `text` with `***` for the passwords in it.
+
+    These are the password of a `scheme://user:password@`, and the values of names that end in password, passwd, secret,
+    token or api_key, as in `password=...` and `"token": "..."`.
+    """
+    return _NAMED.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
+
+
+def hidden(address: str, harmless: Collection[str]) -> str:
+    """Return an address with `***` for its login, and for the value of each option that is not in `harmless`.
+
+    It also works on an address that is badly written.
+    """
+    # Up to the last @: a password that was not percent-encoded may hold another, or a slash.
+    shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, address, flags=re.DOTALL | re.IGNORECASE)
+    place, mark, query = shown.partition("?")
+    return place + mark + "&".join(_hide_value(option, harmless) for option in query.split("&"))
+
+
+def _hide_login(found: re.Match[str]) -> str:
+    scheme, login = found.groups()
+    name = re.match(r"[\w.%-]*:", login)
+    return f"{scheme}{name[0] if name else ''}***@"
+
+
+def _hide_value(option: str, harmless: Collection[str]) -> str:
+    """Return an option with its value hidden, unless its name is known to be harmless.
+
+    Anything else may be a secret under a misspelled name, or the rest of one.
+    """
+    name, equals, _ = option.partition("=")
+    if not option or (equals and name in harmless):
+        return option
+    return f"{name}=***" if equals else "***"
+
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that move the cursor, reorder or hide text, or that no terminal can show."""
+
+
+def one_line(text: str) -> str:
+    """Return `text` on one line: control characters, and those that reorder or hide text, become escapes."""
+    return text if text.isprintable() else "".join(map(_harmless, text))
+
+
+def lines(text: str) -> str:
+    """Make text harmless as `one_line` does, but keep its line breaks."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def _harmless(character: str) -> str:
+    if unicodedata.category(character) not in _UNSAFE:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+MAX_TRACEBACK = 16_000
+MAX_TEXT = 3_000
+"""The most characters that stand between the frames of two exceptions: an exception's text, its notes."""
+_CUT = "… (shortened) …"
+_FRAME = 'File "'
+
+
+def text_of(exception: BaseException | None, frames: TracebackType | None) -> str:
+    """Return the traceback, without the values of variables, in at most `MAX_TRACEBACK` characters.
+
+    Texts are shortened first, then the frames that are farthest from the failure go. Raises nothing.
+    """
+    try:
+        parts = traceback.format_exception(None, exception, frames)
+    except BaseException:  # noqa: BLE001 - an exception may be anything, its notes and its cause too
+        return f"{type(exception).__qualname__} (its traceback can't be shown)\n"
+    text = "".join(_bounded(parts))
+    return text if len(text) <= MAX_TRACEBACK else f"{_CUT}\n{text[len(_CUT) + 1 - MAX_TRACEBACK :]}"
+
+
+def _bounded(parts: list[str]) -> Iterator[str]:
+    for are_frames, group in itertools.groupby(parts, _is_frame):
+        if are_frames:
+            yield from (_shortened(masked(part)) for part in group)  # a line of source may be anything
+        else:
+            yield _shortened(masked("".join(group)))
+
+
+def _is_frame(part: str) -> bool:
+    return part.lstrip(" |").startswith(_FRAME)
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning and the end of a text: the type of an exception, and where the next one begins."""
+    if len(text) <= MAX_TEXT:
+        return text
+    end = MAX_TEXT // 3
+    return f"{text[: MAX_TEXT - end - len(_CUT)]}{_CUT}{text[-end:]}"

@@ -18,8 +18,7 @@ Without a store the broker's time is moved: `timezone.now()` in a handler is the
 one. With a store the rows are made older: both are the real time.
 """
 
-from django_delayq.testing.broker import VirtualTimeBroker, use_memory_broker
-from django_delayq.testing.mixin import DelayqMixin
+from django_delayq.testing.broker import DelayqMixin, VirtualTimeBroker, use_memory_broker
 from django_delayq.testing.running import Attempt, arun_due, run_due
 from django_delayq.testing.sent import sent_messages
 

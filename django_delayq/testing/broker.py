@@ -1,9 +1,9 @@
-"""A memory broker whose time can be moved, and settings that use it."""
+"""A memory broker whose time can be moved, and settings and a mixin that use it."""
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.conf import settings
 from django.test import override_settings
@@ -94,3 +94,20 @@ def use_memory_broker() -> Iterator[None]:
     in_memory = {name: {**configured[name], "BROKER": VIRTUAL_TIME_BROKER} for name in alias_names()}
     with override_settings(DELAYQ=in_memory):
         yield
+
+
+if TYPE_CHECKING:
+    from django.test import SimpleTestCase as _Base
+else:
+    _Base = object
+
+
+class DelayqMixin(_Base):
+    """Mix into a test case, before its base: each test has an empty memory broker with virtual time.
+
+    If you write a `setUp`, it must call `super().setUp()` first.
+    """
+
+    def setUp(self) -> None:
+        self.enterContext(use_memory_broker())
+        super().setUp()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from django_delayq import testing
-from django_delayq.core.sends import MessageInfo
+from django_delayq.core.message import MessageInfo
 from django_delayq.testing import Attempt
 
 

@@ -7,8 +7,7 @@ from django_delayq.api.operations import message_info
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Info
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
-from django_delayq.core.message import State
-from django_delayq.core.sends import MessageInfo
+from django_delayq.core.message import MessageInfo, State
 from django_delayq.testing.timeline import timeline
 
 

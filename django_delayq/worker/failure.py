@@ -7,8 +7,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-from django_delayq.support import tracebacks
-from django_delayq.support.redaction import masked, one_line
+from django_delayq.support.texts import masked, one_line, text_of
 from django_delayq.support.validation import MAX_NAME
 
 MAX_LINE = 300
@@ -43,7 +42,7 @@ def traceback_of(exception: BaseException, handler: Callable[..., Any]) -> str:
     It ends with the handler's place where there are no frames, because its process was killed.
     """
     frames = exception.__traceback__.tb_next if exception.__traceback__ else None  # the first frame is ours
-    text = tracebacks.text_of(exception, frames)
+    text = text_of(exception, frames)
     return _encodable(text if exception.__traceback__ else f"{text}  in {_place_of(handler)}\n")
 
 

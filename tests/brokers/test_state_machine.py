@@ -32,8 +32,8 @@ from django_delayq.brokers.base import (
     SettleAction,
     Transition,
 )
-from django_delayq.brokers.figures import TOTALS
 from django_delayq.conf import Options
+from django_delayq.core.requests import TOTALS
 from tests.brokers.rig import Carrier, Rig, memory_rig, redis_rig, settlement
 from tests.scale import scaled
 from tests.servers import Server

@@ -8,8 +8,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import OperationalError
 
 from django_delayq import BrokerUnavailable
-from django_delayq.management.support.speaking import speaking
-from django_delayq.management.support.terminal import clean, write_table
+from django_delayq.management.support.terminal import clean, speaking, write_table
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Instants as people and programs read them, also those that someone else wrote."""
 
-from django_delayq.management.support.times import instant, to_words
+from django_delayq.management.support.shapes import instant
+from django_delayq.management.support.terminal import to_words
 
 NOW_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 

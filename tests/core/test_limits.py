@@ -9,9 +9,8 @@ from django.core.exceptions import ImproperlyConfigured
 from hypothesis import given, strategies as st
 
 from django_delayq import Message, delay_execute
-from django_delayq.brokers.limits import Limit, Permits, acquire
 from django_delayq.core.errors import DataMismatch
-from django_delayq.core.limits import check_limits
+from django_delayq.core.limits import Limit, Permits, acquire, check_limits
 
 LEASE_MS = 1_000
 

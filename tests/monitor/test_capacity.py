@@ -5,7 +5,7 @@ import pytest
 from django_delayq.brokers.base import ExecutorInfo, WorkerInfo
 from django_delayq.core.limits import Limits
 from django_delayq.core.requests import Pair
-from django_delayq.monitor.capacity import LEAST_MS, Capacity, Drain, teams_of
+from django_delayq.monitor.forecast import LEAST_MS, Capacity, Drain, teams_of
 
 HALF_A_MINUTE = 30_000.0
 

@@ -1,8 +1,7 @@
 """What falls due in the next hours, and how long it takes."""
 
 from django_delayq.brokers.base import Counts, ExecutorInfo, SetCount, WorkerInfo
-from django_delayq.monitor.capacity import Capacity, Drain, teams_of
-from django_delayq.monitor.forecast import Hour, forecast
+from django_delayq.monitor.forecast import Capacity, Drain, Hour, forecast, teams_of
 from django_delayq.store.statistics import HOURS, Waiting
 from django_delayq.support.timestamps import HOUR_MS
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.monitor.patience import within
+from django_delayq.monitor.looking import within
 
 
 @pytest.mark.parametrize("seconds", [None, 60])

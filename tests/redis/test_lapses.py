@@ -7,11 +7,11 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import Claimed, SettleAction
-from django_delayq.brokers.figures import MaintenanceResult
 from django_delayq.brokers.redis.client import Client, Operation
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.maintenance import ShardMonitor
 from django_delayq.core.message import State
+from django_delayq.core.requests import MaintenanceResult
 from django_delayq.core.transitions import LAPSED_AT_MOST_ONCE, UNREADABLE
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig
 from tests.servers import Server

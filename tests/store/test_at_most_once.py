@@ -9,8 +9,7 @@ from django_delayq import (
     reschedule_delay_messages,
     send_delay_message,
 )
-from django_delayq.core.message import State
-from django_delayq.core.sends import OnConflict
+from django_delayq.core.message import OnConflict, State
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.polling import Polling

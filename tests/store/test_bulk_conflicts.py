@@ -10,7 +10,7 @@ from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, reschedule_delay_messages, send_delay_messages
-from django_delayq.core.sends import OnConflict
+from django_delayq.core.message import OnConflict
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.worker.rig import PATIENCE_S

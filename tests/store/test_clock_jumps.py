@@ -21,8 +21,7 @@ from django_delayq import (
 from django_delayq.brokers.base import Alarm, Claimed, SettleAction
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
-from django_delayq.core.message import State
-from django_delayq.core.sends import OnConflict
+from django_delayq.core.message import OnConflict, State
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.clock_skew import LEAST_GAP_S

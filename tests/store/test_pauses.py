@@ -7,7 +7,7 @@ import pytest
 from django.db import transaction
 
 from django_delayq.brokers.base import Pause, WorkerInfo
-from django_delayq.monitor.connection import closed_after
+from django_delayq.monitor.looking import closed_after
 from django_delayq.store import DatabaseBackend
 from tests.store.support import LEASE_MS, WANT, rolled_back
 from tests.worker.rig import PATIENCE_S

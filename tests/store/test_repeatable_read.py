@@ -15,7 +15,7 @@ from django_delayq import (
     send_delay_message,
 )
 from django_delayq.brokers.base import Header, NewMessage
-from django_delayq.core.sends import OnConflict, Sent
+from django_delayq.core.message import OnConflict, Sent
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.enqueue import insert_new

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.support.redaction import masked
+from django_delayq.support.texts import masked
 
 
 @pytest.mark.parametrize(

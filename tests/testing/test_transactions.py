@@ -12,8 +12,7 @@ from django.test import TestCase, TransactionTestCase
 from django_delayq import cancel_delay_messages
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import SettleAction
-from django_delayq.core.message import State
-from django_delayq.core.sends import OnConflict
+from django_delayq.core.message import OnConflict, State
 from django_delayq.testing import Attempt, DelayqMixin, VirtualTimeBroker, arun_due, run_due, sent_messages
 from tests.testing.handlers import leave_open, leave_open_async, make_group, make_group_async, note, seen
 

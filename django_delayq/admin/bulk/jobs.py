@@ -28,8 +28,7 @@ from django_delayq.brokers.base import Pause, covering
 from django_delayq.conf import DEFAULT_QUEUE, get_alias
 from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, DelayqError
-from django_delayq.core.message import Message
-from django_delayq.core.sends import Sent
+from django_delayq.core.message import Message, Sent
 from django_delayq.models import MessageRow
 
 NAME = re.compile("[0-9a-f]{32}")

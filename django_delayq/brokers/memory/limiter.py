@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from django_delayq.brokers.base import PermitRequest, Throttled, in_order
-from django_delayq.brokers.limits import Limit, Permits, acquire, by_limit
+from django_delayq.core.limits import Limit, Permits, acquire, by_limit
 
 
 class Limits:
-    """See `Limiter.acquire`; brokers/limits.py has the arithmetic."""
+    """See `Limiter.acquire`; core/limits.py has the arithmetic."""
 
     def __init__(self) -> None:
         self._permits: defaultdict[tuple[str, str], Permits] = defaultdict(Permits)

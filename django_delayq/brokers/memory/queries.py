@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import replace
 
-from django_delayq.brokers.figures import LEFT, TOTALS, AlarmInfo, Audit, Counts, Info, SetCount
 from django_delayq.brokers.memory.places import Buried, Entry, Places, SetName
 from django_delayq.core.message import State
+from django_delayq.core.requests import LEFT, TOTALS, AlarmInfo, Audit, Counts, Info, SetCount
 
 
 def see(places: Places, entry: Entry, now_ms: int) -> Info:

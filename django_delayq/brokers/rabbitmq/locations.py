@@ -11,7 +11,7 @@ from amqp import Connection
 from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
 
-from django_delayq.support.redaction import hidden
+from django_delayq.support.texts import hidden
 
 TIMEOUT_S = 2.0
 """How long a connection waits for the server, at its start and for each reply."""

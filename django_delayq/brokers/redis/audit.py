@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from django_delayq.brokers.figures import LEFT, Audit
 from django_delayq.brokers.redis.client import Call, Operation, colocated, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.queries import read_totals, set_names, sum_totals
 from django_delayq.brokers.redis.records import clock_ms, entry_id, names_of_sets, unpack_message
 from django_delayq.brokers.redis.scripts import load
+from django_delayq.core.requests import LEFT, Audit
 
 PAGE = 250
 NO_PLACE = "no place"  # in words of lua/misplaced.lua

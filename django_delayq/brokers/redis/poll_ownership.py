@@ -10,9 +10,9 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from django_delayq.brokers.figures import WorkerInfo
 from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.keys import Keys
+from django_delayq.core.requests import WorkerInfo
 
 ALONE_S = 1.0
 """How often a worker polls that knows of no other or hears nothing. On a single server every worker polls as often,

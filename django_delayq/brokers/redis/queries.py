@@ -9,7 +9,6 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from django_delayq.brokers.base import Header, earliest, pages
-from django_delayq.brokers.figures import TOTALS, Counts, Info, SetCount
 from django_delayq.brokers.redis.client import Call, Operation, Reply, colocated, plain
 from django_delayq.brokers.redis.keys import Keys, set_name
 from django_delayq.brokers.redis.operations import find_entries
@@ -25,6 +24,7 @@ from django_delayq.brokers.redis.records import (
 )
 from django_delayq.brokers.redis.scripts import load
 from django_delayq.core.message import State
+from django_delayq.core.requests import TOTALS, Counts, Info, SetCount
 
 PAGE = 200
 """How many messages one call reads."""

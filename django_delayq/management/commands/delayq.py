@@ -21,8 +21,7 @@ from django_delayq.management.delayq import (
     stop_embedded,
 )
 from django_delayq.management.support.arguments import Options, add_djangos_own
-from django_delayq.management.support.speaking import speaking
-from django_delayq.management.support.terminal import Write
+from django_delayq.management.support.terminal import Write, speaking
 
 
 class Subcommand(Protocol):

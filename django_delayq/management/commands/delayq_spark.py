@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.management.support.arguments import add_djangos_own
-from django_delayq.management.support.speaking import speaking
+from django_delayq.management.support.terminal import speaking
 
 
 class Command(BaseCommand):

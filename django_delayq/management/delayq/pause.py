@@ -9,10 +9,8 @@ from django.core.management.base import CommandError
 from django_delayq.api.prepare import due_ms
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Counts, Pause, covering
-from django_delayq.management.support.arguments import Options, checked
-from django_delayq.management.support.paused import add_queue_and_key, queue_and_key
-from django_delayq.management.support.terminal import Write
-from django_delayq.management.support.times import end_words, to_words
+from django_delayq.management.support.arguments import Options, add_queue_and_key, checked, queue_and_key
+from django_delayq.management.support.terminal import Write, end_words, to_words
 from django_delayq.support.units import to_ms
 from django_delayq.support.validation import check_name, shown
 

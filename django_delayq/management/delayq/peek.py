@@ -5,8 +5,7 @@ from argparse import ArgumentParser
 from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import Options, add_count, add_json, checked
 from django_delayq.management.support.shapes import data_text, message_shape, write_json
-from django_delayq.management.support.terminal import Write, write_table
-from django_delayq.management.support.times import to_iso
+from django_delayq.management.support.terminal import Write, to_iso, write_table
 from django_delayq.support.validation import check_queue
 
 HELP = "The next N messages of a queue with their data, in due order. Removes nothing."

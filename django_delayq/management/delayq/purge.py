@@ -8,8 +8,7 @@ from django.core.management.base import CommandError
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, SetCount
 from django_delayq.management.support.arguments import USAGE, Options, add_no_input
-from django_delayq.management.support.by_id import add_ids, batches, move_named
-from django_delayq.management.support.found import buried_ids, waiting_pages
+from django_delayq.management.support.by_id import add_ids, batches, buried_ids, move_named, waiting_pages
 from django_delayq.management.support.terminal import Write, confirm, counted
 
 HELP = "Remove waiting and buried messages for good. Asks first."

@@ -7,8 +7,7 @@ from django.core.management.base import CommandError
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from django_delayq.management.support.arguments import USAGE, Options, add_no_input
-from django_delayq.management.support.by_id import add_ids, move_all, move_named
-from django_delayq.management.support.found import buried_ids
+from django_delayq.management.support.by_id import add_ids, buried_ids, move_all, move_named
 from django_delayq.management.support.terminal import Write, confirm, counted
 
 HELP = "Run buried messages again, with their counts anew. Asks before --all and --key."

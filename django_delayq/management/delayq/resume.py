@@ -3,9 +3,8 @@
 from argparse import ArgumentParser
 
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.figures import in_words
-from django_delayq.management.support.arguments import Options
-from django_delayq.management.support.paused import add_queue_and_key, queue_and_key
+from django_delayq.core.requests import in_words
+from django_delayq.management.support.arguments import Options, add_queue_and_key, queue_and_key
 from django_delayq.management.support.terminal import Write
 
 HELP = "End the pause of a queue or key, named as it was paused. Names the pauses that still hold back some of it."

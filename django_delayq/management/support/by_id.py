@@ -1,4 +1,4 @@
-"""Move messages by their ids, which the operator named or a search found."""
+"""Move messages by their ids, which the operator named, or which a search by queue, key or state finds."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,3 +47,22 @@ def _whereabouts(backend: Backend, id: str) -> str:
     story = message_facts(backend.store.database, id) if backend.store else None  # also of what is over
     info = story.info if story else backend.queue.get(id)
     return f"{id!r} (no such message)" if info is None else f"{id!r} (it is {info.state})"
+
+
+def buried_ids(backend: Backend, key: str | None = None) -> list[str]:
+    """Return the ids of all buried messages, each once; if `key` is given, only of those with this key."""
+    ids: dict[str, None] = {}
+    offset = 0
+    while page := backend.queue.failed(BATCH, offset):
+        ids.update((each.id, None) for each in page if key in (None, each.header.key))
+        offset += len(page)
+    return list(ids)
+
+
+def waiting_pages(backend: Backend, queue: str, key: str | None, *, sent_by_ms: int) -> Iterator[list[str]]:
+    """Yield pages of the ids that wait in a queue, of one key if it is given, and were sent by `sent_by_ms`.
+
+    The caller removes each page before it asks for the next, which is the front of the queue again.
+    """
+    while page := [each.id for each in backend.queue.peek(queue, BATCH, key) if each.header.sent_ms <= sent_by_ms]:
+        yield page

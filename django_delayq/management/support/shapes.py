@@ -5,8 +5,7 @@ from typing import Any
 
 from django_delayq.brokers.base import Info, Pause
 from django_delayq.core.codec import loads
-from django_delayq.management.support.terminal import Write
-from django_delayq.management.support.times import instant
+from django_delayq.management.support.terminal import Write, to_iso
 
 _SHOWN = 200
 """The most characters of data in a table; `--json` shows all."""
@@ -15,6 +14,11 @@ _SHOWN = 200
 def write_json(write: Write, value: Any) -> None:
     """Write `value` as one line of JSON in ASCII, so that no control character in it reaches the terminal."""
     write(json.dumps(value))
+
+
+def instant(name: str, milliseconds: int | None) -> dict[str, str | int | None]:
+    """Return an instant for programs: `<name>_at` in ISO 8601, and `<name>_ms`."""
+    return {f"{name}_at": to_iso(milliseconds), f"{name}_ms": milliseconds}
 
 
 def message_shape(info: Info) -> dict[str, Any]:

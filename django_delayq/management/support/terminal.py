@@ -1,13 +1,46 @@
-"""Write to a terminal, and ask on it. Ids, keys and data come from outside and are not trusted."""
+"""Write harmless lines to a terminal, and ask on it. Ids, keys and data come from outside and are not trusted."""
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import NoReturn
 
-from django.core.management.base import CommandError
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError, OutputWrapper
+from django.db import DatabaseError, InterfaceError
 
-from django_delayq.support.redaction import one_line
+from django_delayq.core.errors import DelayqError
+from django_delayq.support.texts import one_line
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import to_text
+
+
+def to_iso(milliseconds: int | None) -> str | None:
+    """Return ISO 8601 in UTC to the millisecond; None for None, and for an instant outside the years 1 to 9999."""
+    if milliseconds is None:
+        return None
+    try:
+        return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:  # someone else wrote it
+        return None
+
+
+def end_words(until_ms: int | None, now_ms: int) -> str:
+    """Return the end of a pause for people."""
+    return "until it is resumed" if until_ms is None else f"until {to_words(until_ms, now_ms)}"
+
+
+def to_words(milliseconds: int | None, now_ms: int) -> str:
+    """Return an instant for people: when it is, and how far from now."""
+    if milliseconds is None:
+        return "-"
+    shown = to_iso(milliseconds) or f"{milliseconds} ms"
+    if milliseconds > now_ms:
+        return f"{shown} (in {to_text(milliseconds - now_ms)})"
+    return f"{shown} ({to_text(now_ms - milliseconds)} ago)"
+
 
 Write = Callable[[str], None]
 """A function that writes one line."""
@@ -49,3 +82,30 @@ def leave_broken_pipe() -> NoReturn:
     """End quietly with 1, because nobody reads the output any more, as after `| head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
     raise SystemExit(1)
+
+
+@contextmanager
+def speaking(stdout: OutputWrapper, using: str) -> Iterator[Write]:
+    """Yield a function that writes a line.
+
+    An error of an alias, a database, a broker or a file in the block becomes a `CommandError`, in one line without a
+    password. If nobody reads the output any more, the command ends quietly with 1.
+    """
+    try:
+        yield partial(_write, stdout)
+        stdout.flush()
+    except BrokenPipeError:
+        leave_broken_pipe()
+    except CommandError as error:
+        raise CommandError(clean(str(error)), returncode=error.returncode) from error
+    except ImproperlyConfigured as error:
+        raise CommandError(clean(str(error))) from error
+    except (DelayqError, OSError) as error:
+        raise CommandError(clean(f"{using}: {error}")) from error
+    except (DatabaseError, InterfaceError) as error:  # it may be away; what follows the first line may quote data
+        first_line = str(error).strip().partition("\n")[0]
+        raise CommandError(clean(f"{using}: {type(error).__name__}: {first_line}")) from error
+
+
+def _write(stdout: OutputWrapper, line: str) -> None:
+    stdout.write(clean(line, getattr(stdout, "encoding", None) or "utf-8"))

@@ -16,7 +16,7 @@ from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.conf import Alias
 from django_delayq.core import codec
 from django_delayq.core.errors import DelayqError
-from django_delayq.core.sends import Send
+from django_delayq.core.message import Send
 from django_delayq.spark.write.bodies import by_arrow, reader_of
 from django_delayq.spark.write.ids import derived, given
 from django_delayq.spark.write.options import WriteOptions

@@ -32,8 +32,7 @@ from django_delayq.brokers.redis.client.connections import (
     TLSPrimaryConnection,
     UnixConnection,
 )
-from django_delayq.support.redaction import hidden
-from django_delayq.support.texts import text as _
+from django_delayq.support.texts import hidden, text as _
 from django_delayq.support.validation import did_you_mean
 
 Address = tuple[str, int]

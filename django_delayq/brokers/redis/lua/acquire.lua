@@ -1,5 +1,5 @@
 -- uses: clock line epoch
--- acquire: decide which leased messages of one limit may start now. brokers/limits.py explains the arithmetic.
+-- acquire: decide which leased messages of one limit may start now. core/limits.py explains the arithmetic.
 -- KEYS  1 permits 2 line 3 turn
 -- ARGV  1 the most permits or nothing 2 lease in ms 3 µs between two starts or nothing 4 1 where they run already; then the
 --       tokens

@@ -1,5 +1,5 @@
 -- The line before the permits of a limit: when the last that was refused asks again, and since when none was free.
--- See brokers/limits.py, Permits.
+-- See core/limits.py, Permits.
 local function read_line(key)
   local last, since = string.match(redis.call('GET', key) or '', '^(%d+) (%d+)$')
   return { last = tonumber(last or 0), since = tonumber(since or 0) }

@@ -1,10 +1,14 @@
-"""Give up looking at a broker after a while: a page about a hung server must not hang too."""
+"""Look without harm: give up on a hung server after a while, and leave no connection open in a thread."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
+from django.db import connections
+
+from django_delayq.conf import get_alias
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.texts import text as _
 
@@ -31,3 +35,22 @@ def _answer(answer: "Future[T]", look: Callable[[], T]) -> None:
         answer.set_result(look())
     except BaseException as error:  # noqa: BLE001  raised again in the thread that asked
         answer.set_exception(error)
+
+
+@contextmanager
+def closed_after(using: str) -> Iterator[None]:
+    """Close the connection to the store's database if it was opened in the block.
+
+    One that was open before stays open. It is for threads that Django doesn't know, because it closes none there.
+    """
+    alias = get_alias(using)
+    if alias.store is None:
+        yield
+        return
+    connection = connections[alias.database]
+    was_open = connection.connection is not None
+    try:
+        yield
+    finally:
+        if not was_open:
+            connection.close()
