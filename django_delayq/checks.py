@@ -9,8 +9,8 @@ from django.core.checks import CheckMessage, Error, Info, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler
-from django_delayq.api.registry import name_of, registered_handlers
+from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler, registered_handlers
+from django_delayq.api.registry import name_of
 from django_delayq.brokers import DATABASE_BACKEND, broker_class, get_backend, lacks_store
 from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
 from django_delayq.core.codec import fields_of

@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Count
 
-from django_delayq.api.registry import handlers_by_key
+from django_delayq.api.handlers import handlers_by_key
 from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, valid_aliases
 from django_delayq.core.errors import DelayqError, StoreUnavailable

@@ -225,4 +225,4 @@ def database_env(database: str) -> dict[str, str]:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """No handlers but those that this test registers."""
-    monkeypatch.setattr("django_delayq.api.registry._registry", {})
+    monkeypatch.setattr("django_delayq.api.registry.by_alias", {})

@@ -7,7 +7,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from django_delayq import Exponential, Message, delay_execute
-from django_delayq.api.registry import get_handler, handlers_by_key, registered_handlers, unknown_key
+from django_delayq.api.handlers import get_handler, handlers_by_key, registered_handlers
+from django_delayq.api.registry import unknown_key
 
 pytestmark = pytest.mark.usefixtures("registry")
 

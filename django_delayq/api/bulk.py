@@ -8,12 +8,12 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.db.transaction import TransactionManagementError
 
-from django_delayq.api.on_commit import atell_sent, is_in_transaction, tell_sent, waits_for_commit, warn_of_others
-from django_delayq.api.prepare import prepare
+from django_delayq.api.on_commit import atell_sent, tell_sent
+from django_delayq.api.send import must_wait, new_ids, prepare
 from django_delayq.brokers import get_backend
-from django_delayq.conf import Alias, get_alias
+from django_delayq.brokers.base import Backend
+from django_delayq.conf import Alias
 from django_delayq.core.errors import SendError
-from django_delayq.core.ids import new_ids
 from django_delayq.core.message import OnConflict, Send, SentMany
 from django_delayq.core.requests import BATCH, Enqueued, NewMessage
 from django_delayq.support.validation import check_count, check_flag, shown
@@ -47,10 +47,9 @@ def send_delay_messages(
     with batches.failures_told():
         try:
             for batch in batches.of(sends):
-                waits = waits_for_commit(batch.alias, on_commit)
-                _check_transaction(batch.alias, waits=waits)
+                _refuse_to_wait(batch.backend.alias, on_commit)
                 _arrive(batches, on_its_way)
-                begin = get_backend(batch.alias.name).queue.begin_enqueue
+                begin = batch.backend.queue.begin_enqueue
                 on_its_way.append((batch, begin(batches.departs(batch), batch.on_conflict)))
         finally:
             _arrive(batches, on_its_way)
@@ -70,23 +69,21 @@ async def asend_delay_messages(
         check_flag(on_commit, "on_commit")
     with batches.failures_told():
         async for batch in batches.of_async(sends):
-            waits = waits_for_commit(batch.alias, on_commit)
-            if waits or batch.alias.store is not None:  # else there is nothing to look at in another thread
-                await sync_to_async(_check_transaction)(batch.alias, waits=waits)
-            enqueued = await get_backend(batch.alias.name).queue.aenqueue(batches.departs(batch), batch.on_conflict)
+            alias = batch.backend.alias
+            if on_commit is not False or alias.store is not None:  # else there is nothing to look at in another thread
+                await sync_to_async(_refuse_to_wait)(alias, on_commit)
+            enqueued = await batch.backend.queue.aenqueue(batches.departs(batch), batch.on_conflict)
             batches.answered(enqueued)
-            await atell_sent(batch.alias, batch.messages, enqueued)
+            await atell_sent(alias, batch.messages, enqueued)
     return batches.sent
 
 
-def _check_transaction(alias: Alias, *, waits: bool) -> None:
+def _refuse_to_wait(alias: Alias, on_commit: bool | None) -> None:
     """Refuse a bulk send that would have to wait for the caller's commit; warn of a transaction on another database."""
-    if waits or alias.store is not None:
-        warn_of_others(alias)
-    if not waits:
-        return
     # TestCase marks its own block, as it does for atomic(durable=True).
-    if is_in_transaction(alias) and not getattr(connections[alias.database].atomic_blocks[-1], "_from_testcase", False):
+    if must_wait(alias, on_commit) and not getattr(
+        connections[alias.database].atomic_blocks[-1], "_from_testcase", False
+    ):
         raise TransactionManagementError(
             f"A bulk send can't wait for the commit on database {alias.database!r}; "
             "call it outside atomic(), or with on_commit=False to send at once."
@@ -97,7 +94,7 @@ def _check_transaction(alias: Alias, *, waits: bool) -> None:
 class Batch:
     """Neighbours with the same alias and `on_conflict`."""
 
-    alias: Alias
+    backend: Backend
     on_conflict: OnConflict
     messages: list[NewMessage] = field(default_factory=list)
     size: int = 0
@@ -161,19 +158,19 @@ class Batches:
         """Prepare a send. Return the batch before it when that one is full, or when the send doesn't belong to it."""
         if not isinstance(send, Send):
             raise TypeError(f"{shown(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
-        alias = get_alias(self._using or send.using)
-        message = prepare(send, alias, self._make_id)
+        backend = get_backend(self._using or send.using)
+        message = prepare(send, backend.alias, self._make_id)
         before, batch = None, self._batch
-        if batch is None or not self._belongs(batch, alias, send.on_conflict):
-            before, batch = batch, Batch(alias, send.on_conflict)
+        if batch is None or not self._belongs(batch, backend, send.on_conflict):
+            before, batch = batch, Batch(backend, send.on_conflict)
             self._batch = batch
         batch.messages.append(message)
         batch.size += len(message.body)
         return before
 
-    def _belongs(self, batch: Batch, alias: Alias, on_conflict: OnConflict) -> bool:
+    def _belongs(self, batch: Batch, backend: Backend, on_conflict: OnConflict) -> bool:
         has_room = len(batch.messages) < self._batch_size and batch.size < BATCH_BYTES
-        return has_room and batch.alias is alias and batch.on_conflict == on_conflict
+        return has_room and batch.backend is backend and batch.on_conflict == on_conflict
 
 
 def _arrive(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[Enqueued]]]]) -> None:
@@ -181,7 +178,7 @@ def _arrive(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[En
         batch, wait = on_its_way.pop()
         enqueued = wait()
         batches.answered(enqueued)
-        tell_sent(batch.alias, batch.messages, enqueued)
+        tell_sent(batch.backend.alias, batch.messages, enqueued)
 
 
 async def _each(sends: Iterable[Send] | AsyncIterable[Send]) -> AsyncIterator[Send]:

@@ -1,12 +1,12 @@
-"""Handlers: `@delay_execute`, what a handler's function must look like, and the short ways to send to it."""
+"""Handlers: `@delay_execute`, what a handler's function must look like, the short ways to send to it, and look-ups."""
 
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Generic, Never, TypeVar, Unpack
+from typing import Any, Generic, Never, TypeVar, Unpack, cast
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -178,6 +178,26 @@ def delay_execute(
     if callable(key):
         raise _without_key(key)
     return register
+
+
+def get_handler(using: str, key: str) -> Handler[Any, Any] | None:
+    """Return the handler of an alias that serves `key`, also as a former key."""
+    return _by_alias().get(using, {}).get(key)
+
+
+def handlers_by_key(using: str) -> Mapping[str, Handler[Any, Any]]:
+    """Return the handlers of an alias by key, former keys too."""
+    return dict(_by_alias().get(using, {}))
+
+
+def registered_handlers() -> list[Handler[Any, Any]]:
+    """Return each handler of every alias once, in the order of registration."""
+    return list(dict.fromkeys(handler for by_key in _by_alias().values() for handler in by_key.values()))
+
+
+def _by_alias() -> Mapping[str, Mapping[str, Handler[Any, Any]]]:
+    # Nothing but a `Handler` is registered; the registry, which is further down, knows it as less.
+    return cast("Mapping[str, Mapping[str, Handler[Any, Any]]]", registry.by_alias)
 
 
 def _without_key(func: object) -> ImproperlyConfigured:

@@ -1,56 +1,20 @@
-"""A send and the caller's transaction: sends that wait for its commit, and signals that are sent after it."""
+"""Sends that wait for the commit of the caller's transaction, and the signals of sends."""
 
-import os
-import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from django_delayq.api.registry import get_handler
+from django_delayq.api import registry
 from django_delayq.brokers import get_backend
-from django_delayq.conf import Alias, get_alias
+from django_delayq.conf import Alias
 from django_delayq.core.message import OnConflict
 from django_delayq.core.requests import BATCH, Enqueued, NewMessage
 from django_delayq.signals import aemit, emit, message_sent, send_failed
 from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
-from django_delayq.support.validation import check_flag, shown
-
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-
-
-def is_in_transaction(alias: Alias) -> bool:
-    """Return whether the alias's database is in `atomic()`."""
-    return connections[alias.database].in_atomic_block
-
-
-def warn_of_others(alias: Alias) -> None:
-    """Warn a caller who sends while another database is in `atomic()` and the alias's own is not.
-
-    The caller may expect the send to be part of that transaction.
-    """
-    if len(connections.settings) == 1 or is_in_transaction(alias):
-        return
-    for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:
-            warnings.warn(
-                f"A send to {alias.name!r} takes no part in the transaction on database {connection.alias!r}: "
-                f'only one on {alias.database!r} is joined (DELAYQ["{alias.name}"]["DATABASE"]).',
-                RuntimeWarning,
-                stacklevel=_level_of_caller(),
-            )
-
-
-def _level_of_caller() -> int:
-    """Return the `stacklevel` with which a warning of the calling function names the site's own line."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +42,8 @@ class WaitingSend:
             send.message.delay_ms = max(0, send.message.delay_ms - (time.monotonic_ns() - send.called_ns) // 1_000_000)
         messages = [send.message for send in waiting]
         try:
-            enqueued = get_backend(self.using).queue.enqueue(messages, self.on_conflict)
+            backend = get_backend(self.using)
+            enqueued = backend.queue.enqueue(messages, self.on_conflict)
         except Exception as error:
             logger.exception(
                 "%s could not be sent after the commit; the first is %r (key %r).",
@@ -89,38 +54,19 @@ class WaitingSend:
             )
             tell_failed(self.using, messages, error)
         else:
-            tell_sent(get_alias(self.using), messages, enqueued)
+            tell_sent(backend.alias, messages, enqueued)
 
     def reschedule(self, delay_ms: int, at_ms: int | None) -> None:
         """Change the due time. A delay counts from now."""
         self.message.delay_ms, self.message.at_ms, self.called_ns = delay_ms, at_ms, time.monotonic_ns()
 
 
-def waits_for_commit(alias: Alias, on_commit: bool | None) -> bool:
-    """Return whether a send waits for the commit; with a store it is part of the transaction instead.
-
-    Raises `TypeError` for an `on_commit` that can't apply.
-    """
-    if alias.store is None:
-        return True if on_commit is None else check_flag(on_commit, "on_commit")
-    if on_commit is not None:
-        raise TypeError(
-            f"on_commit={shown(on_commit)}: alias {alias.name!r} has a store, so that a send commits and rolls back "
-            "with the caller's transaction; leave it out."
-        )
-    return False
-
-
-def wait_for_commit(alias: Alias, message: NewMessage, on_conflict: OnConflict) -> bool:
-    """Send `message` after the commit of the open transaction on the alias's database. Return False without one."""
-    if not is_in_transaction(alias):
-        warn_of_others(alias)
-        return False
+def wait_for_commit(alias: Alias, message: NewMessage, on_conflict: OnConflict) -> None:
+    """Send `message` after the commit of the open transaction on the alias's database."""
     connection = connections[alias.database]
     group = _group_to_join(alias, on_conflict)
     group.append(WaitingSend(alias.name, message, on_conflict, time.monotonic_ns(), group))
     connection.on_commit(group[-1].after_commit, robust=True)
-    return True
 
 
 def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
@@ -167,7 +113,7 @@ def tell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[E
 
     def tell() -> None:
         for message, answer in zip(messages, enqueued, strict=True):
-            emit(message_sent, get_handler(alias.name, message.header.key), **_sent(alias.name, message, answer))
+            emit(message_sent, registry.find(alias.name, message.header.key), **_sent(alias.name, message, answer))
 
     if alias.store is None:
         tell()
@@ -183,13 +129,13 @@ async def atell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Seq
         await sync_to_async(tell_sent)(alias, messages, enqueued)
         return
     for message, answer in zip(messages, enqueued, strict=True):
-        await aemit(message_sent, get_handler(alias.name, message.header.key), **_sent(alias.name, message, answer))
+        await aemit(message_sent, registry.find(alias.name, message.header.key), **_sent(alias.name, message, answer))
 
 
 def tell_failed(using: str, messages: Iterable[NewMessage], error: Exception) -> None:
     """Send `send_failed` for messages whose transaction was committed, but which the broker may not have taken."""
     for message in messages:
-        emit(send_failed, get_handler(using, message.header.key), **_message(using, message), error=error)
+        emit(send_failed, registry.find(using, message.header.key), **_message(using, message), error=error)
 
 
 def _sent(using: str, message: NewMessage, answer: Enqueued) -> dict[str, object]:

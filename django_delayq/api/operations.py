@@ -6,9 +6,9 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from django_delayq.api import registry
 from django_delayq.api.on_commit import cancel_waiting, reschedule_waiting
-from django_delayq.api.prepare import due_ms
-from django_delayq.api.registry import get_handler
+from django_delayq.api.send import due_ms
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Info, pages
 from django_delayq.conf import get_alias
@@ -166,7 +166,7 @@ def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -
 
 def _readable(using: str, key: str, body: bytes) -> Any:
     """Return the data as the handler would get it, else as plain JSON, else as text: a read shows what is there."""
-    handler = get_handler(using, key)
+    handler = registry.find(using, key)
     for data_type in (Any if handler is None else handler.data_type, Any):
         try:
             return decode_data(body, data_type)

@@ -1,20 +1,39 @@
-"""The handlers of this process by alias and key: sending and the worker find them here."""
+"""The handlers of this process by alias and key, and what is known of them below `Handler`, which can send."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from django_delayq.core.errors import UnknownKey
 from django_delayq.support.validation import did_you_mean, shown
 
-if TYPE_CHECKING:  # a handler can send, and a send looks its handler up
-    from django_delayq.api.handlers import Handler
 
-_registry: "dict[str, dict[str, Handler[Any, Any]]]" = {}
+class Registered(Protocol):
+    """The part of a `Handler` that sends and stores need to know."""
+
+    key: str
+    former_keys: tuple[str, ...]
+    using: str
+    queue: str
+    expires_ms: int | None
+    atomic: bool
+    at_most_once: bool
+
+    @property
+    def func(self) -> Callable[..., Any]: ...
+
+    @property
+    def data_type(self) -> Any: ...
+
+    def __hash__(self) -> int: ...
 
 
-def register(handler: "Handler[Any, Any]") -> None:
+by_alias: dict[str, dict[str, Registered]] = {}
+"""The handlers of each alias by the keys that they serve, former keys too."""
+
+
+def register(handler: Registered) -> None:
     """Let a handler serve its keys. Raises `ValueError` for a key that another handler serves."""
-    by_key = _registry.setdefault(handler.using, {})
+    by_key = by_alias.setdefault(handler.using, {})
     keys = (handler.key, *handler.former_keys)
     for key in keys:
         if key in by_key:
@@ -22,28 +41,18 @@ def register(handler: "Handler[Any, Any]") -> None:
     by_key.update(dict.fromkeys(keys, handler))
 
 
-def get_handler(using: str, key: str) -> "Handler[Any, Any] | None":
+def find(using: str, key: str) -> Registered | None:
     """Return the handler of an alias that serves `key`, also as a former key."""
-    return _registry.get(using, {}).get(key)
-
-
-def handlers_by_key(using: str) -> "Mapping[str, Handler[Any, Any]]":
-    """Return the handlers of an alias by key, former keys too."""
-    return dict(_registry.get(using, {}))
-
-
-def registered_handlers() -> "list[Handler[Any, Any]]":
-    """Return each handler of every alias once, in the order of registration."""
-    return list(dict.fromkeys(handler for by_key in _registry.values() for handler in by_key.values()))
+    return by_alias.get(using, {}).get(key)
 
 
 def unknown_key(using: str, key: str) -> UnknownKey:
     """Return the error for a key without a handler."""
-    elsewhere = sorted(other for other, by_key in _registry.items() if key in by_key)
+    elsewhere = sorted(other for other, by_key in by_alias.items() if key in by_key)
     if elsewhere:
         return UnknownKey(f"key={shown(key)} has its handler in another alias; pass using={elsewhere[0]!r}.")
     return UnknownKey(
-        f"key={shown(key)} has no handler in alias {using!r}: {did_you_mean(key, _registry.get(using, ()))}"
+        f"key={shown(key)} has no handler in alias {using!r}: {did_you_mean(key, by_alias.get(using, ()))}"
     )
 
 

@@ -1,23 +1,47 @@
-"""Send one message."""
+"""Send one message: check and prepare it, and hand it to the queue in the caller's transaction, or after its commit."""
 
-from datetime import datetime
-from typing import Any, Unpack
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, Unpack, get_args
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import connections
+from django.utils import timezone
 
-from django_delayq.api.on_commit import (
-    atell_sent,
-    tell_sent,
-    wait_for_commit,
-    waits_for_commit,
-    warn_of_others,
-)
-from django_delayq.api.prepare import prepare
+from django_delayq.api import registry
+from django_delayq.api.on_commit import atell_sent, tell_sent, wait_for_commit
 from django_delayq.brokers import get_backend
-from django_delayq.conf import get_alias
+from django_delayq.conf import DEFAULT_QUEUE, Alias
+from django_delayq.core.codec import encode_data
 from django_delayq.core.message import OnConflict, Send, Sent, When
-from django_delayq.core.requests import Enqueued
-from django_delayq.support.units import Duration
+from django_delayq.core.requests import Enqueued, Header, NewMessage
+from django_delayq.signals import message_sent
+from django_delayq.support.timestamps import EPOCH, wall_clock_ms
+from django_delayq.support.units import LONGEST_MS, Duration, to_ms
+from django_delayq.support.validation import (
+    check_flag,
+    check_max_attempts,
+    check_name,
+    check_queue,
+    did_you_mean,
+    shown,
+)
+
+_ON_CONFLICT = get_args(OnConflict)
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+
+_ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order, as ids sort
+_PAIRS = [chr(first) + chr(second) for first in _ALPHABET for second in _ALPHABET]
+_BASE = len(_PAIRS)
+_LETTER_OF_BYTE = bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in range(256))
+_RANDOM = 14
+_BLOCK = 256
 
 
 def send_delay_message(
@@ -70,14 +94,14 @@ def send_delay_message(
         at_most_once=at_most_once,
         using=using,
     )
-    alias = get_alias(using)
+    backend = get_backend(using)
+    alias = backend.alias
     message = prepare(send, alias)
-    if waits_for_commit(alias, on_commit) and wait_for_commit(alias, message, on_conflict):
+    if _waits(alias, on_commit, message, on_conflict):
         return Sent(message.id, None, None)
-    if alias.store is not None:
-        warn_of_others(alias)
-    enqueued = get_backend(alias.name).queue.enqueue([message], on_conflict)
-    tell_sent(alias, [message], enqueued)
+    enqueued = backend.queue.enqueue([message], on_conflict)
+    if message_sent.receivers:
+        tell_sent(alias, [message], enqueued)
     return _answer(enqueued[0])
 
 
@@ -85,17 +109,206 @@ async def asend_delay_message(
     key: str, data: Any = None, *, using: str | None = None, on_commit: bool | None = None, **when: Unpack[When]
 ) -> Sent:
     """Send as `send_delay_message` does, from async code. The transaction is the one that `sync_to_async` sees here."""
-    alias = get_alias(using)
+    backend = get_backend(using)
+    alias = backend.alias
     if alias.store is not None:
         return await sync_to_async(send_delay_message)(key, data, using=using, on_commit=on_commit, **when)
     send = Send(key, data, using=using, **when)
     message = prepare(send, alias)
-    if waits_for_commit(alias, on_commit) and await sync_to_async(wait_for_commit)(alias, message, send.on_conflict):
+    if on_commit is not False and await sync_to_async(_waits)(alias, on_commit, message, send.on_conflict):
         return Sent(message.id, None, None)
-    enqueued = await get_backend(alias.name).queue.aenqueue([message], send.on_conflict)
+    enqueued = await backend.queue.aenqueue([message], send.on_conflict)
     await atell_sent(alias, [message], enqueued)
     return _answer(enqueued[0])
 
 
+def _waits(alias: Alias, on_commit: bool | None, message: NewMessage, on_conflict: OnConflict) -> bool:
+    """Leave the message to the commit that it has to wait for. Return False where there is none."""
+    if not must_wait(alias, on_commit):
+        return False
+    wait_for_commit(alias, message, on_conflict)
+    return True
+
+
 def _answer(enqueued: Enqueued) -> Sent:
     return Sent(enqueued.id, enqueued.due_ms, enqueued.created, enqueued.running)
+
+
+# Ids for messages that get none from their sender
+
+
+def new_id() -> str:
+    """Return 22 letters and digits: 8 for the millisecond, then 14 at random (83 bits), so that ids sort by time.
+
+    The layout follows the ULID's. The system gives the random part: forked processes must not share it.
+    """
+    return _moment(time.time_ns() // 1_000_000) + _random_letters(_RANDOM)
+
+
+def new_ids() -> Iterator[str]:
+    """Yield ids like those of `new_id` without end, for a bulk send: the random part of many is asked for at once."""
+    while True:
+        letters = _random_letters(_RANDOM * _BLOCK)
+        for start in range(0, len(letters), _RANDOM):
+            yield _moment(time.time_ns() // 1_000_000) + letters[start : start + _RANDOM]
+
+
+def _random_letters(count: int) -> str:
+    return os.urandom(count).translate(_LETTER_OF_BYTE).decode()
+
+
+@lru_cache(maxsize=1)  # a bulk send makes many ids in one millisecond
+def _moment(milliseconds: int) -> str:
+    high, low = divmod(milliseconds, _BASE * _BASE)
+    return _PAIRS[high // _BASE] + _PAIRS[high % _BASE] + _PAIRS[low // _BASE] + _PAIRS[low % _BASE]
+
+
+# What a queue takes
+
+
+def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> NewMessage:
+    """Return a checked message, with an id of `make_id` unless it has one. Nothing is sent or read.
+
+    Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
+    """
+    if send.on_conflict not in _ON_CONFLICT:
+        raise ValueError(
+            f"on_conflict={shown(send.on_conflict)} is unknown: {did_you_mean(str(send.on_conflict), _ON_CONFLICT)}"
+        )
+    header, data_type = addressed(send, alias)
+    delay_ms, at_ms = due_ms(send.delay, send.at)
+    return NewMessage(
+        make_id() if send.id is None else check_name(send.id, "id"),
+        header,
+        body_of(send.data, data_type, alias),
+        delay_ms,
+        at_ms,
+    )
+
+
+def addressed(send: Send, alias: Alias) -> tuple[Header, Any]:
+    """Return the header of a message, and the type that its data must fit. Raises as `prepare` does."""
+    key = send.key
+    by_key = registry.by_alias.get(alias.name, {})
+    handler = by_key.get(key) if type(key) is str else None
+    if handler is None:
+        key = check_name(key, "key")
+        handler = by_key.get(key)
+    if handler is None and alias.options.unknown_keys == "error":
+        raise registry.unknown_key(alias.name, key)
+    return _header(send, _header_of(handler, key)), Any if handler is None else handler.data_type
+
+
+def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
+    """Return the data as it is sent. Raises as `prepare` does."""
+    body = encode_data(data, data_type)
+    most = alias.options.max_data
+    if len(body) > most:
+        raise ValueError(
+            f"data={shown(data)} takes {len(body)} bytes as JSON, over the {most} of OPTIONS['max_data']; "
+            "send a key to where it is kept, or raise the limit."
+        )
+    return body
+
+
+@lru_cache(maxsize=1024)
+def _header_of(handler: registry.Registered | None, key: str) -> Header:
+    if handler is None:
+        return Header(DEFAULT_QUEUE, key)
+    return Header(handler.queue, key, handler.at_most_once, handler.expires_ms)
+
+
+def _header(send: Send, own: Header) -> Header:
+    """Return the handler's own header, shared by all sends that change nothing in it, or a new one."""
+    if (
+        send.queue is None
+        and send.at_most_once is None
+        and send.expires is None
+        and send.max_attempts is None
+        and send.timeout is None
+        and send.tag is None
+        and send.trace_id is None
+    ):
+        return own
+    return Header(
+        queue=own.queue if send.queue is None else check_queue(send.queue),
+        key=own.key,
+        at_most_once=_adds_at_most_once(send) or own.at_most_once,
+        expires_ms=own.expires_ms if send.expires is None else to_ms(send.expires, "expires", least_ms=1),
+        max_attempts=None if send.max_attempts is None else check_max_attempts(send.max_attempts),
+        timeout_ms=None if send.timeout is None else to_ms(send.timeout, "timeout", least_ms=1),
+        tag=None if send.tag is None else check_name(send.tag, "tag"),
+        trace_id=None if send.trace_id is None else check_name(send.trace_id, "trace_id"),
+    )
+
+
+def _adds_at_most_once(send: Send) -> bool:
+    return send.at_most_once is not None and check_flag(send.at_most_once, "at_most_once")
+
+
+def due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None]:
+    """Return milliseconds from now, and the instant in epoch milliseconds that overrides them when `at` was given.
+
+    Raises `TypeError` or `ValueError` naming the value and the fix.
+    """
+    if at is None:
+        return (0 if delay is None else to_ms(delay, "delay")), None
+    if delay is not None:
+        raise TypeError(f"delay={shown(delay)} and at={shown(at)} are both given; give one of them.")
+    return 0, _instant_ms(at)
+
+
+def _instant_ms(at: datetime) -> int:
+    if not isinstance(at, datetime):
+        raise TypeError(f"at={shown(at)} is {type(at).__name__}; give an aware datetime.")
+    if timezone.is_naive(at):
+        if settings.USE_TZ:
+            raise ValueError(f"at={at!r} is naive; give django.utils.timezone.make_aware(at).")
+        at = timezone.make_aware(at, timezone.get_default_timezone())
+    milliseconds = -((at - EPOCH) // timedelta(microseconds=-1000))  # rounded up: never early
+    if milliseconds > wall_clock_ms() + LONGEST_MS:
+        raise ValueError(f"at={at!r} is over 100 years from now; give an earlier time.")
+    return milliseconds
+
+
+# The caller's transaction
+
+
+def must_wait(alias: Alias, on_commit: bool | None) -> bool:
+    """Return whether a send has to wait for a commit: without a store, in `atomic()` on the alias's database.
+
+    With a store it is part of that transaction instead. Warns a caller who is in a transaction on another database
+    only, because the send may be expected to be part of it. Raises `TypeError` for an `on_commit` that can't apply.
+    """
+    if alias.store is not None:
+        if on_commit is not None:
+            raise TypeError(
+                f"on_commit={shown(on_commit)}: alias {alias.name!r} has a store, so that a send commits and rolls "
+                "back with the caller's transaction; leave it out."
+            )
+    elif on_commit is not None and not check_flag(on_commit, "on_commit"):
+        return False
+    if connections[alias.database].in_atomic_block:
+        return alias.store is None
+    if len(connections.settings) > 1:
+        _warn_of_others(alias)
+    return False
+
+
+def _warn_of_others(alias: Alias) -> None:
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            warnings.warn(
+                f"A send to {alias.name!r} takes no part in the transaction on database {connection.alias!r}: "
+                f'only one on {alias.database!r} is joined (DELAYQ["{alias.name}"]["DATABASE"]).',
+                RuntimeWarning,
+                stacklevel=_level_of_caller(),
+            )
+
+
+def _level_of_caller() -> int:
+    """Return the `stacklevel` with which a warning of the calling function names the site's own line."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level

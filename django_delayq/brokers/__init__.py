@@ -19,11 +19,12 @@ _backends: dict[str, Backend] = {}
 _lock = threading.Lock()
 
 
-def get_backend(name: str = DEFAULT_ALIAS) -> Backend:
-    """Return what an alias runs on, one for the process; a forked process gets its own.
+def get_backend(name: str | None = None) -> Backend:
+    """Return what an alias runs on, the default one if none is named; a forked process gets its own.
 
     It connects at its first call. Raises `ImproperlyConfigured`, naming the setting and the fix.
     """
+    name = DEFAULT_ALIAS if name is None else name
     backend = _backends.get(name)
     if backend is None:
         with _lock:

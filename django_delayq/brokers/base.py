@@ -398,6 +398,10 @@ class Backend(Protocol):
     """The parts that an alias runs on."""
 
     @property
+    def alias(self) -> Alias:
+        """Return the settings of the alias."""
+
+    @property
     def queue(self) -> Queue:
         """Return the owner of the messages."""
 

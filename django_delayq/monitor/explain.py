@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext, gettext as _, ngettext
 
-from django_delayq.api.registry import get_handler
+from django_delayq.api.handlers import get_handler
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS

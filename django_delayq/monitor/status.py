@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from functools import partial
 
-from django_delayq.api.registry import handlers_by_key
+from django_delayq.api.handlers import handlers_by_key
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import (
     Backend,

@@ -28,7 +28,7 @@ class DatabaseBackend:
         self.queue = self.store = DatabaseQueue(alias, settings, self.database, broker, self.degraded)
         self.presence = DatabasePresence(alias, self.database, broker, self.degraded)
         self.limiter = DatabaseLimiter(self.database, broker.limiter, self.degraded)
-        self._alias = alias
+        self.alias = alias
         self._is_fit = False
 
     @staticmethod
@@ -60,5 +60,5 @@ class DatabaseBackend:
             found.problems += report.problems(self.database) or report.isolation_problems(self.database)
             self._is_fit = not found.problems
         if self._is_fit and not self.degraded.on:
-            identity.own(self.database, self._alias, self.broker.timer)
+            identity.own(self.database, self.alias, self.broker.timer)
         return found

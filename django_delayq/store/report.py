@@ -3,7 +3,7 @@
 from django.apps import apps
 from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
-from django_delayq.api.registry import handlers_by_key
+from django_delayq.api import registry
 from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models.fields import database_name
@@ -89,7 +89,7 @@ _FROZEN_LEVELS = {
 
 def isolation_problems(database: Database) -> list[str]:
     """Return why atomic handlers would not end: a renewal changes the row that they are to end. One line, or none."""
-    handlers = handlers_by_key(database.alias).values()
+    handlers = registry.by_alias.get(database.alias, {}).values()
     # The handlers of django-delayq itself end long before a renewal.
     keys = sorted({one.key for one in handlers if one.atomic and not one.key.startswith("delayq.")})
     if not keys:

@@ -1,14 +1,18 @@
 """Share one `on_commit` callback among many calls of a transaction."""
 
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from django.db.backends.base.base import BaseDatabaseWrapper
+from typing import Any, Protocol, TypeVar
 
 H = TypeVar("H")
 
 
-def last_hook(connection: "BaseDatabaseWrapper", kind: type[H]) -> H | None:
+class Connection(Protocol):
+    """The part of a Django connection that is needed here."""
+
+    run_on_commit: Any
+    savepoint_ids: Any
+
+
+def last_hook(connection: Connection, kind: type[H]) -> H | None:
     """Return the object whose method was registered last with `on_commit`, if it is of this kind.
 
     Return None if a savepoint was begun or ended after that, because a rollback to it may undo the one and keep the

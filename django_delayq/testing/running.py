@@ -12,8 +12,8 @@ from typing import Any
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DatabaseError, connections, transaction
 
+from django_delayq.api.handlers import handlers_by_key
 from django_delayq.api.on_commit import waiting_sends
-from django_delayq.api.registry import handlers_by_key
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core.message import Message

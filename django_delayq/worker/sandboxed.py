@@ -107,7 +107,7 @@ def main(fd: int, parent: int) -> None:
 
 
 def _take(lines: Lines) -> tuple[Job, Lease]:
-    from django_delayq.api.registry import get_handler
+    from django_delayq.api.handlers import get_handler
 
     try:
         job: Job = codec.decode_data(lines.next(None) or b"", Job)

@@ -70,7 +70,7 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
         for fd in (journal_fd, control_fd):
             os.set_inheritable(fd, False)
         django.setup()
-        from django_delayq.api.registry import handlers_by_key  # these import models, which the apps must be ready for
+        from django_delayq.api.handlers import handlers_by_key  # these import models, which the apps must be ready for
         from django_delayq.brokers import get_backend
         from django_delayq.conf import get_alias
         from django_delayq.worker.capacity import concurrency_of

@@ -56,6 +56,7 @@ class Failing:
 
     def __init__(self, broker: MemoryBroker, error: Exception, after: int = 0) -> None:
         self._broker, self._error, self._calls_left = broker, error, after
+        self.alias = broker.alias
 
     @property
     def queue(self) -> Self:

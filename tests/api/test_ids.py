@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_delayq.core.ids import new_id, new_ids
+from django_delayq.api.send import new_id, new_ids
 
 
 @pytest.fixture(params=["one at a time", "many"])

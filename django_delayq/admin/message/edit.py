@@ -19,7 +19,7 @@ from django_delayq.admin.message.differences import kept_difference
 from django_delayq.admin.message.page import address_of, message_page
 from django_delayq.admin.message.payload import payload_of, pretty
 from django_delayq.admin.outage_redirect import redirected_on_outage
-from django_delayq.api.registry import get_handler
+from django_delayq.api.handlers import get_handler
 from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias

@@ -64,7 +64,7 @@ class MemoryBroker:
     pause_version = 0
 
     def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:
-        self._options = alias.options
+        self.alias = alias
         self._clock_ms = clock_ms
         self._places = Places()
         self._tokens = count(1)
@@ -230,7 +230,7 @@ class MemoryBroker:
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         with self._changed:
             self._limits.forget_over(self._now_ms())
-            result = maintain(self._places, self._options, self._now_ms())
+            result = maintain(self._places, self.alias.options, self._now_ms())
             self._changed.notify_all()
             return result
 

@@ -21,8 +21,8 @@ class RedisBroker:
     store = database = None
 
     def __init__(self, alias: Alias) -> None:
+        self.alias = alias
         self._access = Access(alias)
-        self._has_store = alias.store is not None
         self.queue = RedisQueue(self._access)
         self.timer = self.alarm_index = RedisTimer(self._access)
         self.presence = RedisPresence(self._access)
@@ -48,7 +48,7 @@ class RedisBroker:
         reports = [report_on(partial(self._ask_beside, key), access.location.shown) for key in servers]
         report = merge_reports(reports)
         report.warnings.extend(access.location.warnings)
-        if self._has_store:
+        if self.alias.store is not None:
             report.warnings.extend(access.run(leftover_warnings(access.shards)))
         return report
 

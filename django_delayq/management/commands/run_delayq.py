@@ -11,7 +11,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_delayq.api.registry import handlers_by_key
+from django_delayq.api.handlers import handlers_by_key
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias

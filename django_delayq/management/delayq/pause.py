@@ -6,7 +6,7 @@ from functools import partial
 
 from django.core.management.base import CommandError
 
-from django_delayq.api.prepare import due_ms
+from django_delayq.api.send import due_ms
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Counts, Pause, covering
 from django_delayq.management.support.arguments import Options, add_queue_and_key, checked, queue_and_key

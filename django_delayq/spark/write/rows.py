@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from django_delayq.api.prepare import addressed, body_of
+from django_delayq.api.send import addressed, body_of
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.conf import Alias
 from django_delayq.core import codec

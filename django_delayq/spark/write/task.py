@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from django_delayq.api.registry import get_handler, unknown_key
+from django_delayq.api.registry import find, unknown_key
 from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias
 from django_delayq.core.errors import DelayqError
@@ -28,7 +28,7 @@ def check_site(alias: Alias, options: WriteOptions) -> None:
 
 def check_key(alias: Alias, key: str) -> None:
     """Raise `UnknownKey` if a message of this key would be refused."""
-    if alias.options.unknown_keys == "error" and get_handler(alias.name, key) is None:
+    if alias.options.unknown_keys == "error" and find(alias.name, key) is None:
         raise unknown_key(alias.name, key)
 
 
