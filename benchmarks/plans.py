@@ -31,16 +31,13 @@ from django_delayq.store import (
     audit,
     claim,
     enqueue,
-    history,
     operations,
     polling,
-    prune,
     queries,
-    reclaim,
     settle,
     statistics,
-    window,
 )
+from django_delayq.store.alarms import schedule_window
 from django_delayq.store.database import Database
 from tests.databases import SiteTables
 
@@ -129,11 +126,11 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "rescue": lambda: operations.rescue(database, there),
         "purge-failed": lambda: operations.purge_failed(database, there),
         "cancel by tag": lambda: queries.tagged(database, "customer:42"),
-        "window": lambda: window.schedule_window(database, clock, HORIZON_MS),
+        "window": lambda: schedule_window(database, clock, HORIZON_MS),
         "degraded mode": lambda: polling.due(database, wants),
         "claim of suspects": lambda: claim.claim_suspect(database, wants, LEASE_MS, "w"),
         "suspects due": lambda: claim.suspects_due(database),
-        "upkeep": lambda: reclaim.reclaim_lapsed(database, now_ms),
+        "upkeep": lambda: settle.reclaim_lapsed(database, now_ms),
         "figures": lambda: statistics.waiting(database, now_ms),
         "throughput": lambda: throughput.measure(
             database, now_ms, [throughput.last_hour(now_ms), throughput.last_day(now_ms)]
@@ -141,9 +138,9 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "peek": lambda: queries.peek(database, COMMON_QUEUE, 20, None),
         "peek of a key": lambda: queries.peek(database, RARE_QUEUE, 20, RARE_KEY),
         "errors": lambda: queries.errors(database, 20, 0),
-        "explain": lambda: history.message_facts(database, "order:4242:close"),
-        "prune": lambda: prune.prune_finished(database, now_ms - 29 * 86_400_000),
-        "prune of errors": lambda: prune.prune_errors(database, now_ms - 29 * 86_400_000),
+        "explain": lambda: queries.message_facts(database, "order:4242:close"),
+        "prune": lambda: operations.prune_finished(database, now_ms - 29 * 86_400_000),
+        "prune of errors": lambda: operations.prune_errors(database, now_ms - 29 * 86_400_000),
         "audit": lambda: audit.audit(database, clock, clock, LEASE_MS),
     }
 

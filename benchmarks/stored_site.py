@@ -16,7 +16,7 @@ from benchmarks.settings import delayq_at
 from benchmarks.site import fill
 from benchmarks.worker import Worker, worker
 from django_delayq.brokers import get_backend
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
 from tests.databases import database_on
 from tests.servers import PostgresServer, postgres_programs
 

@@ -15,8 +15,8 @@ from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, valid_aliases
 from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.models import ReadyMessage
-from django_delayq.store import clock_skew, report
-from django_delayq.store.database import Database
+from django_delayq.store import backend
+from django_delayq.store.database import Database, skew, skew_warnings
 from django_delayq.worker.capacity import STORE_CONNECTIONS, database_connections, pooled_connections
 from django_delayq.worker.db_pool import pool_warning
 from django_delayq.worker.options import Options
@@ -45,7 +45,7 @@ def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
 def _check_store(alias: Alias) -> Iterable[CheckMessage]:
     database = Database(alias.name, alias.database)
     try:
-        if problems := report.problems(database):
+        if problems := backend.problems(database):
             return [_unfit(problem) for problem in problems]
         return [
             *_check_isolation(database),
@@ -64,7 +64,7 @@ def _unfit(text: str) -> CheckMessage:
 
 
 def _check_isolation(database: Database) -> Iterator[CheckMessage]:
-    for text in report.isolation_problems(database):
+    for text in backend.isolation_problems(database):
         yield Error(
             text,
             hint='Set "isolation_level" in its OPTIONS, or the default of the server, the database and the role. Until '
@@ -74,7 +74,7 @@ def _check_isolation(database: Database) -> Iterator[CheckMessage]:
 
 
 def _check_settings(database: Database) -> Iterator[CheckMessage]:
-    for text in report.warnings(database):
+    for text in backend.warnings(database):
         yield Warning(
             text, hint="Readers then go on beside one writer, and writers wait for one another.", id="delayq.W002"
         )
@@ -127,6 +127,6 @@ def _check_clocks(alias: Alias) -> Iterator[CheckMessage]:
         now_ms = store.broker.report().now_ms
     except DelayqError:
         return  # one that is away has no clock to compare, and a deploy need not wait for it
-    skew_ms = 0 if now_ms is None else clock_skew.skew(now_ms, before_ms, store.database.now_ms())
-    for text in clock_skew.warnings(skew_ms):
+    skew_ms = 0 if now_ms is None else skew(now_ms, before_ms, store.database.now_ms())
+    for text in skew_warnings(skew_ms):
         yield Warning(text, hint="Let both servers follow one source of time (NTP).", id="delayq.W005")

@@ -49,7 +49,7 @@ def test_the_trip_counts_the_files_that_a_send_its_commit_and_a_drain_enter() ->
     send, rest = ran.stdout.split("its commit:\n")
     commit, drain = rest.split("a drain of one message:\n")
     assert "api/send.py" in send
-    assert "store/commit_notifier.py" in commit
+    assert "store/enqueue.py" in commit
     assert "worker/attempt.py" in drain  # also what threads enter
     assert drain.count("files entered") == 3
     assert "moves between files" in drain

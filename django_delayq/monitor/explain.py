@@ -14,7 +14,7 @@ from django_delayq.core.message import State
 from django_delayq.core.retry import max_attempts
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.monitor.status import is_asked_for
-from django_delayq.store.history import MessageFacts, message_facts
+from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.texts import Text
 

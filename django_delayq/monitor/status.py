@@ -26,7 +26,8 @@ from django_delayq.core.requests import Pair
 from django_delayq.monitor.forecast import Capacity, Hour, forecast, teams_of
 from django_delayq.monitor.looking import within
 from django_delayq.monitor.throughput import Throughput, last_day, last_hour, mean_run_times_ms, measure
-from django_delayq.store import clock_skew, identity, report, statistics
+from django_delayq.store import alarms, backend as store_backend, statistics
+from django_delayq.store.database import skew, skew_warnings
 from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.texts import text as _
 from django_delayq.support.timestamps import HOUR_MS, wall_clock_ms
@@ -198,7 +199,7 @@ def now_ms(using: str = DEFAULT_ALIAS) -> int:
 def _without_store(backend: Backend) -> Status:
     before_ms = wall_clock_ms()
     counts = backend.queue.counts()
-    skew_ms = clock_skew.skew(counts.now_ms, before_ms, wall_clock_ms())
+    skew_ms = skew(counts.now_ms, before_ms, wall_clock_ms())
     workers, pauses = backend.presence.workers(), backend.presence.pauses()
     errors_last_hour = _errors_since(backend, counts.now_ms - HOUR_MS, counts.error)
     return Status(
@@ -221,8 +222,8 @@ def _with_store(backend: Backend, store: DatabaseQueue, patience_s: float | None
     database = store.database
     with database.available():
         before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
-        decides_ms, ours = identity.look(database)
-        skew_ms, told_ns = clock_skew.skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
+        decides_ms, ours = alarms.look(database)
+        skew_ms, told_ns = skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = statistics.waiting(database, decides_ms, zone)
         pairs = [one.pair for one in found.counts.waiting]
         measured = measure(database, decides_ms, [last_hour(decides_ms), last_day(decides_ms)])
@@ -231,14 +232,14 @@ def _with_store(backend: Backend, store: DatabaseQueue, patience_s: float | None
     try:
         before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
         workers, server, owner = within(patience_s, partial(_worked_by, store.broker))
-        server.problems += identity.not_ours(get_alias(database.alias), store.timer, owner, ours)
+        server.problems += alarms.not_ours(get_alias(database.alias), store.timer, owner, ours)
         if server.now_ms is not None:
             after_ms = decides_ms + -((asked_ns - time.monotonic_ns()) // 1_000_000)
-            broker_skew_ms = clock_skew.skew(server.now_ms, before_ms, after_ms)
-            server.warnings += clock_skew.warnings(broker_skew_ms)
+            broker_skew_ms = skew(server.now_ms, before_ms, after_ms)
+            server.warnings += skew_warnings(broker_skew_ms)
     except (BrokerUnavailable, BrokerRefused) as error:
         server = _away(store, error)
-    server.durability = report.durability(database)
+    server.durability = store_backend.durability(database)
     counts = found.counts
     limits = {key: handler.limits for key, handler in handlers_by_key(database.alias).items() if handler.limits}
     capacity = None if workers is None else Capacity(teams_of(workers), ran_ms, limits)

@@ -1,18 +1,26 @@
-"""The backend of an alias with a store: the tables, with a broker beside them as their timer."""
+"""The backend of an alias with a store: the tables, with a broker beside them as their timer.
+
+It also checks whether the database is fit for the store: what must be mended before a worker starts, and what should
+be.
+"""
 
 import math
 
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 
+from django_delayq.api import registry
 from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.conf import Alias, Store
-from django_delayq.store import identity, report
-from django_delayq.store.database import Database
-from django_delayq.store.degraded import Degraded
-from django_delayq.store.limiter import DatabaseLimiter
-from django_delayq.store.presence import DatabasePresence
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.models.fields import database_name
+from django_delayq.store.alarms import Degraded, own_timer
+from django_delayq.store.database import Database, skew, skew_warnings
+from django_delayq.store.presence import DatabaseLimiter, DatabasePresence
 from django_delayq.store.queue import DatabaseQueue
+from django_delayq.support.texts import text as _
 from django_delayq.support.validation import did_you_mean
 
 
@@ -55,10 +63,157 @@ class DatabaseBackend:
 
     def report(self) -> ServerReport:
         with self.database.available():
-            found = report.report(self.broker, self.degraded, self.database)
+            found = _report(self.broker, self.degraded, self.database)
         if not self._is_fit:  # tables that were there once are not looked for again
-            found.problems += report.problems(self.database) or report.isolation_problems(self.database)
+            found.problems += problems(self.database) or isolation_problems(self.database)
             self._is_fit = not found.problems
         if self._is_fit and not self.degraded.on:
-            identity.own(self.database, self.alias, self.broker.timer)
+            own_timer(self.database, self.alias, self.broker.timer)
         return found
+
+
+_WRITTEN = {
+    "delayq_ready": ("INSERT", "UPDATE", "DELETE"),
+    "delayq_finish": ("INSERT", "DELETE"),
+    "delayq_error": ("INSERT", "DELETE"),
+    "delayq_figure": ("INSERT", "UPDATE", "DELETE"),
+    "delayq_identity": ("INSERT",),
+}
+"""The rights that it takes to end, rescue and prune messages, and to count them, by table."""
+_WRITES = {
+    "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
+    "UPDATE": "UPDATE {table} SET id = id WHERE 1 = 0",
+    "DELETE": "DELETE FROM {table} WHERE 1 = 0",
+}
+
+
+def _report(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
+    """Return the broker's report on itself, with the durability and the warnings of the database."""
+    found = _of_broker(broker, degraded, database)
+    found.durability = durability(database)
+    found.warnings += warnings(database)
+    return found
+
+
+def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
+    """Return the broker's report on itself, with warnings about its time.
+
+    Raises while the broker is away, until degraded mode is on: then a worker may start.
+    """
+    before_ms = database.now_ms()
+    try:
+        with degraded.asking():
+            found = broker.report()
+    except BrokerUnavailable as error:
+        degraded.begin_if_due()
+        if not degraded.on:
+            raise
+        return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."])
+    if found.now_ms is not None:
+        found.warnings += skew_warnings(skew(found.now_ms, before_ms, database.now_ms()))
+    return found
+
+
+def problems(database: Database) -> list[str]:
+    """Return why the store can't work: tables or columns that are not there. One line, or none."""
+    connection = database.connection
+    lacking = []
+    with database.available(), database.telling_what_it_lacks(), connection.cursor() as cursor:
+        there = set(connection.introspection.table_names(cursor))
+        for model in apps.get_app_config("delayq").get_models():
+            table = model._meta.db_table
+            if table not in there:
+                lacking.append(f"the table {table}")
+                continue
+            columns = {each.name for each in connection.introspection.get_table_description(cursor, table)}
+            wanted = [field.column for field in model._meta.local_concrete_fields]
+            lacking += [f"the column {table}.{column}" for column in wanted if column not in columns]
+    return [database.lacks(", ".join(lacking))] if lacking else []
+
+
+_FROZEN_LEVELS = {
+    "postgresql": (
+        "SELECT upper(level) FROM current_setting('transaction_isolation') AS level"
+        " WHERE level IN ('repeatable read', 'serializable')"
+    ),
+    "mariadb": (
+        "SELECT DISTINCT concat(replace(level.variable_value, '-', ' '), ' with innodb_snapshot_isolation')"
+        " FROM information_schema.session_variables level JOIN information_schema.session_variables snapshot"
+        " ON snapshot.variable_name = 'INNODB_SNAPSHOT_ISOLATION' AND snapshot.variable_value = 'ON'"
+        " WHERE level.variable_name IN ('TX_ISOLATION', 'TRANSACTION_ISOLATION')"  # the same; since 11.1 both
+        " AND level.variable_value IN ('REPEATABLE-READ', 'SERIALIZABLE')"
+    ),
+}
+"""A query for the isolation level of a transaction, where it may not change what another changed; else no row."""
+
+
+def isolation_problems(database: Database) -> list[str]:
+    """Return why atomic handlers would not end: a renewal changes the row that they are to end. One line, or none."""
+    handlers = registry.by_alias.get(database.alias, {}).values()
+    # The handlers of django-delayq itself end long before a renewal.
+    keys = sorted({one.key for one in handlers if one.atomic and not one.key.startswith("delayq.")})
+    if not keys:
+        return []
+    with database.available():
+        asked = _FROZEN_LEVELS.get(database_name(database.connection))
+        # In a transaction: the client may ask for the level as it begins one.
+        levels = database.transaction(lambda: database.rows(asked)) if asked else []
+    return [
+        _(
+            "Database %(database)r runs transactions at %(level)s: no atomic handler (%(keys)s) could end there once "
+            "the lease of its message was renewed. Give the database READ COMMITTED, or make the handler not atomic.",
+            database=database.using,
+            level=level,
+            keys=", ".join(map(repr, keys)),
+        )
+        for (level,) in levels
+    ]
+
+
+def missing_grants(database: Database) -> list[str]:
+    """Return why a worker can't end messages: rights that its user lacks. One line, or none. No row is touched."""
+    denied = [(verb, table) for table, verbs in _WRITTEN.items() for verb in verbs if _is_denied(database, verb, table)]
+    if not denied:
+        return []
+    ((user,),) = database.rows("SELECT current_user")
+    grants = "; ".join(f"GRANT {verb} ON {table} TO {user}" for verb, table in denied)
+    return [f"Database {database.using!r} does not let its user do what a worker must: {grants}."]
+
+
+def _is_denied(database: Database, verb: str, table: str) -> bool:
+    try:
+        with database.available():
+            database.rows(_WRITES[verb].format(table=table))
+    except BrokerRefused:
+        return True
+    return False
+
+
+def durability(database: Database) -> str:
+    """Return what a crash of the broker can lose, whatever the broker says of itself."""
+    return _("a crash of the broker loses no message, they are in database %(database)r", database=database.using)
+
+
+def warnings(database: Database) -> list[str]:
+    """Return what to set in DATABASES: a SQLite file that several processes use needs WAL and IMMEDIATE."""
+    connection = database.connection
+    if not isinstance(connection, SqliteWrapper) or connection.is_in_memory_db():
+        return []
+    options = connection.settings_dict["OPTIONS"]
+    wanted = []
+    with database.available():
+        ((journal,),) = database.rows("PRAGMA journal_mode")
+    if journal != "wal":
+        wanted.append('"init_command": "PRAGMA journal_mode=WAL"')
+    if str(options.get("transaction_mode")).upper() != "IMMEDIATE":
+        wanted.append('"transaction_mode": "IMMEDIATE"')
+    if not wanted:
+        return []
+    return [
+        _(
+            'Where a site and workers share the SQLite file of database %(database)r, "database is locked" is near: '
+            'give DATABASES["%(database)s"] the OPTIONS %(options)s.',
+            database=database.using,
+            options=", ".join(wanted),
+        )
+    ]

@@ -10,11 +10,11 @@ from time import monotonic
 
 from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest
 from django_delayq.core.transitions import SUSPECT_CRASHES
+from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, Row, Sql
-from django_delayq.store.reclaim import reclaim
+from django_delayq.store.settle import reclaim
 from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, checked, claimed_of
 from django_delayq.store.sql.statements import statements
-from django_delayq.store.window import SOON_MS
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 

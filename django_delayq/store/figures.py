@@ -14,7 +14,7 @@ from django_delayq.core.figures import COUNTS, MINUTE_MS, MOST_PAIRS, OTHERS, Fi
 from django_delayq.core.requests import Pair
 from django_delayq.models import FigureRow
 from django_delayq.store.database import Database, Sql
-from django_delayq.store.sql.selects import union_all
+from django_delayq.store.sql.rows import union_all
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 
 Period = FigureRow.Period

@@ -32,13 +32,12 @@ from django_delayq.brokers.base import (
 from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerRefused, DelayqError, PartlyUnavailable
 from django_delayq.core.transitions import release
-from django_delayq.store import audit, claim, enqueue, identity, limiter, operations, queries, reclaim, settle
-from django_delayq.store.commit_notifier import CommitNotifier
+from django_delayq.store import audit, claim, enqueue, operations, presence, queries, settle
+from django_delayq.store.alarms import Degraded, own_timer
 from django_delayq.store.database import Database, T
-from django_delayq.store.degraded import Degraded
-from django_delayq.store.polling import Polling, claim_until_none
-from django_delayq.store.sql.selects import START
-from django_delayq.store.sweep import Underfilled
+from django_delayq.store.enqueue import CommitNotifier
+from django_delayq.store.polling import Polling, Underfilled, claim_until_none
+from django_delayq.store.sql.rows import START
 
 STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
@@ -65,7 +64,7 @@ class DatabaseQueue:
         self._polling = Polling(database)
         self._filled: set[Pair] = set()  # by the last claim: where the timer has no more of these, the table may
         self._commit_notifier = CommitNotifier(broker.timer, database.now_ms)
-        self._looked_to = reclaim.BEGIN
+        self._looked_to = settle.BEGIN
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
@@ -223,10 +222,10 @@ class DatabaseQueue:
             asked_at = monotonic()
             now_ms = self.database.now_ms()
             if not self.database.clock_monitor.hear(now_ms, asked_at, lease_ms):
-                buried, self._looked_to = reclaim.reclaim_lapsed(self.database, now_ms, self._looked_to)
+                buried, self._looked_to = settle.reclaim_lapsed(self.database, now_ms, self._looked_to)
                 result.buried += buried
                 if self._keeps_limits:
-                    limiter.forget_over(self.database, now_ms)
+                    presence.forget_over(self.database, now_ms)
             result.suspects_due = claim.suspects_due(self.database)
         if result.next_lease_end_ms is not None:
             result.next_lease_end_ms += now_ms - result.now_ms
@@ -236,7 +235,7 @@ class DatabaseQueue:
     def take_over(self, workers: Collection[str]) -> Takeover:
         with self.database.available():
             now_ms = self.database.now_ms()
-            taken = reclaim.take_over(self.database, sorted(workers), now_ms, self._taken_to)
+            taken = settle.take_over(self.database, sorted(workers), now_ms, self._taken_to)
         self._taken_to = taken.position
         self._forget(taken.alarms, taken.alarms)
         return Takeover(taken.buried, left=taken.position != START)
@@ -249,7 +248,7 @@ class DatabaseQueue:
         result = self._maintain_timer(lease_ms)
         if result.away:
             raise PartlyUnavailable(result.away)
-        identity.own(self.database, self._alias, self.timer)
+        own_timer(self.database, self._alias, self.timer)
 
     def _maintain_timer(self, lease_ms: int) -> MaintenanceResult:
         try:

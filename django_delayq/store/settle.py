@@ -1,19 +1,30 @@
-"""End leases, and renew them. Each call proves its lease by id and token: a worker that lost it changes no row.
+"""End leases: those that workers settle or give back, and those that ran out. Renew those that go on.
 
-A row that another transaction holds, which may be a renewal or a caller's cancel, is passed over rather than
-waited for. Its lease may still be good, so the answer for it is None: ask again.
+Each call of a worker proves its lease by id and token: a worker that lost it changes no row. A row that another
+transaction holds, which may be a renewal or a caller's cancel, is passed over rather than waited for. Its lease may
+still be good, so the answer for it is None: ask again.
+
+A *reclaim* ends the leases that ran out, or that dead workers hold, and counts them, before their rows can be leased
+again.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import NamedTuple
 
-from django_delayq.brokers.base import Alarm, Claimed, LeaseId
+from django.db import DatabaseError
+
+from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, Header, LeaseId, pages
+from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.message import State
-from django_delayq.core.transitions import INTERRUPT_MS, Transition
-from django_delayq.store.database import Database, Sql
-from django_delayq.store.sql.moves import leases
+from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse
+from django_delayq.store.alarms import SOON_MS
+from django_delayq.store.database import Database, Row, Sql, is_away, marks
+from django_delayq.store.sql.moves import TimedTransition, bury, leases, wait_again
+from django_delayq.store.sql.rows import CRASHED, ONCE, START, Position, page_after
 from django_delayq.store.sql.statements import statements
-from django_delayq.store.window import SOON_MS
 
 
 @dataclass(slots=True)
@@ -80,3 +91,193 @@ def _standing(database: Database, found: Sql) -> set[LeaseId]:
 def is_finished(database: Database, pk: int) -> bool:
     """Return whether the row has finished or was cancelled, for a caller whose COMMIT got no answer."""
     return bool(database.rows("SELECT 1 FROM delayq_finish WHERE id = %s", [pk]))
+
+
+PAGE = 100
+
+
+LONG_S, REST = 1.0, 20
+"""A look at all rows that took longer rests for this many times as long.
+
+While an old snapshot is held, it reads every row that finished since.
+"""
+
+
+TAKEOVER_S = 0.2
+"""How long one takeover looks at a backlog. The worker claims nothing meanwhile."""
+
+AGAIN: Position = (0, 1)
+"""Before all rows, as `START` is: a takeover that is not done begins again."""
+
+
+class Looked(NamedTuple):
+    """The positions where the next looks for lapsed leases begin: among all rows, and among at-most-once ones."""
+
+    at_all: Position
+    at_once: Position
+    rests_until: float
+    """The end of the rest of the look at all rows, by the monotonic clock."""
+
+
+BEGIN = Looked(START, START, 0.0)
+
+
+def reclaim(
+    database: Database, pks: Sequence[int], now_ms: int, dead: Sequence[str] = ()
+) -> dict[int, BuriedInfo | None]:
+    """End the leases that ran out: their rows are ready again, or buried where they must not start twice.
+
+    With the names of `dead` workers, end the leases that these hold, and no others. Return the pks of the rows, each
+    with its message if that was buried. A row that another transaction holds is left alone. `now_ms` is the database's
+    time at which `ClockMonitor` allowed this: later statements don't read the clock again, because it may jump.
+    """
+    if not pks:
+        return {}
+    over = Sql(*_among(dead, "r.worker")) if dead else Sql("r.lease_until <= %s", [now_ms])
+    try:
+        return database.transaction(partial(_reclaim_all, database, pks, now_ms, over))
+    except (DatabaseError, BrokerRefused) as error:
+        if is_away(error):
+            raise
+        # One that can't be buried must not hold up the others. It counts a failure, so its next claim buries it.
+        return database.transaction(partial(_reclaim_all, database, pks, now_ms, over, may_bury=False))
+
+
+def _reclaim_all(
+    database: Database, pks: Sequence[int], now_ms: int, over: Sql, *, may_bury: bool = True
+) -> dict[int, BuriedInfo | None]:
+    of_pks = database.among("r.id", sorted(pks))
+    lapsed = database.rows(
+        "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
+        " r.history, r.lease_until, r.at_most_once, r.interrupted FROM delayq_ready r"
+        f" WHERE {of_pks.text} AND r.token IS NOT NULL AND {over.text} ORDER BY r.id{database.dialect.skip_locked}",
+        [*of_pks.parameters, *over.parameters],
+    )
+    ended = [
+        _lapse(_claimed(*row), min(lease_until_ms, now_ms), bool(once), bool(interrupted), may_bury)
+        for *row, lease_until_ms, once, interrupted in lapsed
+    ]
+    buried = [one for one in ended if one.transition.state is State.ERROR]
+    bury(database, buried)
+    wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
+    ready = dict.fromkeys(int(one.transition.pk) for one in ended)
+    return ready | {int(one.pk): buried_info(one) for one, _, _ in buried}
+
+
+def _claimed(
+    pk: int,
+    id: str,
+    queue: str,
+    key: str,
+    due_ms: int,
+    failures: int,
+    crashes: int,
+    worker: str,
+    claimed_ms: int,
+    history: str,
+) -> Claimed:
+    """Return the row's message with the fields that a lapse needs, as the claim of its lease returned it."""
+    return Claimed(id, 0, due_ms, Header(queue, key), b"", failures, crashes, str(pk), history, claimed_ms, worker)
+
+
+def _lapse(
+    claimed: Claimed, lease_until_ms: int, at_most_once: bool, interrupted: bool, may_bury: bool
+) -> TimedTransition:
+    """Return what becomes of a row whose lease ran out."""
+    transition = lapse(claimed, lease_until_ms, at_most_once=at_most_once and may_bury, interrupted=interrupted)
+    if at_most_once and not may_bury:
+        transition.failures, transition.crashes = claimed.failures + 1, 0
+    return TimedTransition(transition, claimed.claimed_ms, lease_until_ms)
+
+
+def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tuple[list[BuriedInfo], Looked]:
+    """Reclaim leases that ran out, also those to which no alarm leads.
+
+    One call looks at the next `BATCH` due rows, and at the leased suspects and at-most-once messages, which have an
+    index each. Return the messages that were buried, and where the next call goes on: after the last row at the first.
+    """
+    suspects = database.rows(
+        f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {CRASHED} AND {_ran_out(database)} LIMIT {PAGE}",
+        [database.alias],
+    )
+    once, at_once = _lapsed(database, after.at_once, "delayq_ready_once", ONCE)
+    every, at_all, rests_until = _every_lapsed(database, after)
+    found = dict.fromkeys([*(pk for (pk,) in suspects), *once, *every])
+    buried = []
+    for page in pages(list(found), PAGE):
+        buried += [info for info in reclaim(database, page, now_ms).values() if info]
+    return buried, Looked(at_all, at_once, rests_until)
+
+
+class TakenOver(NamedTuple):
+    """The result of one `take_over`, and where the next call goes on: `START` once all is done."""
+
+    alarms: list[Alarm]
+    buried: list[BuriedInfo]
+    position: Position
+
+
+def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Position = START) -> TakenOver:
+    """Reclaim the leases of dead workers, and return alarms for the rows that are ready again.
+
+    Leased rows are among the due ones, mostly the first of them. One call looks at a part of a long backlog. It is not
+    all done either while another transaction holds a row: that may be a dead worker's last one, which ends by itself.
+    """
+    began_at = monotonic()
+    taken = TakenOver([], [], START)
+    columns = ["r.queue", 'r."key" AS of_key', "r.worker"]
+    is_over = True
+    while True:
+        found, after = _page(database, after, columns, "delayq_ready_list", Sql(*_among(dead, "worker")))
+        for page in pages(found, PAGE):
+            ended = reclaim(database, [pk for _, pk, *_ in page], now_ms, dead)
+            taken.alarms.extend(Alarm(queue, key, str(pk)) for _, pk, queue, key, *_ in page if pk in ended)
+            taken.buried.extend(info for info in ended.values() if info)
+            is_over &= len(ended) == len(page)
+        if after == START:
+            return taken if is_over else taken._replace(position=AGAIN)
+        if monotonic() - began_at > TAKEOVER_S:
+            return taken._replace(position=after if is_over else AGAIN)
+
+
+def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Position, float]:
+    """Return the pks of lapsed leases among the next due rows, where to go on, and until when not to look again."""
+    began_at = monotonic()
+    if began_at < after.rests_until:
+        return [], after.at_all, after.rests_until
+    every, position = _lapsed(database, after.at_all, "delayq_ready_list")
+    took_s = monotonic() - began_at
+    return every, position, monotonic() + REST * took_s if took_s > LONG_S else 0.0
+
+
+def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> tuple[list[int], Position]:
+    """Return the pks of lapsed leases among the next `BATCH` due rows, and where to go on."""
+    found, position = _page(database, after, [f"{_ran_out(database)} AS ran_out"], index, Sql("ran_out"), condition)
+    return [pk for _, pk, *_ in found], position
+
+
+def _page(
+    database: Database, after: Position, columns: Sequence[str], index: str, wanted: Sql, condition: str = "true"
+) -> tuple[list[Row], Position]:
+    """Look at the next `BATCH` rows that are due. Return those for which `wanted` holds, and where to go on.
+
+    `wanted` is a condition on `columns`.
+    """
+    looked_at = page_after(database, after, 0, columns, index, condition)
+    found = database.rows(
+        f"SELECT numbered.*, CASE WHEN {wanted.text} THEN 1 ELSE 0 END FROM"
+        " (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number"
+        f" FROM ({looked_at.text}) AS looked_at) AS numbered WHERE {wanted.text} OR number = {BATCH} ORDER BY number",
+        [*wanted.parameters, *looked_at.parameters, *wanted.parameters],
+    )
+    is_full = bool(found) and found[-1][-2] == BATCH
+    return [row for row in found if row[-1]], found[-1][:2] if is_full else START
+
+
+def _among(workers: Sequence[str], column: str) -> tuple[str, Sequence[str]]:
+    """Return the condition that a column names one of the workers."""
+    return f"{column} IN ({marks(len(workers))})", workers
+
+
+def _ran_out(database: Database) -> str:
+    return f"(r.token IS NOT NULL AND r.lease_until <= {database.dialect.now})"

@@ -4,7 +4,7 @@ from time import sleep
 
 from django_delayq.brokers.base import Backend, ServerReport
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.store.report import missing_grants
+from django_delayq.store.backend import missing_grants
 from django_delayq.worker.outage_log import OutageLog, waits
 
 

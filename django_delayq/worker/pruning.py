@@ -3,7 +3,7 @@
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH
-from django_delayq.store.prune import prune_finished
+from django_delayq.store.operations import prune_finished
 from django_delayq.store.queue import DatabaseQueue
 
 EVERY_S = 60.0

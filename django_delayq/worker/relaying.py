@@ -7,9 +7,9 @@ from time import monotonic
 from django.db import connections
 
 from django_delayq.core.errors import PartlyUnavailable
+from django_delayq.store.alarms import schedule_window
+from django_delayq.store.polling import Sweep
 from django_delayq.store.queue import DatabaseQueue
-from django_delayq.store.sweep import Sweep
-from django_delayq.store.window import schedule_window
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.pruning import Pruning
 

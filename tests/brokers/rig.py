@@ -250,7 +250,7 @@ def real_time_memory_rig(options: Options = OPTIONS, kind: type[MemoryBroker] = 
 def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -> Rig:
     """A store on a database, with the broker of another rig as its clock; time passes by making rows older, too."""
     from django_delayq.store import DatabaseBackend
-    from django_delayq.store.window import schedule_window
+    from django_delayq.store.alarms import schedule_window
 
     broker = DatabaseBackend(
         Alias("default", database=using, store=Store(), options=options), Store(), cast(Broker, clock.broker)

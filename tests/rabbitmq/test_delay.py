@@ -17,7 +17,7 @@ from django_delayq.brokers.rabbitmq.alarms import Envelope, Outgoing, outgoing, 
 from django_delayq.brokers.rabbitmq.names import LEVELS, address
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
 from tests.rabbitmq.conftest import delayq_on
 from tests.rabbitmq.support import (
     NAMES,

@@ -11,8 +11,8 @@ from django_delayq.brokers import get_backend
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sweep import Sweep
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
+from django_delayq.store.polling import Sweep
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers, Server
 from tests.store.support import WANT, claim, site_on

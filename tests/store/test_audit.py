@@ -15,8 +15,8 @@ from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage, Tally
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sweep import LATE_MS, Sweep
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
+from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.support.timestamps import HOUR_MS
 from tests.brokers.rig import settlement
 from tests.servers import Server

@@ -26,9 +26,9 @@ from django_delayq.core.figures import COUNTS, MINUTE_MS
 from django_delayq.core.transitions import Transition
 from django_delayq.models import ErrorMessage, FigureRow, ReadyMessage
 from django_delayq.monitor import throughput
-from django_delayq.store import claim, enqueue, figures, operations, polling, queries, reclaim, settle, sweep, window
+from django_delayq.store import alarms, claim, enqueue, figures, operations, polling, queries, settle
 from django_delayq.store.database import Database
-from django_delayq.store.sql.selects import waiting_pairs
+from django_delayq.store.sql.rows import waiting_pairs
 from tests.databases import database_on
 from tests.servers import PostgresServer
 
@@ -251,11 +251,11 @@ def _stale(scene: Scene, count: int) -> Callable[[], object]:
 def _reclaim(scene: Scene, count: int) -> Callable[[], object]:
     pks = [int(one.pk) for one in scene.claim(count)]
     now_ms = scene.database.now_ms() + 2 * LEASE_MS
-    return lambda: reclaim.reclaim(scene.database, pks, now_ms)
+    return lambda: settle.reclaim(scene.database, pks, now_ms)
 
 
 def _upkeep(scene: Scene, count: int) -> Callable[[], object]:
-    return lambda: reclaim.reclaim_lapsed(scene.database, scene.database.now_ms())
+    return lambda: settle.reclaim_lapsed(scene.database, scene.database.now_ms())
 
 
 def _again(scene: Scene, count: int, on_conflict: OnConflict) -> Callable[[], object]:
@@ -299,7 +299,7 @@ def _pass(scene: Scene, count: int) -> Callable[[], object]:
     new = [NewMessage(f"near:{n}", HEADER, b"1", delay_ms=SOON_MS + n) for n in range(count)]
     enqueue.enqueue(scene.database, new, "raise")
     scene.clock.advance_cursor([], None, scene.database.now_ms())
-    return lambda: window.schedule_window(scene.database, scene.clock, HOUR_MS)
+    return lambda: alarms.schedule_window(scene.database, scene.clock, HOUR_MS)
 
 
 def _due(scene: Scene, count: int) -> Callable[[], object]:
@@ -316,7 +316,7 @@ def _onward(scene: Scene, count: int) -> Callable[[], object]:
 
 def _sweep(scene: Scene, count: int) -> Callable[[], object]:
     """A sweep that does not begin at the low end."""
-    found = sweep.Sweep(scene.database)
+    found = polling.Sweep(scene.database)
     found.find(WANTS)
     return lambda: found.find([ClaimRequest(*PAIR, count)])
 

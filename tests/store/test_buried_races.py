@@ -7,7 +7,7 @@ from django_delayq import send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage, Tally
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.prune import prune_errors
+from django_delayq.store.operations import prune_errors
 from tests.brokers.rig import settlement
 from tests.races import while_another_did
 from tests.store.support import claim

@@ -24,8 +24,8 @@ from django_delayq.conf import get_alias
 from django_delayq.core.message import OnConflict, State
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.clock_skew import LEAST_GAP_S
-from django_delayq.store.reclaim import reclaim, reclaim_lapsed
+from django_delayq.store.database import LEAST_GAP_S
+from django_delayq.store.settle import reclaim, reclaim_lapsed
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
 from tests.brokers.rig import settlement

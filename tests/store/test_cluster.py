@@ -13,7 +13,7 @@ from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
 from django_delayq.worker import relaying
 from django_delayq.worker.outage_log import OutageLog
 from django_delayq.worker.relaying import Relaying

@@ -22,8 +22,8 @@ from django_delayq import send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sweep import LATE_MS, Sweep
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
+from django_delayq.store.polling import LATE_MS, Sweep
 from tests.scale import scaled
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim
@@ -135,7 +135,7 @@ def test_a_hung_broker_is_asked_by_one_commit_in_five_seconds_and_for_250_ms(
         put_alarms(*args, within_s=within_s)
 
     monkeypatch.setattr(broker.queue.timer, "schedule", note)
-    monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: passed)
+    monkeypatch.setattr("django_delayq.store.enqueue.monotonic", lambda: passed)
     own_server.freeze()
     for _ in range(3):
         with transaction.atomic(using=database):

@@ -17,7 +17,7 @@ from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.figures import COUNTS, MINUTE_MS, Figures
 from django_delayq.core.transitions import SettleAction
 from django_delayq.models import FigureRow
-from django_delayq.store import DatabaseBackend, figures, report
+from django_delayq.store import DatabaseBackend, backend, figures
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS, to_epoch_ms, wall_clock_ms
 from django_delayq.worker import figures as writing
 from django_delayq.worker.figures import FigureWriter
@@ -315,7 +315,7 @@ def test_the_rights_that_a_worker_asks_for_let_it_write_and_roll_up(
         cursor.execute("CREATE ROLE counting")
         cursor.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO counting")
         cursor.execute("SET ROLE counting")
-        (refused,) = report.missing_grants(broker.database)
+        (refused,) = backend.missing_grants(broker.database)
         grants = [grant for grant in refused.split(": ", 1)[1].strip(".").split("; ") if "delayq_figure" in grant]
         cursor.execute("RESET ROLE")
         for grant in grants:

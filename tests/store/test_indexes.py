@@ -9,8 +9,8 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, send_delay_messages
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.reclaim import reclaim_lapsed
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
+from django_delayq.store.settle import reclaim_lapsed
 from django_delayq.support.timestamps import HOUR_MS
 
 MANY = 300

@@ -10,7 +10,7 @@ from django_delayq.brokers.base import Pause, SettleAction
 from django_delayq.core.history import Ended, read
 from django_delayq.core.message import State
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import DatabaseBackend, reclaim
+from django_delayq.store import DatabaseBackend, settle
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, alarms, claim
 
@@ -96,8 +96,8 @@ def test_upkeep_finds_a_lapsed_lease_behind_more_than_it_looks_at_in_one_call(
 def test_upkeep_rests_after_a_look_at_all_rows_that_took_long(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reclaim, "LONG_S", 0.0)
-    monkeypatch.setattr(reclaim, "REST", 1_000_000)
+    monkeypatch.setattr(settle, "LONG_S", 0.0)
+    monkeypatch.setattr(settle, "REST", 1_000_000)
     for id, at_most_once in (("a", False), ("b", True)):
         send_delay_message("k", 1, id=id, at_most_once=at_most_once)
         claim(broker)

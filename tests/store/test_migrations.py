@@ -19,7 +19,7 @@ from django_delayq.core import transitions
 from django_delayq.core.history import Ended, read
 from django_delayq.core.message import State
 from django_delayq.models import ReadyMessage
-from django_delayq.store import DatabaseBackend, report
+from django_delayq.store import DatabaseBackend, backend
 from django_delayq.store.database import Database
 from django_delayq.support.timestamps import to_epoch_ms
 from tests import databases
@@ -39,7 +39,7 @@ def test_they_can_be_reversed_and_made_again(database: str) -> None:
     call_command("migrate", "delayq", "zero", database=database, verbosity=0)
     assert not TABLES & set(connections[database].introspection.table_names())
     call_command("migrate", "delayq", database=database, verbosity=0)
-    assert report.problems(Database("default", database)) == []
+    assert backend.problems(Database("default", database)) == []
     call_command("migrate", "delayq", database=database, verbosity=0, check_unapplied=True)
 
 

@@ -16,7 +16,7 @@ from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.prune import prune_errors, prune_finished
+from django_delayq.store.operations import prune_errors, prune_finished
 from django_delayq.support.units import to_ms
 from django_delayq.worker.pruning import Pruning
 from tests.brokers.rig import settlement

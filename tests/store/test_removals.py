@@ -9,7 +9,7 @@ from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.prune import prune_errors, prune_finished
+from django_delayq.store.operations import prune_errors, prune_finished
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim
 

@@ -212,7 +212,7 @@ def test_what_came_near_while_its_transaction_was_open_is_put_at_the_commit(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch, open_s: float, placed: int
 ) -> None:
     passed = 0.0
-    monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: passed)
+    monkeypatch.setattr("django_delayq.store.enqueue.monotonic", lambda: passed)
     with transaction.atomic(using=database):
         send_delay_message("k", 1, delay="30s")
         passed = open_s

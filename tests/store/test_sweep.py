@@ -7,7 +7,7 @@ from django_delayq import send_delay_message
 from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Header
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sweep import LATE_MS, RECENT_MS, Sweep, Underfilled
+from django_delayq.store.polling import LATE_MS, RECENT_MS, Sweep, Underfilled
 from django_delayq.support.timestamps import HOUR_MS
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim
@@ -50,7 +50,7 @@ def test_a_sweep_that_took_long_begins_at_the_low_end_seldom_and_looks_at_what_f
     broker: DatabaseBackend, redis_server: Server, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
     clock = iter([0.0, 3.0, 4.0, 5.0, 62.9, 63.1, 63.1])
-    monkeypatch.setattr("django_delayq.store.sweep.monotonic", lambda: next(clock))
+    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: next(clock))
     sweep = Sweep(broker.database)
     assert sweep.find(WANT) == set()  # takes 3 s
     _lose(redis_server, broker, "old")

@@ -15,7 +15,7 @@ from django_delayq.core.errors import StoreUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMessage, Tally
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.database import Database
-from django_delayq.store.prune import prune_errors
+from django_delayq.store.operations import prune_errors
 from django_delayq.store.sql.dialects import idle_in_transaction_timeout
 from tests.brokers.rig import settlement
 from tests.store.support import claim

@@ -19,8 +19,8 @@ from django_delayq.brokers.base import Pause
 from django_delayq.conf import get_alias
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sweep import LATE_MS, Sweep
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
+from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.support.timestamps import HOUR_MS
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker

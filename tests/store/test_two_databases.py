@@ -23,7 +23,7 @@ from django_delayq import (
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.window import schedule_window
+from django_delayq.store.alarms import schedule_window
 from django_delayq.support.timestamps import HOUR_MS
 from tests import databases
 from tests.brokers.rig import settlement

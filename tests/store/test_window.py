@@ -16,8 +16,8 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import BATCH, Alarm, SettleAction
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sweep import LATE_MS, Sweep
-from django_delayq.store.window import WINDOW_MS, schedule_window
+from django_delayq.store.alarms import WINDOW_MS, schedule_window
+from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.support.timestamps import HOUR_MS
 from tests.brokers.rig import settlement
 from tests.servers import Server
@@ -174,7 +174,7 @@ def test_a_transaction_open_for_longer_than_the_window_is_told_of_at_its_commit(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.commit_notifier.monotonic", lambda: clock[0])
+    monkeypatch.setattr("django_delayq.store.enqueue.monotonic", lambda: clock[0])
     with transaction.atomic(using=database):
         send_delay_message("k", 1, id="near", delay="25s")
         send_delay_message("k", 1, id="far", delay="1h")

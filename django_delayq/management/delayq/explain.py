@@ -14,7 +14,7 @@ from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
 from django_delayq.management.support.terminal import Write, counted, end_words, to_words
 from django_delayq.monitor import Explanation, explain
-from django_delayq.store.history import MOST_ROWS, MessageFacts
+from django_delayq.store.queries import MOST_ROWS, MessageFacts
 from django_delayq.support.units import to_text
 
 HELP = "Where a message is, when it is due, its attempts, who holds it until when, and what happens next."

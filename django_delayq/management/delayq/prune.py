@@ -10,7 +10,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import USAGE, Options, add_no_input, checked
 from django_delayq.management.support.terminal import Write, confirm, counted
 from django_delayq.store.database import Database
-from django_delayq.store.prune import prunable, prune_errors, prune_finished
+from django_delayq.store.operations import prunable, prune_errors, prune_finished
 from django_delayq.support.units import to_ms
 
 HELP = "Remove what ended long ago from the tables of a store, and count it. Asks first."

@@ -10,7 +10,7 @@ from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import instant, pause_shape, write_json
 from django_delayq.management.support.terminal import Write, end_words, to_words, write_table
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
-from django_delayq.store import clock_skew
+from django_delayq.store.database import skew_in_words
 from django_delayq.support.units import to_text
 
 HELP = "Counts per state, queue and key, what is parked, what is paused, next due, lag, clock skew, live workers."
@@ -74,7 +74,7 @@ def _write_figures(write: Write, seen: Status) -> None:
     write(f"lag: {_lag_words(seen)}")
     write(f"clock skew: {_skew_words(seen.clock_skew_ms, 'database' if seen.stored else 'broker')}")
     if seen.broker_skew_ms is not None:
-        write(f"between the two clocks: {clock_skew.in_words(seen.broker_skew_ms)}")
+        write(f"between the two clocks: {skew_in_words(seen.broker_skew_ms)}")
     for name, throughput in (("hour", seen.last_hour), ("day", seen.last_day)):
         if throughput is not None:
             write(f"last {name}: {_throughput_words(throughput)}")

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Backend
 from django_delayq.management.support.terminal import Write
-from django_delayq.store.history import message_facts
+from django_delayq.store.queries import message_facts
 
 Move = Callable[[Sequence[str]], list[bool]]
 

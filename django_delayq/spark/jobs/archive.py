@@ -21,7 +21,7 @@ from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 from django_delayq.spark.read.shapes import TABLES
 from django_delayq.spark.session import check_zone
 from django_delayq.store.database import Database, marks
-from django_delayq.store.prune import remove
+from django_delayq.store.operations import remove
 from django_delayq.support.timestamps import to_epoch_ms
 
 ARCHIVED = ("finish", "error")

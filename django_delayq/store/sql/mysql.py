@@ -1,6 +1,6 @@
 """The statements of MySQL and MariaDB, where an UPDATE returns no rows: a change is a short transaction of three.
 
-The statements that end a batch of leases are in stepwise.py, whose `apply` SQLite uses too.
+The statements that end a batch of leases are in moves.py, whose `apply` SQLite uses too.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from django.db import IntegrityError
 
 from django_delayq.brokers.base import NewMessage
 from django_delayq.store.database import Database, Row, Sql, marks
+from django_delayq.store.sql.moves import apply as apply, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.sql.portable import Inserted, values_of
 from django_delayq.store.sql.rows import SHARED
-from django_delayq.store.sql.stepwise import apply as apply, finish_here as finish_here  # part of `Statements`
 
 TRIES = 5
 """How often an insert is tried again without the ids that were there."""

@@ -1,6 +1,6 @@
 """The statements of SQLite, some of which other databases share: inserts and changes that return what they wrote.
 
-Leases end by those of stepwise.py. SQLite has one writer at a time, so that no row is ever locked and to be skipped.
+Leases end by those of moves.py. SQLite has one writer at a time, so that no row is ever locked and to be skipped.
 """
 
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from django_delayq.brokers.base import NewMessage
 from django_delayq.store.database import Database, Row, Sql
+from django_delayq.store.sql.moves import apply as apply, finish_here as finish_here  # part of `Statements`
 from django_delayq.store.sql.rows import SHARED
-from django_delayq.store.sql.stepwise import apply as apply, finish_here as finish_here  # part of `Statements`
 
 
 class Inserted(NamedTuple):

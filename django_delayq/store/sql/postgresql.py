@@ -9,7 +9,7 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import Transition
 from django_delayq.store.database import Database, Sql
 from django_delayq.store.sql import portable
-from django_delayq.store.sql.dialects import DIALECTS
+from django_delayq.store.sql.dialects import DIALECTS, Columns, LongText
 from django_delayq.store.sql.moves import AGAIN, BURIED, FINISHED, interrupted
 from django_delayq.store.sql.portable import (
     Inserted,
@@ -17,7 +17,6 @@ from django_delayq.store.sql.portable import (
     change_given as change_given,
 )
 from django_delayq.store.sql.rows import SHARED, checked
-from django_delayq.store.sql.values import Columns, LongText
 
 _NOW, _NOW_UP = DIALECTS["postgresql"].now, DIALECTS["postgresql"].now_up
 

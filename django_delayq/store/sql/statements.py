@@ -1,4 +1,4 @@
-"""The statements that databases spell differently: a module for each vendor, and stepwise.py, which two share."""
+"""The statements that databases spell differently: a module for each vendor; two share what is in moves.py."""
 
 from collections.abc import Sequence
 from typing import Protocol

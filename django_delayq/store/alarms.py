@@ -1,0 +1,196 @@
+"""The alarms of the rows: whose they are, whether their timer answers, and up to when all of them are scheduled.
+
+*The window*: what is due within the next seconds has an alarm, and a cursor beside the alarms says up to when. A pass
+reads the rows after the cursor, page by page, and sets the cursor forward in the same step as it schedules a page. It
+writes no row and holds no lock: any worker may do it at any time, and two at once do no harm. What is due before the
+cursor when it commits is scheduled right after the commit (enqueue.py). What is due already needs no alarm: workers
+claim it from the table, where a sweep finds it (polling.py).
+
+The cursor shares the fate of the alarms. If it is lost, it begins at now.
+
+*Degraded mode*: the timer has been away for so long that workers go on from the tables alone.
+
+*The identity*: a timer holds the alarms of one store only, and its cursor and workers are that store's.
+"""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from django_delayq.brokers.base import BATCH, Alarm, Timer
+from django_delayq.conf import Alias
+from django_delayq.core.errors import BrokerRefused, PartlyUnavailable
+from django_delayq.models import StoreIdentity
+from django_delayq.store.database import Database
+from django_delayq.store.sql.rows import Position, page_after
+from django_delayq.support.logging import logger
+from django_delayq.support.texts import text as _
+from django_delayq.support.units import to_text
+
+WINDOW_MS = 10_000
+"""How far ahead of now a pass sets the cursor."""
+SOON_MS = WINDOW_MS + 2_000
+"""What is due within this time is scheduled after its commit. A pass that did not see it may have begun as long ago as
+its commit took."""
+FRESH_MS = 500
+"""A pass that began less than this ago is not repeated."""
+LAST_PK = 2**63 - 1
+
+
+def schedule_window(database: Database, timer: Timer, window_ms: int = WINDOW_MS) -> int:
+    """Schedule what is due after the cursor and within the window, and set the cursor there. Return how many rows."""
+    cursor_ms = timer.cursor()
+    now_ms = database.now_ms()  # after the cursor was read: so no pass can have set it further ahead than the window
+    to_ms = now_ms + window_ms
+    if cursor_ms is None:
+        cursor_ms = timer.advance_cursor([], None, now_ms)
+        if timer.cursor() is not None:  # else a part of the broker takes nothing: the next pass tries again
+            logger.warning("The broker is new, or has lost its alarms: those of the next seconds are scheduled.")
+    elif cursor_ms > to_ms:  # the database's clock was set back
+        timer.set_cursor_back(now_ms)
+        cursor_ms = now_ms
+    if cursor_ms is None or cursor_ms > to_ms - FRESH_MS:
+        return 0
+    return _schedule_from(database, timer, cursor_ms, (max(cursor_ms, now_ms), LAST_PK), window_ms, to_ms)
+
+
+def _schedule_from(
+    database: Database, timer: Timer, cursor_ms: int, after: Position, within_ms: int, to_ms: int
+) -> int:
+    """Schedule page by page. Each is read up to `within_ms` from its own time, which is never before `to_ms`."""
+    columns = ("r.queue", "r.key", f"r.due_at - {database.dialect.now}")
+    count = 0
+    while True:
+        rows = database.rows(*page_after(database, after, within_ms, columns, "delayq_ready_list"))
+        count += len(rows)
+        is_last = len(rows) < BATCH
+        reached_ms = max(cursor_ms, to_ms if is_last else rows[-1][0] - 1)  # others may be due at the same time
+        alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, wait_ms in rows]
+        there_ms = timer.advance_cursor(alarms, cursor_ms, reached_ms)
+        if is_last or there_ms is None or there_ms < reached_ms:  # lost, or set back: the next pass goes on from there
+            return count
+        cursor_ms = there_ms  # another pass may be further
+        after = max(rows[-1][:2], (there_ms, LAST_PK)) if there_ms > reached_ms else rows[-1][:2]
+
+
+class Degraded:
+    """Decides when workers go on from the tables alone, from how each call of the timer went.
+
+    While that mode is not `on` yet, an answer of the timer ends the absence. Once it is, only `end` ends it, after a
+    pass over the window. If only a part of the timer is away, the others are asked too.
+    """
+
+    def __init__(self, after_ms: float) -> None:
+        self._after_ms = after_ms
+        self._away_since: float | None = None
+        self._partly_since: float | None = None
+        self.on = False
+
+    @property
+    def away(self) -> bool:
+        """Return whether the last call of the timer failed, a part of it is away, or degraded mode is still on."""
+        return self.on or self._since is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Return whether the last call of the timer failed: not even a part of it answered."""
+        return self._away_since is not None
+
+    @property
+    def is_alone(self) -> bool:
+        """Return whether there are only the tables to ask."""
+        return self.on and self.is_silent
+
+    @property
+    def _since(self) -> float | None:
+        return min((since for since in (self._away_since, self._partly_since) if since is not None), default=None)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Note whether the block, which is a call of the timer, succeeds or fails."""
+        began_at = monotonic()
+        try:
+            yield
+        except PartlyUnavailable as error:
+            self._away_since = None
+            self.hear(str(error))
+            raise
+        except Exception:
+            if self._away_since is None:
+                self._away_since = began_at
+            raise
+        self._away_since = None
+
+    def hear(self, away: str) -> None:
+        """Note why a part of the timer is away, though the timer answered; '' if all of it answers.
+
+        Only maintenance can tell that all of it answers.
+        """
+        if not away:
+            self._partly_since = None
+        elif self._partly_since is None:
+            self._partly_since = monotonic()
+
+    def begin_if_due(self) -> None:
+        """Go on from the tables alone when the timer, or a part of it, has been away for long enough."""
+        since = self._since
+        if self.on or since is None or monotonic() - since < self._after_ms / 1000:
+            return
+        self.on = True
+        away, tables = ("away", "the tables alone") if self.is_silent else ("away in part", "the tables too")
+        logger.warning(
+            "Degraded: the broker has been %s for over %s. Going on from %s, up to a second later.",
+            away,
+            to_text(self._after_ms),
+            tables,
+        )
+
+    def end(self) -> None:
+        """End degraded mode: the timer answers, and has every alarm."""
+        self.on = False
+        self._away_since = self._partly_since = None
+        logger.warning("No longer degraded: the broker answers and has its alarms.")
+
+
+def identify(database: Database) -> str:
+    """Return the identity that tells this store from all others. It is made up at the first call."""
+    rows = StoreIdentity.objects.using(database.using)
+    with database.telling_what_it_lacks():
+        row, _made = rows.get_or_create(alias=database.alias, defaults={"identity": secrets.token_hex(8)})
+    return str(row)
+
+
+def look(database: Database) -> tuple[int, str]:
+    """Return the database's time and, by the same query, the identity: '' where no worker has asked for it yet."""
+    found = "SELECT identity FROM delayq_identity WHERE alias = %s"
+    ((now_ms, identity),) = database.rows(f"SELECT {database.dialect.now}, ({found})", [database.alias])
+    return int(now_ms), str(StoreIdentity(alias=database.alias, identity=identity)) if identity else ""
+
+
+def own_timer(database: Database, alias: Alias, timer: Timer) -> None:
+    """Make this store the owner of the timer, if the timer has no owner: it is new, or has lost its data.
+
+    Raises `BrokerRefused` if another store owns it.
+    """
+    with database.available():
+        ours = identify(database)
+    if problems := not_ours(alias, timer, timer.owner(ours), ours):
+        raise BrokerRefused(problems[0])
+
+
+def not_ours(alias: Alias, timer: Timer, owner: str, ours: str) -> list[str]:
+    """Return one line that says how to mend a timer that another store owns; an empty list for any other timer."""
+    if owner in ("", ours):
+        return []
+    return [
+        _(
+            "Another site uses prefix %(prefix)r here: the alarms are those of store %(owner)r, not of this one. Give "
+            'this one a prefix of its own, DELAYQ["%(alias)s"]["OPTIONS"]["prefix"]; or, if that store is gone for '
+            "good (this database was emptied or made anew), delete %(key)s.",
+            prefix=alias.options.prefix,
+            owner=owner,
+            alias=alias.name,
+            key=timer.owner_key,
+        )
+    ]
