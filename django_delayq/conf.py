@@ -10,7 +10,7 @@ from django.core.signals import setting_changed
 
 from django_delayq.support.timestamps import DAY_MS
 from django_delayq.support.units import to_bytes, to_ms
-from django_delayq.support.validation import check_count, check_name, did_you_mean, shown
+from django_delayq.support.validation import check_count, check_name, did_you_mean, short_repr
 
 DEFAULT_ALIAS = "default"
 DEFAULT_QUEUE = "default"
@@ -184,59 +184,41 @@ def _prefix(path: str, value: Any) -> str:
     return prefix
 
 
-def _shards(path: str, value: Any) -> int:
-    return check_count(value, path, least=1, most=MOST_SHARDS)
-
-
 def _confirm(path: str, value: Any) -> str | None:
     if value not in (None, "replica", "fsync"):
-        raise ValueError(f"{path}={shown(value)} is neither 'replica' nor 'fsync'; leave it out to wait for neither.")
+        raise ValueError(
+            f"{path}={short_repr(value)} is neither 'replica' nor 'fsync'; leave it out to wait for neither."
+        )
     return None if value is None else str(value)
-
-
-def _lease_ms(path: str, value: Any) -> int:
-    return to_ms(value, path, least_ms=1_000)  # a shorter one can't be renewed in time
 
 
 def _size(path: str, value: Any) -> int:
     size = to_bytes(value, path)
     if size < 1:
-        raise ValueError(f"{path}={shown(value)} lets no data through; give at least 1 byte.")
+        raise ValueError(f"{path}={short_repr(value)} lets no data through; give at least 1 byte.")
     return size
 
 
 def _unknown_keys(path: str, value: Any) -> str:
     if value not in ("error", "allow"):
-        raise ValueError(f"{path}={shown(value)} is neither 'error' nor 'allow'.")
+        raise ValueError(f"{path}={short_repr(value)} is neither 'error' nor 'allow'.")
     return str(value)
-
-
-def _length_ms(path: str, value: Any) -> int:
-    return to_ms(value, path)
-
-
-def _retention_ms(path: str, value: Any) -> int | None:
-    return None if value is None else to_ms(value, path)
-
-
-def _count(path: str, value: Any) -> int:
-    return check_count(value, path, least=0, most=MOST_ERRORS)
 
 
 _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "prefix": _prefix,
-    "shards": _shards,
+    "shards": lambda path, value: check_count(value, path, most=MOST_SHARDS),
     "confirm": _confirm,
-    "lease": _lease_ms,
+    "lease": lambda path, value: to_ms(value, path, least_ms=1_000),  # a shorter one can't be renewed in time
     "max_data": _size,
     "unknown_keys": _unknown_keys,
-    "error_retention": _length_ms,
-    "error_max": _count,
+    "error_retention": lambda path, value: to_ms(value, path),
+    "error_max": lambda path, value: check_count(value, path, least=0, most=MOST_ERRORS),
     "mask": _mask,
 }
 _STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {
-    "DEGRADED_AFTER": _length_ms,
-    "RETENTION": _retention_ms,
+    "DEGRADED_AFTER": lambda path, value: to_ms(value, path),
+    "RETENTION": lambda path, value: None if value is None else to_ms(value, path),
 }
 _cache: dict[str, Alias] = {}
 

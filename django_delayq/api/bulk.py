@@ -16,7 +16,7 @@ from django_delayq.conf import Alias
 from django_delayq.core.errors import SendError
 from django_delayq.core.message import OnConflict, Send, SentMany
 from django_delayq.core.requests import BATCH, Enqueued, NewMessage
-from django_delayq.support.validation import check_count, check_flag, shown
+from django_delayq.support.validation import check_count, check_flag, short_repr
 
 BATCH_BYTES = 4 * 1024 * 1024
 """A batch ends early when its data takes this much: 1,000 large messages at once would hold up a broker."""
@@ -157,7 +157,7 @@ class Batches:
     def _add(self, send: Send) -> Batch | None:
         """Prepare a send. Return the batch before it when that one is full, or when the send doesn't belong to it."""
         if not isinstance(send, Send):
-            raise TypeError(f"{shown(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
+            raise TypeError(f"{short_repr(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
         backend = get_backend(self._using or send.using)
         message = prepare(send, backend.alias, self._make_id)
         before, batch = None, self._batch
@@ -194,5 +194,5 @@ def _iterable(sends: Iterable[Send]) -> Iterable[Send]:
     if isinstance(sends, Send):
         raise TypeError("sends is one Send; give an iterable of them, such as [Send(...)].")
     if not isinstance(sends, Iterable):
-        raise TypeError(f"sends={shown(sends)} is {type(sends).__name__}; give an iterable of Send.")
+        raise TypeError(f"sends={short_repr(sends)} is {type(sends).__name__}; give an iterable of Send.")
     return sends

@@ -17,8 +17,8 @@ from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.core.codec import decode_data, decoder_for, encode_data
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import Message, Send, Sent, When, WhenToSend
-from django_delayq.core.retry import Backoff, Exponential, check_backoff, max_attempts
-from django_delayq.core.transitions import Policy
+from django_delayq.core.retry import Backoff, Exponential, check_backoff
+from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import (
@@ -28,7 +28,7 @@ from django_delayq.support.validation import (
     check_name,
     check_queue,
     did_you_mean,
-    shown,
+    short_repr,
 )
 
 T = TypeVar("T")
@@ -149,7 +149,8 @@ def delay_execute(
                 raise TypeError("atomic=True needs a sync handler: Django's transactions don't cross an await.")
             if positional:
                 raise TypeError(
-                    f"{shown(positional[0])} has no name; give options by name, as in queue=... or former_keys=[...]."
+                    f"{short_repr(positional[0])} has no name; give options by name, as in queue=... or "
+                    "former_keys=[...]."
                 )
             if unknown:
                 wrong = next(iter(unknown))
@@ -172,7 +173,7 @@ def delay_execute(
             )
             registry.register(handler)
         except (TypeError, ValueError) as error:
-            raise ImproperlyConfigured(f"Handler {name_of(func)} (key {shown(key)}): {error}") from error
+            raise ImproperlyConfigured(f"Handler {name_of(func)} (key {short_repr(key)}): {error}") from error
         return handler
 
     if callable(key):
@@ -206,10 +207,10 @@ def _without_key(func: object) -> ImproperlyConfigured:
 
 def _checked_former_keys(keys: Iterable[str], key: str) -> tuple[str, ...]:
     if isinstance(keys, str):
-        raise TypeError(f"former_keys={shown(keys)} is one str; give a list: [{shown(keys)}].")
+        raise TypeError(f"former_keys={short_repr(keys)} is one str; give a list: [{short_repr(keys)}].")
     checked = tuple(check_name(each, "former_keys") for each in keys)
     if key in checked:
-        raise ValueError(f"former_keys={shown(list(checked))} has the key itself; leave it out.")
+        raise ValueError(f"former_keys={short_repr(list(checked))} has the key itself; leave it out.")
     return checked
 
 

@@ -11,14 +11,13 @@ from django_delayq.api.on_commit import cancel_waiting, reschedule_waiting
 from django_delayq.api.send import due_ms
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Info, pages
-from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, Unsupported
 from django_delayq.core.message import MessageInfo
 from django_delayq.core.requests import BATCH
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration
-from django_delayq.support.validation import check_name, shown
+from django_delayq.support.validation import check_name, short_repr
 
 
 def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
@@ -31,27 +30,25 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
     Return how many will now never start; those that run, ended or never existed don't count. Raises
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
-    alias = get_alias(using)
+    backend = get_backend(using)
     checked = _checked(ids, tag)  # before a transaction is begun, or joined: an error in it would cost the caller's
-    backend = get_backend(alias.name)
 
     def cancel() -> int:
         wanted = _wanted(backend, *checked)
         answers = [answer for batch in pages(wanted, BATCH) for answer in backend.queue.cancel(batch)]
-        return _count(wanted, answers, cancel_waiting(alias, wanted))
+        return _count(wanted, answers, cancel_waiting(backend.alias, wanted))
 
     return backend.queue.atomically(cancel)
 
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
     """Cancel as `cancel_delay_messages` does, from async code."""
-    alias = get_alias(using)
-    if alias.store is not None:
+    backend = get_backend(using)
+    if backend.store is not None:
         return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
-    backend = get_backend(alias.name)
     wanted = _wanted(backend, *_checked(ids, tag))
     answers = [answer for batch in pages(wanted, BATCH) for answer in await backend.queue.acancel(batch)]
-    return _count(wanted, answers, await sync_to_async(cancel_waiting)(alias, wanted))
+    return _count(wanted, answers, await sync_to_async(cancel_waiting)(backend.alias, wanted))
 
 
 def reschedule_delay_messages(
@@ -65,10 +62,9 @@ def reschedule_delay_messages(
 
     Acts and raises as `cancel_delay_messages` does. Return how many were waiting; others stay as they are.
     """
-    alias = get_alias(using)
+    backend = get_backend(using)
     checked = _checked(ids, tag)
     delay_ms, at_ms = due_ms(delay, at)
-    backend = get_backend(alias.name)
 
     def reschedule() -> int:
         wanted = _wanted(backend, *checked)
@@ -77,7 +73,7 @@ def reschedule_delay_messages(
             for batch in pages(wanted, BATCH)
             for answer in backend.queue.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
         ]
-        return _count(wanted, answers, reschedule_waiting(alias, wanted, delay_ms, at_ms))
+        return _count(wanted, answers, reschedule_waiting(backend.alias, wanted, delay_ms, at_ms))
 
     return backend.queue.atomically(reschedule)
 
@@ -90,18 +86,17 @@ async def areschedule_delay_messages(
     using: str | None = None,
 ) -> int:
     """Reschedule as `reschedule_delay_messages` does, from async code."""
-    alias = get_alias(using)
-    if alias.store is not None:
+    backend = get_backend(using)
+    if backend.store is not None:
         return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
     delay_ms, at_ms = due_ms(delay, at)
-    backend = get_backend(alias.name)
     wanted = _wanted(backend, *_checked(ids, tag))
     answers = [
         answer
         for batch in pages(wanted, BATCH)
         for answer in await backend.queue.areschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
     ]
-    return _count(wanted, answers, await sync_to_async(reschedule_waiting)(alias, wanted, delay_ms, at_ms))
+    return _count(wanted, answers, await sync_to_async(reschedule_waiting)(backend.alias, wanted, delay_ms, at_ms))
 
 
 def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
@@ -109,16 +104,16 @@ def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | Non
 
     A send that waits for a commit is not there yet. Raises `BrokerUnavailable` or `BrokerRefused`.
     """
-    alias = get_alias(using)
-    info = get_backend(alias.name).queue.get(check_name(id, "id"))
-    return None if info is None else message_info(alias.name, info)
+    backend = get_backend(using)
+    info = backend.queue.get(check_name(id, "id"))
+    return None if info is None else message_info(backend.alias.name, info)
 
 
 async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
     """Return the message that `get_delay_message` would, from async code."""
-    alias = get_alias(using)
-    info = await get_backend(alias.name).queue.aget(check_name(id, "id"))
-    return None if info is None else message_info(alias.name, info)
+    backend = get_backend(using)
+    info = await backend.queue.aget(check_name(id, "id"))
+    return None if info is None else message_info(backend.alias.name, info)
 
 
 def message_info(using: str, info: Info) -> MessageInfo:
@@ -147,7 +142,7 @@ def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | No
     """Return the ids and the tag as plain names. Raises `TypeError` or `ValueError` naming the one that is not."""
     for id in ids:
         if not isinstance(id, str):
-            raise TypeError(f"id={shown(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")
+            raise TypeError(f"id={short_repr(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")
     return [check_name(id, "id") for id in ids], None if tag is None else check_name(tag, "tag")
 
 

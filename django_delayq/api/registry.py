@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from django_delayq.core.errors import UnknownKey
-from django_delayq.support.validation import did_you_mean, shown
+from django_delayq.support.validation import did_you_mean, short_repr
 
 
 class Registered(Protocol):
@@ -50,12 +50,12 @@ def unknown_key(using: str, key: str) -> UnknownKey:
     """Return the error for a key without a handler."""
     elsewhere = sorted(other for other, by_key in by_alias.items() if key in by_key)
     if elsewhere:
-        return UnknownKey(f"key={shown(key)} has its handler in another alias; pass using={elsewhere[0]!r}.")
+        return UnknownKey(f"key={short_repr(key)} has its handler in another alias; pass using={elsewhere[0]!r}.")
     return UnknownKey(
-        f"key={shown(key)} has no handler in alias {using!r}: {did_you_mean(key, by_alias.get(using, ()))}"
+        f"key={short_repr(key)} has no handler in alias {using!r}: {did_you_mean(key, by_alias.get(using, ()))}"
     )
 
 
 def name_of(func: object) -> str:
     """Return the name of a function with its module, as an error message shows it."""
-    return f"{getattr(func, '__module__', '?')}.{getattr(func, '__qualname__', shown(func))}"
+    return f"{getattr(func, '__module__', '?')}.{getattr(func, '__qualname__', short_repr(func))}"

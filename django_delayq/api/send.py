@@ -30,7 +30,7 @@ from django_delayq.support.validation import (
     check_name,
     check_queue,
     did_you_mean,
-    shown,
+    short_repr,
 )
 
 _ON_CONFLICT = get_args(OnConflict)
@@ -172,9 +172,8 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Ne
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
     """
     if send.on_conflict not in _ON_CONFLICT:
-        raise ValueError(
-            f"on_conflict={shown(send.on_conflict)} is unknown: {did_you_mean(str(send.on_conflict), _ON_CONFLICT)}"
-        )
+        near = did_you_mean(str(send.on_conflict), _ON_CONFLICT)
+        raise ValueError(f"on_conflict={short_repr(send.on_conflict)} is unknown: {near}")
     header, data_type = addressed(send, alias)
     delay_ms, at_ms = due_ms(send.delay, send.at)
     return NewMessage(
@@ -205,7 +204,7 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
     most = alias.options.max_data
     if len(body) > most:
         raise ValueError(
-            f"data={shown(data)} takes {len(body)} bytes as JSON, over the {most} of OPTIONS['max_data']; "
+            f"data={short_repr(data)} takes {len(body)} bytes as JSON, over the {most} of OPTIONS['max_data']; "
             "send a key to where it is kept, or raise the limit."
         )
     return body
@@ -254,13 +253,13 @@ def due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None
     if at is None:
         return (0 if delay is None else to_ms(delay, "delay")), None
     if delay is not None:
-        raise TypeError(f"delay={shown(delay)} and at={shown(at)} are both given; give one of them.")
+        raise TypeError(f"delay={short_repr(delay)} and at={short_repr(at)} are both given; give one of them.")
     return 0, _instant_ms(at)
 
 
 def _instant_ms(at: datetime) -> int:
     if not isinstance(at, datetime):
-        raise TypeError(f"at={shown(at)} is {type(at).__name__}; give an aware datetime.")
+        raise TypeError(f"at={short_repr(at)} is {type(at).__name__}; give an aware datetime.")
     if timezone.is_naive(at):
         if settings.USE_TZ:
             raise ValueError(f"at={at!r} is naive; give django.utils.timezone.make_aware(at).")
@@ -283,8 +282,8 @@ def must_wait(alias: Alias, on_commit: bool | None) -> bool:
     if alias.store is not None:
         if on_commit is not None:
             raise TypeError(
-                f"on_commit={shown(on_commit)}: alias {alias.name!r} has a store, so that a send commits and rolls "
-                "back with the caller's transaction; leave it out."
+                f"on_commit={short_repr(on_commit)}: alias {alias.name!r} has a store, so that a send commits and "
+                "rolls back with the caller's transaction; leave it out."
             )
     elif on_commit is not None and not check_flag(on_commit, "on_commit"):
         return False

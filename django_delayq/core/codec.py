@@ -14,7 +14,7 @@ import msgspec
 
 from django_delayq.core.errors import DataMismatch
 from django_delayq.support.texts import text as _
-from django_delayq.support.validation import shown
+from django_delayq.support.validation import short_repr
 
 DEEPEST = 100
 """How deep untyped data may be nested."""
@@ -59,7 +59,7 @@ def encode_data(data: object, data_type: Any = Any) -> bytes:
     try:
         decoder_for(data_type).decode(body)
     except ValueError as error:
-        raise TypeError(f"data={shown(data)} doesn't fit {type_name(data_type)}: {_reason(error)}") from error
+        raise TypeError(f"data={short_repr(data)} doesn't fit {type_name(data_type)}: {_reason(error)}") from error
     return body
 
 
@@ -117,10 +117,12 @@ def _encode_typed(data: object, data_type: Any) -> bytes:
     try:
         body = _encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise TypeError(f"data={shown(data)} can't be carried as {type_name(data_type)}: {error}") from error
+        raise TypeError(f"data={short_repr(data)} can't be carried as {type_name(data_type)}: {error}") from error
     # msgspec writes NaN and infinity as null, which an optional float would take for None.
     if b"null" in body and _has_unfinite(msgspec.to_builtins(data)):
-        raise TypeError(f"data={shown(data)} contains NaN or infinity, which JSON can't carry; send None or a number.")
+        raise TypeError(
+            f"data={short_repr(data)} contains NaN or infinity, which JSON can't carry; send None or a number."
+        )
     return body
 
 
@@ -181,14 +183,16 @@ def _fault(value: Any, path: str, depth: int) -> str | None:
         return next(filter(None, faults), None)
     if _is_plain(value, depth):
         return None
-    return f"{_short(path)} is {shown(value)}: {_advice(value)}"
+    return f"{_short(path)} is {short_repr(value)}: {_advice(value)}"
 
 
 def _fault_of_item(key: Any, item: Any, path: str, depth: int) -> str | None:
     if type(key) is not str:
         kind = type(key).__name__
-        return f"{_short(path)} has the key {shown(key)}, a {kind}: JSON keys are str; send str({shown(key)})."
-    inner = f"{path}.{key}" if key.isidentifier() else f"{path}[{shown(key)}]"
+        return (
+            f"{_short(path)} has the key {short_repr(key)}, a {kind}: JSON keys are str; send str({short_repr(key)})."
+        )
+    inner = f"{path}.{key}" if key.isidentifier() else f"{path}[{short_repr(key)}]"
     return _fault_of_text(key, f"a key of {path}") or _fault(item, inner, depth - 1)
 
 
@@ -196,7 +200,7 @@ def _fault_of_text(text: str, path: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        what = f"{_short(path)} is {shown(text)}"
+        what = f"{_short(path)} is {short_repr(text)}"
         return f"{what}: it holds half of a surrogate pair, which UTF-8 can't carry; mend the text."
     return None
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from django_delayq.core.errors import DataMismatch
 from django_delayq.core.requests import PermitRequest, Throttled
-from django_delayq.support.validation import MAX_NAME, check_count, shown
+from django_delayq.support.validation import MAX_NAME, check_count, short_repr
 
 MOST_CONCURRENCY = 1_000
 """The largest `max_concurrency`: the broker goes through all that hold a permit."""
@@ -66,7 +66,7 @@ class Limits:
         value = _FIELD.sub(lambda field: _text_of(field.group(1), data, self.concurrency_key), self.concurrency_key)
         if len(value) > MAX_NAME:
             raise DataMismatch(
-                f"concurrency_key={shown(value)} has {len(value)} characters; at most {MAX_NAME} will do."
+                f"concurrency_key={short_repr(value)} has {len(value)} characters; at most {MAX_NAME} will do."
             )
         return value
 
@@ -83,7 +83,7 @@ def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_
     if max_concurrency is not None:
         check_count(max_concurrency, "max_concurrency", most=MOST_CONCURRENCY)
     elif concurrency_key is not None:
-        raise ValueError(f"concurrency_key={shown(concurrency_key)} limits nothing alone; add max_concurrency=1.")
+        raise ValueError(f"concurrency_key={short_repr(concurrency_key)} limits nothing alone; add max_concurrency=1.")
     return Limits(
         max_concurrency,
         None if concurrency_key is None else _checked_template(concurrency_key),
@@ -94,26 +94,30 @@ def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_
 def _interval_us(rate: str) -> int:
     """Return the time between two starts in µs, rounded up: messages never start more often than asked for."""
     if not isinstance(rate, str):
-        raise TypeError(f"rate_limit={shown(rate)} is {type(rate).__name__}; write it like '100/m'.")
+        raise TypeError(f"rate_limit={short_repr(rate)} is {type(rate).__name__}; write it like '100/m'.")
     found = _RATE.fullmatch(rate)
     if found is None or found[2] not in _UNIT_US:
-        raise ValueError(f"rate_limit={shown(rate)} is no rate; write it like '10/s', '100/m', '1000/h' or '5000/d'.")
+        raise ValueError(
+            f"rate_limit={short_repr(rate)} is no rate; write it like '10/s', '100/m', '1000/h' or '5000/d'."
+        )
     count = check_count(int(found[1]), "the number of rate_limit", most=MOST_RATE)
     return -(-_UNIT_US[found[2]] // count)
 
 
 def _checked_template(template: str) -> str:
     if not isinstance(template, str):
-        raise TypeError(f"concurrency_key={shown(template)} is {type(template).__name__}; give one str.")
+        raise TypeError(f"concurrency_key={short_repr(template)} is {type(template).__name__}; give one str.")
     fields = _FIELD.findall(template)
     if not fields or "{" in (rest := _FIELD.sub("", template)) or "}" in rest:
         raise ValueError(
-            f"concurrency_key={shown(template)} names no field of the data; write it like 'account:{{account_id}}', "
-            "or 'account:{}' for the data itself."
+            f"concurrency_key={short_repr(template)} names no field of the data; write it like "
+            "'account:{account_id}', or 'account:{}' for the data itself."
         )
     for name in fields:
         if name and not name.isidentifier():
-            raise ValueError(f"concurrency_key={shown(template)}: {{{name}}} is no name of a field; give one name.")
+            raise ValueError(
+                f"concurrency_key={short_repr(template)}: {{{name}}} is no name of a field; give one name."
+            )
     return template
 
 
@@ -121,11 +125,13 @@ def _text_of(field: str, data: Any, template: str | None) -> str:
     value = data
     if field:
         if not isinstance(data, Mapping) or field not in data:
-            raise DataMismatch(f"concurrency_key={shown(template)} names {field!r}, which this data doesn't have.")
+            raise DataMismatch(f"concurrency_key={short_repr(template)} names {field!r}, which this data doesn't have.")
         value = data[field]
     if value is None or isinstance(value, Mapping | list | float):
         what = f"the field {field!r}" if field else "the data itself"
-        raise DataMismatch(f"concurrency_key={shown(template)}: {what} is {shown(value)}; give text or a whole number.")
+        raise DataMismatch(
+            f"concurrency_key={short_repr(template)}: {what} is {short_repr(value)}; give text or a whole number."
+        )
     text = str(value)
     return text if text.isprintable() else repr(text)
 

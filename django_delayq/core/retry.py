@@ -1,13 +1,12 @@
-"""Decide when a message is tried again: how often it may start, and how long to wait after a failure."""
+"""Decide how long a message waits after a failure."""
 
 import inspect
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from django_delayq.support.units import Duration, to_ms
-from django_delayq.support.validation import shown
+from django_delayq.support.validation import short_repr
 
 Backoff = Duration | Sequence[Duration] | Callable[[int, BaseException], Duration]
 """A fixed wait, one wait per failure (the last repeats), or a function of (attempt, exception)."""
@@ -64,7 +63,8 @@ def _check_function(backoff: Callable[..., object]) -> None:
         signature.bind(1, Exception())
     except TypeError as error:
         raise TypeError(
-            f"backoff={shown(backoff)} takes {signature}; it must take two positional arguments: (attempt, exception)."
+            f"backoff={short_repr(backoff)} takes {signature}; it must take two positional arguments: "
+            "(attempt, exception)."
         ) from error
 
 
@@ -78,27 +78,3 @@ def backoff_ms(backoff: Backoff, attempt: int, exception: BaseException) -> int:
     if isinstance(backoff, Sequence) and not isinstance(backoff, str):
         return to_ms(backoff[min(attempt, len(backoff)) - 1], "backoff")
     return to_ms(backoff, "backoff")
-
-
-class Terms(Protocol):
-    """The fields that a handler has in common with the header or the row of a message."""
-
-    @property
-    def at_most_once(self) -> bool: ...
-
-    @property
-    def max_attempts(self) -> int | None: ...
-
-
-def is_at_most_once(sent: Terms | None, handler: Terms | None) -> bool:
-    """Return whether a message must not start a second time, whichever of the two says so."""
-    return bool((sent is not None and sent.at_most_once) or (handler is not None and handler.at_most_once))
-
-
-def max_attempts(sent: Terms | None, handler: Terms | None) -> int | None:
-    """Return how many attempts a message may have: its own number, else its handler's; None where neither is known."""
-    if is_at_most_once(sent, handler):
-        return 1
-    if sent is not None and sent.max_attempts is not None:
-        return sent.max_attempts
-    return None if handler is None else handler.max_attempts

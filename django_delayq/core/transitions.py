@@ -11,7 +11,7 @@ counts, the history and the data that the claim returned, and no backend has to 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from django_delayq.core.history import Ended, PastAttempt, add
 from django_delayq.core.message import State
@@ -161,6 +161,30 @@ class Failure:
     error: str
     detail: str = ""
     fingerprint: str = ""
+
+
+class Terms(Protocol):
+    """The fields that a handler has in common with the header or the row of a message."""
+
+    @property
+    def at_most_once(self) -> bool: ...
+
+    @property
+    def max_attempts(self) -> int | None: ...
+
+
+def is_at_most_once(sent: Terms | None, handler: Terms | None) -> bool:
+    """Return whether a message must not start a second time, whichever of the two says so."""
+    return bool((sent is not None and sent.at_most_once) or (handler is not None and handler.at_most_once))
+
+
+def max_attempts(sent: Terms | None, handler: Terms | None) -> int | None:
+    """Return how many attempts a message may have: its own number, else its handler's; None where neither is known."""
+    if is_at_most_once(sent, handler):
+        return 1
+    if sent is not None and sent.max_attempts is not None:
+        return sent.max_attempts
+    return None if handler is None else handler.max_attempts
 
 
 class Policy(NamedTuple):

@@ -11,8 +11,7 @@ from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, WorkerIn
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.message import State
-from django_delayq.core.retry import max_attempts
-from django_delayq.core.transitions import SUSPECT_CRASHES
+from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.monitor.status import is_asked_for
 from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.store.queue import DatabaseQueue

@@ -7,7 +7,7 @@ from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.site import settings_module
 from django_delayq.support.units import to_ms
-from django_delayq.support.validation import did_you_mean, shown
+from django_delayq.support.validation import did_you_mean, short_repr
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Given:
         """Return a word out of `choices`."""
         value = self.text(name) or default
         if value not in choices:
-            raise SparkError(f"option {name}={shown(value)} is unknown: {did_you_mean(value, choices)}")
+            raise SparkError(f"option {name}={short_repr(value)} is unknown: {did_you_mean(value, choices)}")
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class Given:
         try:
             return default if text is None else parse(text)
         except (TypeError, ValueError) as error:
-            raise SparkError(f"option {name}={shown(text)}: {error}") from error
+            raise SparkError(f"option {name}={short_repr(text)}: {error}") from error
 
 
 def _count(text: str) -> int:

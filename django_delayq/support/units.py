@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from django_delayq.support.texts import text as _
-from django_delayq.support.validation import shown
+from django_delayq.support.validation import short_repr
 
 type_names = "seconds, a timedelta, or text such as '30m', '2h30m' or '7d'"
 Duration = int | float | str | timedelta
@@ -111,7 +111,8 @@ def to_bytes(value: object, name: str) -> int:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(
-            f"{name}={shown(value)} is no size; give bytes, or text such as '256KiB' or '1.5GB' ({', '.join(_SIZES)})."
+            f"{name}={short_repr(value)} is no size; give bytes, or text such as '256KiB' or '1.5GB' "
+            f"({', '.join(_SIZES)})."
         )
     return int(Decimal(match[1]) * _BYTES[match[2].lower() or "b"])
 

@@ -19,7 +19,7 @@ _shortener = reprlib.Repr()
 _shortener.maxstring = _shortener.maxother = 80
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the repr of `value`, short enough for an error message, even when its own repr raises."""
     try:
         return _shortener.repr(value)
@@ -31,7 +31,7 @@ def check_name(value: str, kind: str) -> str:
     """Return `value` as a plain str. Raises `TypeError` or `ValueError` naming `kind`, the value and the fix."""
     if type(value) is not str:
         if not isinstance(value, str):
-            raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give one str.")
+            raise TypeError(f"{kind}={short_repr(value)} is {type(value).__name__}; give one str.")
         value = str.__str__(value)  # a TextChoices member or a SafeString is its text
     if not value:
         raise ValueError(_("%(kind)s='' is empty; give 1 to %(most)d characters.", kind=kind, most=MAX_NAME))
@@ -40,7 +40,7 @@ def check_name(value: str, kind: str) -> str:
             _(
                 "%(kind)s=%(value)s has %(number)d characters; give at most %(most)d.",
                 kind=kind,
-                value=shown(value),
+                value=short_repr(value),
                 number=len(value),
                 most=MAX_NAME,
             )
@@ -50,7 +50,7 @@ def check_name(value: str, kind: str) -> str:
             _(
                 "%(kind)s=%(value)s contains %(character)r; leave out control characters.",
                 kind=kind,
-                value=shown(value),
+                value=short_repr(value),
                 character=found.group(),
             )
         )
@@ -72,7 +72,7 @@ def check_queue(value: str) -> str:
         raise ValueError(
             _(
                 "queue=%(value)s contains a colon, which brokers put between queue and key; leave it out.",
-                value=shown(value),
+                value=short_repr(value),
             )
         )
     return name
@@ -81,11 +81,11 @@ def check_queue(value: str) -> str:
 def check_count(value: int, kind: str, least: int = 1, most: int | None = None) -> int:
     """Return `value`, a whole number from `least` to `most`. Raises `TypeError` or `ValueError` like `check_name`."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give a whole number.")
+        raise TypeError(f"{kind}={short_repr(value)} is {type(value).__name__}; give a whole number.")
     if value < least:
-        raise ValueError(f"{kind}={shown(value)} is too small; give {least} or more.")
+        raise ValueError(f"{kind}={short_repr(value)} is too small; give {least} or more.")
     if most is not None and value > most:
-        raise ValueError(f"{kind}={shown(value)} is too large; give {most} or less.")
+        raise ValueError(f"{kind}={short_repr(value)} is too large; give {most} or less.")
     return value
 
 
@@ -97,7 +97,7 @@ def check_max_attempts(value: int) -> int:
 def check_flag(value: bool, kind: str) -> bool:
     """Return `value`, which is True or False. Raises `TypeError` as `check_name` does."""
     if not isinstance(value, bool):
-        raise TypeError(f"{kind}={shown(value)} is {type(value).__name__}; give True or False.")
+        raise TypeError(f"{kind}={short_repr(value)} is {type(value).__name__}; give True or False.")
     return value
 
 

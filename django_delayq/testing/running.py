@@ -17,7 +17,7 @@ from django_delayq.api.on_commit import waiting_sends
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core.message import Message
-from django_delayq.core.retry import is_at_most_once
+from django_delayq.core.transitions import is_at_most_once
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_count

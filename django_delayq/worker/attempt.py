@@ -20,8 +20,8 @@ from django_delayq.core import codec, history, transitions
 from django_delayq.core.errors import Bury, DataMismatch, Retry, Snooze
 from django_delayq.core.message import Message, State
 from django_delayq.core.requests import Claimed
-from django_delayq.core.retry import Exponential, backoff_ms, is_at_most_once, max_attempts
-from django_delayq.core.transitions import Failure, Policy, Span, Transition
+from django_delayq.core.retry import Exponential, backoff_ms
+from django_delayq.core.transitions import Failure, Policy, Span, Transition, is_at_most_once, max_attempts
 from django_delayq.store.database import Database
 from django_delayq.support.logging import logger
 from django_delayq.support.validation import MAX_NAME

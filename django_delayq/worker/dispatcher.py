@@ -6,8 +6,7 @@ from itertools import chain
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair
-from django_delayq.core.retry import is_at_most_once
-from django_delayq.core.transitions import buried_info
+from django_delayq.core.transitions import buried_info, is_at_most_once
 from django_delayq.worker import attempt
 from django_delayq.worker.backlog import Backlog
 from django_delayq.worker.events import UnstartedEvents

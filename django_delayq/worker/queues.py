@@ -5,7 +5,7 @@ from itertools import groupby
 from random import Random
 from typing import NamedTuple
 
-from django_delayq.support.validation import check_queue, shown
+from django_delayq.support.validation import check_queue, short_repr
 
 MOST_WEIGHT = 1_000
 
@@ -24,14 +24,14 @@ def served_queues(text: str) -> tuple[ServedQueue, ...]:
     """Parse queues written as `critical,default:3,bulk:1`. Raises `ValueError` naming the value and the fix."""
     parts = [part.strip() for part in text.split(",")]
     if not any(parts):
-        raise ValueError(f"{shown(text)} names no queue; write --queues mail,orders")
+        raise ValueError(f"{short_repr(text)} names no queue; write --queues mail,orders")
     if not all(parts):
-        raise ValueError(f"{shown(text)} has a comma without a queue; leave the comma out, or name the queue")
+        raise ValueError(f"{short_repr(text)} has a comma without a queue; leave the comma out, or name the queue")
     queues = tuple(map(_served_queue, parts))
     names = [queue.name for queue in queues]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{shown(text)} names the queue {name!r} more than once; leave one of them out")
+            raise ValueError(f"{short_repr(text)} names the queue {name!r} more than once; leave one of them out")
     return queues
 
 
@@ -42,7 +42,7 @@ def _served_queue(text: str) -> ServedQueue:
         return ServedQueue(name)
     if not (weight.isascii() and weight.isdigit() and 1 <= int(weight[:5]) <= MOST_WEIGHT):
         raise ValueError(
-            f"{shown(text)} gives the queue {name!r} the weight {shown(weight)}; "
+            f"{short_repr(text)} gives the queue {name!r} the weight {short_repr(weight)}; "
             f"give a whole number from 1 to {MOST_WEIGHT}, such as {name}:3, or none"
         )
     return ServedQueue(name, int(weight))

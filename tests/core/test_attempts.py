@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.base import Header
-from django_delayq.core.retry import is_at_most_once, max_attempts
+from django_delayq.core.transitions import is_at_most_once, max_attempts
 
 
 def terms(number: int | None = None, *, once: bool = False) -> Header:

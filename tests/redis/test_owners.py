@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import ClaimRequest, WorkerInfo
-from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis import poll_ownership
 from django_delayq.brokers.redis.poll_ownership import PollOwnership
 from django_delayq.brokers.redis.shards import Shards
+from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import OPTIONS, Rig, ids, redis_rig
 from tests.servers import ClusterServers

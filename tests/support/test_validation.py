@@ -13,7 +13,7 @@ from django_delayq.support.validation import (
     check_name,
     check_queue,
     did_you_mean,
-    shown,
+    short_repr,
 )
 
 
@@ -85,14 +85,14 @@ def test_a_value_is_shown_short_even_when_its_repr_raises() -> None:
         def __repr__(self) -> str:
             raise RuntimeError
 
-    assert len(shown("x" * 10_000)) < 100
-    assert "Broken" in shown(Broken())
+    assert len(short_repr("x" * 10_000)) < 100
+    assert "Broken" in short_repr(Broken())
 
 
 def test_a_number_of_thousands_of_digits_is_shown_as_such() -> None:
     for value in (10**5_000, {"n": [10**5_000]}):
-        assert "digits" in shown(value)
-        assert len(shown(value)) < 100
+        assert "digits" in short_repr(value)
+        assert len(short_repr(value)) < 100
 
 
 @pytest.mark.parametrize("names", [["a", "é:%/"], [], ["x" * 200]])

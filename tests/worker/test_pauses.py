@@ -110,7 +110,7 @@ def test_a_pause_that_nobody_was_told_of_comes_with_the_next_heartbeat(
     monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0)
     rig.start(make_handler(lambda message: None))
     rig.broker.until(lambda: rig.broker.claims)
-    rig.broker._meta.pause(Pause("default", None, "x"), rig.broker.queue.counts().now_ms)
+    rig.broker._state.pause(Pause("default", None, "x"), rig.broker.queue.counts().now_ms)
     upkeeps = rig.broker.upkeeps
     rig.broker.until(lambda: rig.broker.upkeeps > upkeeps + 1)
     rig.send("a")

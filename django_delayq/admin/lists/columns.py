@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.lists.conditions import now_utc
 from django_delayq.api.handlers import get_handler
-from django_delayq.core.retry import max_attempts
+from django_delayq.core.transitions import max_attempts
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.support.units import to_text
 

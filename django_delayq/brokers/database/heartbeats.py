@@ -7,7 +7,7 @@ from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import WorkerInfo
 from django_delayq.brokers.database.timer import DatabaseTimer
-from django_delayq.brokers.meta import FORGOTTEN_MS, HEARTBEAT_MS
+from django_delayq.brokers.shared_state import FORGOTTEN_MS, HEARTBEAT_MS
 from django_delayq.core import codec
 from django_delayq.models import LimitRow
 from django_delayq.store.database import Database

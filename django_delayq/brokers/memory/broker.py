@@ -48,7 +48,7 @@ from django_delayq.brokers.memory.transitions import (
     rescue,
     settle,
 )
-from django_delayq.brokers.meta import Meta
+from django_delayq.brokers.shared_state import StateWithPauses
 from django_delayq.conf import Alias
 from django_delayq.support.texts import text as _
 
@@ -68,7 +68,7 @@ class MemoryBroker:
         self._clock_ms = clock_ms
         self._places = Places()
         self._tokens = count(1)
-        self._meta = Meta()
+        self._state = StateWithPauses()
         self._limits = Limits()
         self._changed = Condition()
         self._wanted: list[SetName] = []
@@ -239,16 +239,16 @@ class MemoryBroker:
 
     def cursor(self) -> int | None:
         with self._changed:
-            return self._meta.cursor
+            return self._state.cursor
 
     def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         self.schedule(alarms)
         with self._changed:
-            return self._meta.advance_cursor(from_ms, to_ms)
+            return self._state.advance_cursor(from_ms, to_ms)
 
     def set_cursor_back(self, to_ms: int) -> None:
         with self._changed:
-            self._meta.set_cursor_back(to_ms)
+            self._state.set_cursor_back(to_ms)
 
     def owner(self, candidate: str = "") -> str:
         return candidate  # no other process can use it
@@ -317,13 +317,13 @@ class MemoryBroker:
 
     def pause(self, pause: Pause) -> None:
         with self._changed:
-            self._meta.pause(pause, self._now_ms())
+            self._state.pause(pause, self._now_ms())
             self.announce_pauses()
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         with self._changed:
             self.announce_pauses()
-            return self._meta.resume(queue, key, self._now_ms())
+            return self._state.resume(queue, key, self._now_ms())
 
     def announce_pauses(self) -> None:
         self.pause_version += 1
@@ -331,7 +331,7 @@ class MemoryBroker:
 
     def pauses(self) -> list[Pause]:
         with self._changed:
-            return self._meta.pauses_at(self._now_ms())
+            return self._state.pauses_at(self._now_ms())
 
     # Queries
 
@@ -376,15 +376,15 @@ class MemoryBroker:
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
         with self._changed:
-            return self._meta.heartbeat(worker, self._now_ms())
+            return self._state.heartbeat(worker, self._now_ms())
 
     def leave(self, worker: str) -> None:
         with self._changed:
-            self._meta.leave(worker)
+            self._state.leave(worker)
 
     def workers(self) -> list[WorkerInfo]:
         with self._changed:
-            return self._meta.workers_at(self._now_ms())
+            return self._state.workers_at(self._now_ms())
 
     def report(self) -> ServerReport:
         told = _("memory of this process"), _("everything is lost when this process ends")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from amqp import Channel, Connection, Message
 
-from django_delayq.brokers import meta
+from django_delayq.brokers import shared_state
 from django_delayq.brokers.rabbitmq.alarms import PERSISTENT
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.core import codec
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True)
-class SharedState(meta.SharedState):
+class SharedState(shared_state.SharedState):
     """The state that all processes have in common that use a prefix."""
 
     owner: str = ""

@@ -10,8 +10,8 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core.requests import WorkerInfo
 
 ALONE_S = 1.0

@@ -4,13 +4,13 @@ import contextlib
 from dataclasses import asdict, replace
 
 from django_delayq.brokers.base import Pause, WorkerInfo
-from django_delayq.brokers.meta import HEARTBEAT_MS
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import Call, Operation, colocated, gather, or_default, plain
 from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.records import US, as_int, clock_ms, pairs
 from django_delayq.brokers.redis.scripts import load
 from django_delayq.brokers.redis.waiter import PAUSES
+from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch
 

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_delayq.api.handlers import handlers_by_key
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
-from django_delayq.conf import DEFAULT_ALIAS, Alias, get_alias
+from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.errors import DelayqError
 from django_delayq.management.support.arguments import USAGE, checked, whole_number
 from django_delayq.support.units import to_bytes
@@ -71,25 +71,25 @@ class Command(BaseCommand):
         _check_together(options)
         logs.start(logs.level_of(options["verbosity"]))
         try:
-            alias = get_alias(options["using"])
-            broker = get_backend(alias.name)
+            backend = get_backend(options["using"])
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
         chosen = _chosen(options)
-        make_worker = partial(self._make_worker, alias, broker, chosen, options["verbosity"])
+        make_worker = partial(self._make_worker, backend, chosen, options["verbosity"])
         try:
             if options["reload"]:
                 run_reloading(make_worker)
             elif chosen.drain:
-                run_until_signalled(make_worker, partial(self._drain, broker))
+                run_until_signalled(make_worker, partial(self._drain, backend))
             else:
                 run_until_signalled(make_worker)
         except DelayqError as error:
             raise CommandError(str(error)) from error
         finally:
-            broker.close()
+            backend.close()
 
-    def _make_worker(self, alias: Alias, broker: Backend, options: Options, verbosity: int) -> Runnable:
+    def _make_worker(self, backend: Backend, options: Options, verbosity: int) -> Runnable:
+        alias = backend.alias
         handlers = handlers_by_key(alias.name)
         if not handlers:
             raise CommandError(
@@ -99,20 +99,20 @@ class Command(BaseCommand):
             check_path(Path(options.heartbeat_file))
         if options.max_memory is not None:
             check_limit(options.max_memory)
-        report = ask_report(broker)
+        report = ask_report(backend)
         if verbosity > 0:
             self.stdout.write("\n".join(banner(alias, report, handlers, options)))
             self.stdout.flush()
         if self.is_process:
             gc.freeze()  # the site's code and settings stay for good, so no collection needs to visit them again
         if options.processes:
-            return Supervisor(alias, broker, handlers, options, logs.level_of(verbosity))
-        return Worker(alias, broker, handlers, options)
+            return Supervisor(alias, backend, handlers, options, logs.level_of(verbosity))
+        return Worker(alias, backend, handlers, options)
 
-    def _drain(self, broker: Backend, worker: Runnable) -> bool:
-        with progress(broker, lambda: worker.counts, worker.served):
+    def _drain(self, backend: Backend, worker: Runnable) -> bool:
+        with progress(backend, lambda: worker.counts, worker.served):
             ended_well = worker.run()
-        self.stdout.write(summary(broker, worker.counts, worker.served))
+        self.stdout.write(summary(backend, worker.counts, worker.served))
         return ended_well
 
 

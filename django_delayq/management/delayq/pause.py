@@ -12,7 +12,7 @@ from django_delayq.brokers.base import Counts, Pause, covering
 from django_delayq.management.support.arguments import Options, add_queue_and_key, checked, queue_and_key
 from django_delayq.management.support.terminal import Write, end_words, to_words
 from django_delayq.support.units import to_ms
-from django_delayq.support.validation import check_name, shown
+from django_delayq.support.validation import check_name, short_repr
 
 HELP = "Let nothing of a queue or key start. What runs, runs to its end."
 
@@ -64,7 +64,7 @@ def _instant_ms(text: str) -> int | None:
         at = None
     if at is None or at.tzinfo is None:
         raise ValueError(
-            f"--until={shown(text)} is no instant; write it with its offset from UTC, like 2027-01-15T18:00+01:00."
+            f"--until={short_repr(text)} is no instant; write it with its offset from UTC, like 2027-01-15T18:00+01:00."
         )
     return due_ms(None, at)[1]
 

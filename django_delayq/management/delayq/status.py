@@ -2,9 +2,10 @@
 
 from argparse import ArgumentParser
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from django_delayq.brokers.base import ExecutorInfo, Pause, RunInfo, WorkerInfo
+from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo
 from django_delayq.core.figures import Figures, Times
 from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import instant, pause_shape, write_json
@@ -215,12 +216,9 @@ def _hour_shape(hour: Hour) -> dict[str, Any]:
 
 def _waiting_shape(each: WaitingSet) -> dict[str, Any]:
     return {
-        "queue": each.queue,
-        "key": each.key,
-        "pending": each.pending,
-        "ready": each.ready,
-        "pending_capped": each.pending_capped,
-        "ready_capped": each.ready_capped,
+        **{
+            name: getattr(each, name) for name in ("queue", "key", "pending", "ready", "pending_capped", "ready_capped")
+        },
         **instant("next_due", each.next_due_ms),
         "lag_ms": each.lag_ms,
         "parked": each.parked,
@@ -234,15 +232,11 @@ def _worker_shape(worker: WorkerInfo) -> dict[str, Any]:
         "queues": worker.queues,
         "keys": worker.keys,
         "running": worker.running,
-        "executors": [_executor_shape(each) for each in worker.executors],
+        "executors": [asdict(each) for each in worker.executors],
         "runs": [_run_shape(each) for each in worker.runs],
         **instant("started", worker.started_ms),
         **instant("seen", worker.seen_ms),
     }
-
-
-def _executor_shape(executor: ExecutorInfo) -> dict[str, Any]:
-    return {"most": executor.most, "keys": executor.keys}
 
 
 def _run_shape(run: RunInfo) -> dict[str, Any]:

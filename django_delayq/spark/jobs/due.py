@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, TimestampNTZType
 
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.session import check_zone
-from django_delayq.support.validation import shown
+from django_delayq.support.validation import short_repr
 
 DUE, MOVED = "due_at", "moved"
 CLOCK_CHANGE, QUIET, BUSINESS, SPREAD, RATE = "clock change", "quiet hours", "business days", "spread", "rate"
@@ -57,7 +57,7 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
     kind = rows.schema[_FIRST].dataType
     if not isinstance(kind, TimestampNTZType | StringType):
         raise SparkError(
-            f"due={shown(plan.due)} is {kind.simpleString()}; give a local time: a timestamp_ntz, or text. "
+            f"due={short_repr(plan.due)} is {kind.simpleString()}; give a local time: a timestamp_ntz, or text. "
             "CAST(… AS TIMESTAMP_NTZ) makes one."
         )
     _check_zones(rows)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from django_delayq.support.validation import MAX_NAME, check_name, shown
+from django_delayq.support.validation import MAX_NAME, check_name, short_repr
 
 
 def given(id: str | None) -> str:
@@ -21,7 +21,7 @@ def derived(paths: Sequence[str], key: object, *values: Any) -> str:
             raise ValueError(f"{path} is null, of which the id is made; fill it in, or leave the row out.")
     id = ":".join([str(key), *map(_part, values)])
     if len(id) > MAX_NAME:
-        raise ValueError(f"id={shown(id)} has {len(id)} characters; give idColumns with shorter values.")
+        raise ValueError(f"id={short_repr(id)} has {len(id)} characters; give idColumns with shorter values.")
     return check_name(id, "id")
 
 

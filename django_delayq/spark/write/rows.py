@@ -22,7 +22,7 @@ from django_delayq.spark.write.ids import derived, given
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.units import LONGEST_MS, to_ms
-from django_delayq.support.validation import are_names, shown
+from django_delayq.support.validation import are_names, short_repr
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def _due(latest_ms: int, due_ms: int | None, delay: Any) -> tuple[int, int | Non
     if due_ms is None:
         return (0 if delay is None else _delay_ms(delay)), None
     if delay is not None:
-        raise ValueError(f"due_at and delay={shown(delay)} are both given; leave one of them null.")
+        raise ValueError(f"due_at and delay={short_repr(delay)} are both given; leave one of them null.")
     if due_ms > latest_ms:
         raise ValueError(f"due_at is over 100 years from now ({due_ms} ms); give an earlier time.")
     return 0, due_ms

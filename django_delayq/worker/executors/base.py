@@ -7,8 +7,7 @@ from time import monotonic
 
 from django_delayq.brokers.base import Transition
 from django_delayq.core import transitions
-from django_delayq.core.retry import is_at_most_once
-from django_delayq.core.transitions import Span
+from django_delayq.core.transitions import Span, is_at_most_once
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.leases import Leases

@@ -44,7 +44,7 @@ class SharedState:
 
 
 @dataclass(slots=True)
-class Meta(SharedState):
+class StateWithPauses(SharedState):
     """The shared state of a broker that carries messages: it keeps the pauses too."""
 
     pauses: list[Pause] = field(default_factory=list)
