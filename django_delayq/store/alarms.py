@@ -23,7 +23,7 @@ from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused, PartlyUnavailable
 from django_delayq.models import StoreIdentity
 from django_delayq.store.database import Database
-from django_delayq.store.sql.rows import Position, page_after
+from django_delayq.store.queries import Position, page_after
 from django_delayq.support.logging import logger
 from django_delayq.support.texts import text as _
 from django_delayq.support.units import to_text

@@ -13,8 +13,9 @@ from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Audi
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.requests import LEFT
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.store.database import Database, marks
+from django_delayq.store.database import Database
 from django_delayq.store.queries import counts
+from django_delayq.store.sql.dialect import marks
 from django_delayq.store.sql.rows import LEASE_FREE
 from django_delayq.support.units import to_text
 

@@ -11,10 +11,10 @@ from time import monotonic
 from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.alarms import SOON_MS
-from django_delayq.store.database import Database, Row, Sql
+from django_delayq.store.database import Database
 from django_delayq.store.settle import reclaim
-from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, checked, claimed_of
-from django_delayq.store.sql.statements import statements
+from django_delayq.store.sql.dialect import Sql
+from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, Row, checked, claimed_of
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 
@@ -60,8 +60,8 @@ def claim(
     dialect = database.dialect
     sets = {(alarm.queue, alarm.key) for alarm in by_pk.values()}
     later = _over_idle_slots(by_pk, requests)
-    of_pks = database.among("r.id", list(by_pk))
-    may_wait = database.among("r.id", later) if later else Sql("1 = 0")
+    of_pks = database.dialect.among("r.id", list(by_pk))
+    may_wait = database.dialect.among("r.id", later) if later else Sql("1 = 0")
     may_be_leased = checked(
         f"r.alias = %s AND r.due_at <= {dialect.now} AND r.token IS NULL AND r.crashes < {SUSPECT_CRASHES}"
         f" AND NOT (r.at_most_once AND {may_wait.text}) AND ({_any_of(sets)})"
@@ -103,7 +103,7 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
     """
     if not by_pk:
         return
-    of_pks = database.among("r.id", list(by_pk))
+    of_pks = database.dialect.among("r.id", list(by_pk))
     found = database.rows(
         "SELECT r.id, r.queue, r.key, r.due_at, coalesce(r.lease_until, 0), r.crashes, r.interrupted"
         f" FROM delayq_ready r WHERE {of_pks.text}",
@@ -180,7 +180,7 @@ def _lease(database: Database, found: Sql, returning: str, lease_ms: int, token:
         [lease_ms, token, worker],
     )
     unlocked = Sql(f"{found.text}{database.dialect.skip_locked}", found.parameters)
-    return statements(database).change(database, changes, unlocked, returning)
+    return database.dialect.change(database, changes, unlocked, returning)
 
 
 @contextmanager
@@ -202,7 +202,7 @@ def _end_unanswered(database: Database) -> list[Alarm]:
     """End the leases of earlier claims that no answer told of, and return alarms for their rows."""
     ended: list[Row] = []
     for leased in tuple(database.unanswered):
-        ended += statements(database).change(database, Sql(CLEAR_LEASE), leased, 'id, queue, "key"')
+        ended += database.dialect.change(database, Sql(CLEAR_LEASE), leased, 'id, queue, "key"')
         database.unanswered.remove(leased)
     return [Alarm(queue, key, str(pk)) for pk, queue, key in ended]
 

@@ -8,12 +8,12 @@ seem to have run out whose holders are alive.
 import math
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import cached_property
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, router, transaction
@@ -22,7 +22,9 @@ from django.db.backends.utils import CursorWrapper
 
 from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models.fields import database_name
-from django_delayq.store.sql.dialects import DIALECTS, Columns, Dialect, Rows
+from django_delayq.store.sql import DIALECTS
+from django_delayq.store.sql.dialect import Dialect, Sql
+from django_delayq.store.sql.rows import Row
 from django_delayq.support.logging import logger
 from django_delayq.support.texts import text as _
 from django_delayq.support.units import to_text
@@ -140,7 +142,6 @@ def skew_warnings(skew_ms: int) -> list[str]:
     ]
 
 
-Row = tuple[Any, ...]
 _NOT_THERE = ("42P01", "42703", 1146, 1054)  # a table, a column: the codes of PostgreSQL, then those of MySQL
 _NO_WRITES = ("25006", 1290, 1792, 1836)  # a read-only transaction; a read-only server or transaction
 _DENIED = ("42501", 1142, 1143)  # a table, a column
@@ -153,13 +154,6 @@ T = TypeVar("T")
 
 DEADLOCKS = 5
 """How often a transaction that was chosen as the victim of a deadlock is tried again."""
-
-
-class Sql(NamedTuple):
-    """A piece of a statement, and its parameters."""
-
-    text: str
-    parameters: Sequence[Any] = ()
 
 
 class Database:
@@ -217,29 +211,6 @@ class Database:
         except DatabaseError as error:
             self._tell_what_it_lacks(error)
             raise
-
-    def given(self, name: str, columns: Columns, rows: Rows) -> Sql:
-        """Return SQL for FROM: a table `name` with these rows."""
-        return Sql(*self.dialect.given(name, columns, rows))
-
-    def joined(self, given: Sql, on: Sql, lock: str = "", table: str = "delayq_ready") -> Sql:
-        """Return SQL for FROM: the table `given`, joined with the rows `r` for which `on` holds, and the lock."""
-        text = self.dialect.join.format(given=given.text, on=on.text, lock=lock, table=table)
-        return Sql(text, [*given.parameters, *on.parameters])
-
-    def among(self, column: str, pks: Sequence[int]) -> Sql:
-        """Return the condition that a column is one of the primary keys."""
-        return Sql(*self.dialect.among(column, pks))
-
-    def under_ids(self, ids: Iterable[str], condition: str = "", lock: str = "", table: str = "delayq_ready") -> Sql:
-        """Return SQL for FROM: the rows `r` under the ids, in the order of ids, so that two locks can't deadlock."""
-        given = self.given("given", {"of_id": str}, [(id,) for id in sorted(set(ids))])
-        return self.joined(given, self.of_ids(condition), lock, table)
-
-    def of_ids(self, condition: str = "") -> Sql:
-        """Return the condition that a row `r` has the id `given.of_id`, and that `condition` holds, if there is one."""
-        more = condition and f" AND {condition}"
-        return Sql(f"{self.dialect.of_alias} AND r.message_id = given.of_id{more}", [self.alias])
 
     def transaction(self, work: Callable[[], T]) -> T:
         """Run `work` in a transaction, or as a part of the caller's, without a savepoint, and return its result.
@@ -380,11 +351,6 @@ def _was_stalled(error: InternalError) -> bool:
 def _is_deadlock(error: OperationalError) -> bool:
     # Some clients of MySQL give an SQLSTATE too, but there any rollback has the same.
     return getattr(error.__cause__, "sqlstate", None) == "40P01" or next(iter(error.args), None) == 1213
-
-
-def marks(count: int, one: str = "%s") -> str:
-    """Return `count` placeholders for a list."""
-    return ", ".join([one] * count)
 
 
 def is_about_tables(error: DatabaseError) -> bool:

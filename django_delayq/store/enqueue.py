@@ -21,9 +21,8 @@ from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, OnCon
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database
-from django_delayq.store.sql.dialects import Dialect, LongText
+from django_delayq.store.sql.dialect import Dialect, LongText
 from django_delayq.store.sql.rows import WAITING
-from django_delayq.store.sql.statements import statements
 from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
 
@@ -62,7 +61,7 @@ def _enqueue(
     enqueued: dict[str, Enqueued] = {}
     alarms: list[Alarm] = []
     for _ in range(TRIES):
-        for row in statements(database).insert(
+        for row in database.dialect.insert(
             database, [message for id, message in messages.items() if id not in enqueued]
         ):
             header = messages[row.id].header
@@ -110,7 +109,7 @@ def _resolve_conflicts(
 def _look(database: Database, ids: Sequence[str]) -> dict[str, Enqueued]:
     if not ids:
         return {}
-    found = database.under_ids(ids, lock=database.dialect.newest)
+    found = database.dialect.under_ids(database.alias, ids, lock=database.dialect.newest)
     rows = database.rows(f"SELECT r.message_id, r.due_at, NOT ({WAITING}) FROM {found.text}", found.parameters)
     return {id: Enqueued(id, due_ms, created=False, running=bool(running)) for id, due_ms, running in rows}
 
@@ -129,10 +128,10 @@ def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnC
         columns, rows = _TIMES, [(message.id, message.delay_ms, message.at_ms) for message in in_order]
         changes = f"expires_at = r.expires_at - r.scheduled_at + {due}"
         where += f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
-    return statements(database).change_given(
+    return database.dialect.change_given(
         database,
         f"{changes}, due_at = {due}, scheduled_at = {due}",
-        database.given("given", columns, rows),
+        database.dialect.given("given", columns, rows),
         where,
         f'message_id, id, queue, "key", due_at, due_at - {dialect.now}{database.notice}',
     )
@@ -183,8 +182,10 @@ def _take_back(database: Database, created: Sequence[str]) -> int:
     """
     ended = sorted(_ended(database, created, database.dialect.newest))
     if ended:
-        found = database.under_ids(ended, lock=database.dialect.lock)  # of an id, one that ended may be seen as well
-        pks = database.among("id", [pk for (pk,) in database.rows(f"SELECT r.id FROM {found.text}", found.parameters)])
+        dialect = database.dialect
+        found = dialect.under_ids(database.alias, ended, lock=dialect.lock)  # of an id, one that ended may be seen too
+        rows = database.rows(f"SELECT r.id FROM {found.text}", found.parameters)
+        pks = dialect.among("id", [pk for (pk,) in rows])
         database.changed(f"DELETE FROM delayq_ready WHERE {pks.text}", pks.parameters)
     return len(ended)
 
@@ -192,7 +193,7 @@ def _take_back(database: Database, created: Sequence[str]) -> int:
 def _ended(database: Database, ids: Sequence[str], lock: str = "") -> set[str]:
     if not ids:
         return set()
-    found = [database.under_ids(ids, lock=lock, table=table) for table in _ENDED]
+    found = [database.dialect.under_ids(database.alias, ids, lock=lock, table=table) for table in _ENDED]
     return {id for one in found for (id,) in database.rows(f"SELECT r.message_id FROM {one.text}", one.parameters)}
 
 

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from django_delayq.core.figures import COUNTS, MINUTE_MS, MOST_PAIRS, OTHERS, Figures
 from django_delayq.core.requests import Pair
 from django_delayq.models import FigureRow
-from django_delayq.store.database import Database, Sql
-from django_delayq.store.sql.rows import union_all
+from django_delayq.store.database import Database
+from django_delayq.store.queries import union_all
+from django_delayq.store.sql.dialect import Sql
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 
 Period = FigureRow.Period
@@ -163,4 +164,4 @@ def _delete(database: Database, rows: Sequence[_Row]) -> None:
 
 
 def _which(database: Database, rows: Sequence[_Row]) -> Sql:
-    return database.among("id", [row.pk for row in rows])
+    return database.dialect.among("id", [row.pk for row in rows])

@@ -11,12 +11,11 @@ from typing import Any
 
 from django_delayq.brokers.base import BATCH, Alarm, pages
 from django_delayq.core.history import add
-from django_delayq.store.database import Database, Row, Sql, marks
+from django_delayq.store.database import Database
 from django_delayq.store.sql import moves
-from django_delayq.store.sql.dialects import LongText
+from django_delayq.store.sql.dialect import LongText, Sql, marks
 from django_delayq.store.sql.moves import PAGE, count
-from django_delayq.store.sql.rows import SHARED, WAITING, buried_attempt, shared_with
-from django_delayq.store.sql.statements import statements
+from django_delayq.store.sql.rows import SHARED, WAITING, Row, buried_attempt, shared_with
 
 
 def cancel(database: Database, ids: Sequence[str]) -> set[str]:
@@ -44,14 +43,16 @@ def reschedule(
     if not ids:
         return set(), []
     dialect = database.dialect
-    due, parameter = dialect.due(delay_ms, at_ms) if by_ms is None else dialect.later(by_ms)
+    due, parameter = dialect.due(delay_ms, at_ms)
+    if by_ms is not None:
+        due, parameter = f"{dialect.greatest}({dialect.now}, r.due_at + %s)", by_ms
     changes = Sql(
         f"expires_at = r.expires_at - r.scheduled_at + {due}, scheduled_at = {due}, due_at = {due}",
         [parameter, parameter, parameter],
     )
-    waiting = database.under_ids(ids, WAITING, dialect.lock)
+    waiting = database.dialect.under_ids(database.alias, ids, WAITING, dialect.lock)
     returning = f'id, message_id, queue, "key", due_at - {dialect.now}{database.notice}'
-    changed = statements(database).change(database, changes, waiting, returning)
+    changed = database.dialect.change(database, changes, waiting, returning)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms, *_ in changed]
     return {id for _, id, *_ in changed}, alarms
 
@@ -81,7 +82,7 @@ def _purge(database: Database, ids: Sequence[str]) -> set[str]:
 def _purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
     if not ids:
         return set()
-    buried = database.under_ids(ids, lock=database.dialect.lock, table="delayq_error")
+    buried = database.dialect.under_ids(database.alias, ids, lock=database.dialect.lock, table="delayq_error")
     rows = database.rows(f"SELECT r.id, r.message_id FROM {buried.text}", buried.parameters)
     _delete(database, "delayq_error", [pk for pk, _ in rows])
     return {id for _, id in rows}
@@ -90,13 +91,13 @@ def _purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
 def _lock_waiting(database: Database, ids: Sequence[str]) -> list[Row]:
     if not ids:
         return []
-    waiting = database.under_ids(ids, WAITING, database.dialect.lock)
+    waiting = database.dialect.under_ids(database.alias, ids, WAITING, database.dialect.lock)
     return database.rows(f"SELECT r.id, r.message_id FROM {waiting.text}", waiting.parameters)
 
 
 def _delete(database: Database, table: str, pks: Sequence[int]) -> None:
     if pks:
-        of_pks = database.among("id", pks)
+        of_pks = database.dialect.among("id", pks)
         database.changed(f"DELETE FROM {table} WHERE {of_pks.text}", of_pks.parameters)
         count(database, "purged", len(pks))
 
@@ -127,13 +128,13 @@ def _newest(database: Database, ids: Sequence[str]) -> list[int]:
 
     They are compared here, because databases find no good index for it.
     """
-    found = database.under_ids(ids, table="delayq_error")
+    found = database.dialect.under_ids(database.alias, ids, table="delayq_error")
     rows = database.rows(f"SELECT r.message_id, r.ended_at, r.id FROM {found.text}", found.parameters)
     return list({id: pk for id, _, pk in sorted(rows)}.values())
 
 
 def _lock(database: Database, pks: Sequence[int]) -> list[Row]:
-    of_pks = database.among("r.id", pks)
+    of_pks = database.dialect.among("r.id", pks)
     return database.rows(
         "SELECT r.id, r.failures, r.started_at, r.ended_at, r.worker, r.error, r.detail, r.history FROM delayq_error r"
         f" WHERE {of_pks.text} ORDER BY r.message_id{database.dialect.lock}",
@@ -161,19 +162,21 @@ def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
         started_at="NULL",
         history="past",
     )
-    held = database.joined(database.given("held", _HELD, pasts), Sql("r.id = held.pk"), table="delayq_error")
+    held = database.dialect.joined(
+        database.dialect.given("held", _HELD, pasts), Sql("r.id = held.pk"), table="delayq_error"
+    )
     database.changed(
         f"INSERT INTO delayq_ready (id, {SHARED}) SELECT id, {selected}"
         f" FROM {held.text} WHERE r.alias = %s ORDER BY r.message_id {database.dialect.unless_there}",
         [*held.parameters, database.alias],
     )
-    found = database.among("r.id", [pk for pk, _ in pasts])
+    found = database.dialect.among("r.id", [pk for pk, _ in pasts])
     rows = database.rows(
         f"SELECT r.id, r.message_id, r.queue, r.key{database.notice} FROM delayq_ready r WHERE {found.text}",
         found.parameters,
     )
     if rows:
-        moved = database.among("id", [pk for pk, *_ in rows])
+        moved = database.dialect.among("id", [pk for pk, *_ in rows])
         database.changed(f"DELETE FROM delayq_error WHERE {moved.text}", moved.parameters)
     return rows
 

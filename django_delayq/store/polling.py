@@ -14,7 +14,8 @@ from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, ClaimR
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
-from django_delayq.store.sql.rows import LEASE_FREE, waiting_pairs
+from django_delayq.store.queries import waiting_pairs
+from django_delayq.store.sql.rows import LEASE_FREE
 
 EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020

@@ -1,5 +1,8 @@
 """Read rows, without a lock unless a function says so. Counts are bounded where a table may be large.
 
+First come SELECTs that stay quick however many rows there are, which other modules build on: many in one, pages in due
+order, the distinct pairs.
+
 `message_facts` tells the whole history of an id: its newest row, whichever table has it now, and every attempt of it.
 """
 
@@ -7,12 +10,74 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django_delayq.brokers.base import Counts, Info, SetCount
+from django_delayq.brokers.base import BATCH, Counts, Info, SetCount, pages
 from django_delayq.core.history import Ended, PastAttempt, read
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.store.database import Database, Row
-from django_delayq.store.sql.rows import MESSAGE, WAITING, buried_attempt, info_of
+from django_delayq.store.database import Database
+from django_delayq.store.sql.dialect import Sql
+from django_delayq.store.sql.rows import MESSAGE, WAITING, Row, buried_attempt, info_of
+
+Look = tuple[str, Sequence[tuple[Any, ...]]]
+"""A SELECT, and the parameters of each of its runs. In its text `{i}` is the number of the run."""
+
+
+def union_all(database: Database, *looks: Look) -> list[Row]:
+    """Return the rows of all looks, by one statement, or by as few as the database allows."""
+    parts = [(one.replace("{i}", str(i)), each) for one, parameters in looks for i, each in enumerate(parameters)]
+    return [row for page in pages(parts, database.dialect.most_selects) for row in _union(database, page)]
+
+
+def _union(database: Database, parts: Sequence[tuple[str, tuple[Any, ...]]]) -> list[Row]:
+    return database.rows(" UNION ALL ".join(sql for sql, _ in parts), [value for _, each in parts for value in each])
+
+
+Position = tuple[int, int]
+"""The due time and pk of the row that was read last."""
+START: Position = (0, 0)
+
+
+def page_after(
+    database: Database, after: Position, within_ms: int, columns: Sequence[str], index: str, condition: str = "true"
+) -> Sql:
+    """Return a SELECT of the next `BATCH` rows `r` that are due within `within_ms`: due time, pk and `columns`.
+
+    `index` ends with due time and pk, and `condition` fixes its other columns to one value each. It is read in two
+    ranges: the rows due at the same time as the last one, and the rows due later. MariaDB and SQLite would make one
+    range of `(due_at, id) > (…, …)`, that of the due time: each page would read every row that is due at that time.
+    """
+    dialect = database.dialect
+    rows = (
+        f"SELECT r.due_at, r.id, {', '.join(columns)} FROM delayq_ready r{dialect.by_index.format(index=index)}"
+        f" WHERE r.alias = %s AND {condition}"
+    )
+    in_order = f"ORDER BY r.due_at, r.id {dialect.limit.format(count=BATCH)}"
+    due_ms, pk = after
+    later = Sql(
+        f"{rows} AND r.due_at > %s AND r.due_at <= {dialect.now} + %s {in_order}", [database.alias, due_ms, within_ms]
+    )
+    if after == START:
+        return later
+    return Sql(
+        f"SELECT * FROM ({rows} AND r.due_at = %s AND r.id > %s {in_order}) AS at_once"
+        f" UNION ALL SELECT * FROM ({later.text}) AS later ORDER BY 1, 2 LIMIT {BATCH}",
+        [database.alias, due_ms, pk, *later.parameters],
+    )
+
+
+def waiting_pairs(database: Database, most: int) -> list[tuple[str, str]]:
+    """Return each (queue, key) that has a row in the ready table, in their order, at most `most`."""
+    return database.dialect.pairs(database, "delayq_ready", most)
+
+
+def ended_pairs(database: Database, most: int) -> list[tuple[str, str]]:
+    """Return each (queue, key) that has a row in the finish table, in their order, at most `most`."""
+    return database.dialect.pairs(database, "delayq_finish", most)
+
+
+def reported_pairs(database: Database, most: int) -> list[tuple[str, str]]:
+    """Return each (queue, key) of the last report, in their order, at most `most`."""
+    return database.dialect.pairs(database, "delayq_report", most)
 
 
 def get(database: Database, id: str) -> Info | None:

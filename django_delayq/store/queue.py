@@ -37,7 +37,7 @@ from django_delayq.store.alarms import Degraded, own_timer
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
 from django_delayq.store.polling import Polling, Underfilled, claim_until_none
-from django_delayq.store.sql.rows import START
+from django_delayq.store.queries import START
 
 STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""

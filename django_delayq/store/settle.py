@@ -21,10 +21,11 @@ from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse
 from django_delayq.store.alarms import SOON_MS
-from django_delayq.store.database import Database, Row, Sql, is_away, marks
+from django_delayq.store.database import Database, is_away
+from django_delayq.store.queries import START, Position, page_after
+from django_delayq.store.sql.dialect import Sql, marks
 from django_delayq.store.sql.moves import TimedTransition, bury, leases, wait_again
-from django_delayq.store.sql.rows import CRASHED, ONCE, START, Position, page_after
-from django_delayq.store.sql.statements import statements
+from django_delayq.store.sql.rows import CRASHED, ONCE, Row
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions. For those that the handler's own transaction has written, only the alarm is left to forget."""
     # Of two ends of one lease the first counts.
     by_lease = {(one.id, one.token): one for one in reversed(transitions) if not one.is_written}
-    found = statements(database).apply(database, list(by_lease.values())) if by_lease else {}
+    found = database.dialect.apply(database, list(by_lease.values())) if by_lease else {}
     others = [one for lease, one in by_lease.items() if lease not in found]
     passed_over = _standing(database, leases(database, others)) if others else set()
     written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
@@ -74,7 +75,7 @@ def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bo
         return []
     changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
     unlocked = leases(database, held, database.dialect.skip_locked)
-    found = statements(database).change(database, changes, unlocked, "message_id, token")
+    found = database.dialect.change(database, changes, unlocked, "message_id, token")
     renewed = {(id, token) for id, token in found}
     others = [one for one in held if (one.id, one.token) not in renewed]
     passed_over = _standing(database, leases(database, others)) if others else set()
@@ -146,7 +147,7 @@ def reclaim(
 def _reclaim_all(
     database: Database, pks: Sequence[int], now_ms: int, over: Sql, *, may_bury: bool = True
 ) -> dict[int, BuriedInfo | None]:
-    of_pks = database.among("r.id", sorted(pks))
+    of_pks = database.dialect.among("r.id", sorted(pks))
     lapsed = database.rows(
         "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
         " r.history, r.lease_until, r.at_most_once, r.interrupted FROM delayq_ready r"

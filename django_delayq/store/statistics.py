@@ -12,8 +12,9 @@ from typing import Any
 from django_delayq.brokers.base import Counts, SetCount, earliest
 from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.store.database import Database, Row
-from django_delayq.store.sql.rows import WAITING, Look, union_all, waiting_pairs
+from django_delayq.store.database import Database
+from django_delayq.store.queries import Look, union_all, waiting_pairs
+from django_delayq.store.sql.rows import WAITING, Row
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 HOURS = 12

@@ -19,7 +19,6 @@ from django_delayq.core.errors import LeaseLost
 from django_delayq.core.message import Message
 from django_delayq.store.database import Database
 from django_delayq.store.settle import is_finished
-from django_delayq.store.sql.statements import statements
 from django_delayq.support.logging import logger
 from django_delayq.worker import failure
 from django_delayq.worker.left_open import POSTGRESQL_IDLE, LeavingNothingOpen, postgresql_status
@@ -38,7 +37,7 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
         with LeavingNothingOpen(), transaction.atomic(using=database.using):
             with staying_in_it(database.using):
                 run()
-            if not statements(database).finish_here(database, pk, message.token, message.started_ms):
+            if not database.dialect.finish_here(database, pk, message.token, message.started_ms):
                 raise LeaseLost(
                     f"Message {message.id!r} (key {message.key!r}) is another's by now: all is rolled back."
                 )

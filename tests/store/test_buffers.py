@@ -28,7 +28,7 @@ from django_delayq.models import ErrorMessage, FigureRow, ReadyMessage
 from django_delayq.monitor import throughput
 from django_delayq.store import alarms, claim, enqueue, figures, operations, polling, queries, settle
 from django_delayq.store.database import Database
-from django_delayq.store.sql.rows import waiting_pairs
+from django_delayq.store.queries import waiting_pairs
 from tests.databases import database_on
 from tests.servers import PostgresServer
 

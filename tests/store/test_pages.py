@@ -12,8 +12,8 @@ from django_delayq import Send, send_delay_messages
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import schedule_window
+from django_delayq.store.queries import waiting_pairs
 from django_delayq.store.settle import BEGIN, reclaim_lapsed
-from django_delayq.store.sql.rows import waiting_pairs
 
 HOUR_MS = 3_600_000
 PAGES = 8

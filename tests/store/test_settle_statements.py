@@ -13,7 +13,6 @@ from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.core.history import MOST, MOST_BYTES, Ended, PastAttempt, add, read
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sql.statements import statements
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, claim
 
@@ -154,7 +153,7 @@ def test_a_full_history_holds_up_no_other_end(broker: DatabaseBackend, database:
 def test_an_atomic_handlers_end_is_one_statement_of_its_transaction(
     broker: DatabaseBackend, held: list[Claimed], database: str
 ) -> None:
-    one, finish_here = held[0], statements(broker.database).finish_here
+    one, finish_here = held[0], broker.database.dialect.finish_here
     with transaction.atomic(using=database):
         number = count_statements(database, lambda: finish_here(broker.database, int(one.pk), one.token, one.due_ms))
     assert number <= {"postgresql": 1, "sqlite": 3, "mysql": 3}[connections[database].vendor]

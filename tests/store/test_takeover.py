@@ -83,7 +83,7 @@ def test_only_its_own_rows_of_a_backlog_are_taken_over(broker: DatabaseBackend, 
 def test_a_long_backlog_is_looked_at_page_by_page(
     broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr("django_delayq.store.sql.rows.BATCH", 7)
+    monkeypatch.setattr("django_delayq.store.queries.BATCH", 7)
     monkeypatch.setattr("django_delayq.store.settle.BATCH", 7)
     monkeypatch.setattr("django_delayq.store.settle.TAKEOVER_S", seconds)
     ids = [f"{n}" for n in range(20)]

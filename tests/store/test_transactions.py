@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, PauseRow, ReadyMes
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.database import Database
 from django_delayq.store.operations import prune_errors
-from django_delayq.store.sql.dialects import idle_in_transaction_timeout
+from django_delayq.store.sql.postgresql import PostgreSQL, idle_in_transaction_timeout
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 from tests.worker.rig import PATIENCE_S
@@ -98,7 +97,8 @@ def test_a_process_that_is_frozen_in_a_transaction_of_the_stores_keeps_no_row(
     broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
-    soon = replace(broker.database.dialect, idle_in_transaction_timeout=idle_in_transaction_timeout(50))
+    soon = PostgreSQL()
+    soon.idle_in_transaction_timeout = idle_in_transaction_timeout(50)
     monkeypatch.setattr(broker.database, "dialect", soon)
     cancelled = []
 

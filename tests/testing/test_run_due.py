@@ -1,6 +1,5 @@
 """run_due: moves virtual time, and does with messages what a worker does."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +19,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.message import State
 from django_delayq.signals import message_finished, message_started
-from django_delayq.store.sql.dialects import DIALECTS
+from django_delayq.store.sql import DIALECTS, SQLite
 from django_delayq.testing import arun_due, run_due, sent_messages
 from django_delayq.testing.timeline import timeline
 from tests.testing import handlers
@@ -132,7 +131,8 @@ def test_a_handler_steers_its_message(data: str, ends: list[tuple[int, SettleAct
 
 def test_until_is_reached_though_due_times_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's clock stands still: every hop falls into one millisecond, and each due time is one later than asked."""
-    standing = replace(DIALECTS["sqlite"], now="1800000000000", now_up="1800000000001")
+    standing = SQLite()
+    standing.now, standing.now_up = "1800000000000", "1800000000001"
     monkeypatch.setitem(DIALECTS, "sqlite", standing)
     chain.send(3)
     assert len(run_due(until="3d")) == 4

@@ -12,7 +12,7 @@ from django.db import connections
 from django_delayq.admin.aliases import database_of
 from django_delayq.admin.lists.page_cost import TooSlow, time_limit
 from django_delayq.conf import get_alias
-from django_delayq.store.sql.rows import union_all
+from django_delayq.store.queries import union_all
 from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
 
 MOST = 100

@@ -8,7 +8,7 @@ from django_delayq.admin.aliases import database_of
 from django_delayq.admin.lists.failure_groups import names_of_failed
 from django_delayq.api.handlers import handlers_by_key
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
-from django_delayq.store.sql.rows import ended_pairs, reported_pairs, waiting_pairs
+from django_delayq.store.queries import ended_pairs, reported_pairs, waiting_pairs
 
 MOST = 200
 """The most names that a filter offers."""

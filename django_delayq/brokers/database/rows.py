@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from django_delayq.brokers.base import BATCH, Pair, pages
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database
-from django_delayq.store.sql.rows import LEASE_FREE, waiting_pairs
+from django_delayq.store.queries import waiting_pairs
+from django_delayq.store.sql.rows import LEASE_FREE
 
 PAIRS = 50
 """The most (queue, key) pairs that one statement looks at."""

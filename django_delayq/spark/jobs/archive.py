@@ -20,8 +20,9 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 from django_delayq.spark.read.shapes import TABLES
 from django_delayq.spark.session import check_zone
-from django_delayq.store.database import Database, marks
+from django_delayq.store.database import Database
 from django_delayq.store.operations import remove
+from django_delayq.store.sql.dialect import marks
 from django_delayq.support.timestamps import to_epoch_ms
 
 ARCHIVED = ("finish", "error")

@@ -10,8 +10,9 @@ from pyarrow import compute as pc, csv
 from django_delayq.spark.read.filters import Wanted
 from django_delayq.spark.read.parts import EndedBetween, KeyRange
 from django_delayq.spark.read.shapes import column
-from django_delayq.store.database import Database, Sql, marks
+from django_delayq.store.database import Database
 from django_delayq.store.sql.bulk_copy import can_copy
+from django_delayq.store.sql.dialect import Sql, marks
 from django_delayq.store.sql.rows import WAITING
 
 _PK, _BEGIN, _END = "_pk", "_begin", "_end"

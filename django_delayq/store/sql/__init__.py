@@ -1,1 +1,16 @@
-"""The SQL of the store: what each vendor of a database spells its own way, and the fragments that statements share."""
+"""The SQL of the store: what each vendor of a database spells its own way, and what statements share."""
+
+from django_delayq.store.sql.dialect import Dialect
+from django_delayq.store.sql.mysql import MariaDB, MySQL
+from django_delayq.store.sql.postgresql import PostgreSQL
+from django_delayq.store.sql.sqlite import SQLite
+
+__all__ = ["DIALECTS", "SQLite"]
+
+DIALECTS: dict[str, Dialect] = {
+    "mariadb": MariaDB(),
+    "mysql": MySQL(),
+    "postgresql": PostgreSQL(),
+    "sqlite": SQLite(),
+}
+"""By the name that `database_name` gives."""

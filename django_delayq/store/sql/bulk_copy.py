@@ -113,7 +113,7 @@ def _copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     database.changed(_CREATE)
     lines, kinds = _staged(messages)
     _copy(database, f"COPY {_STAGING} FROM STDIN (NULL '')", lines)
-    inserted = f"WITH inserted AS ({insert_from(database, _NOT_ENDED)} RETURNING id)"
+    inserted = f"WITH inserted AS ({insert_from(_NOT_ENDED)} RETURNING id)"
     ((count, first, last),) = database.rows(
         f"{inserted} SELECT count(*), min(id), max(id) FROM inserted",
         [codec.dumps(kinds).decode(), database.alias, database.alias, database.alias],

@@ -1,8 +1,9 @@
 """Move rows from one table to another: each pk is always in one of them, because it moves within one transaction.
 
-`apply` ends a batch of leases so on MySQL, MariaDB and SQLite, which can't move rows by one statement: it is a short
-transaction that locks the rows whose leases still stand, and then runs a few statements for each new state. Those that
-finish a batch are in `finish`: an INSERT into `delayq_finish` that selects the rows, and a DELETE from `delayq_ready`.
+`Stepwise` is what MySQL, MariaDB and SQLite share, which can't move rows by one statement: a batch of leases ends in a
+short transaction that locks the rows whose leases still stand, and then runs a few statements for each new state. Those
+that finish a batch are in `finish`: an INSERT into `delayq_finish` that selects the rows, and a DELETE from
+`delayq_ready`.
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,7 @@ from typing import NamedTuple
 from django_delayq.brokers.base import Claimed, LeaseId, pages
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
-from django_delayq.store.database import Database, Sql
-from django_delayq.store.sql.dialects import Columns, Dialect, LongText, Rows
+from django_delayq.store.sql.dialect import Columns, Dialect, Executor, LongText, Rows, Sql
 from django_delayq.store.sql.rows import CLEAR_LEASE, JOIN_LEASES, LEASES, SHARED, shared_with
 
 PAGE = 50
@@ -60,13 +60,13 @@ class TimedTransition(NamedTuple):
     ended_ms: int
 
 
-def leases(database: Database, leased: Sequence[Claimed | Transition], lock: str = "") -> Sql:
+def leases(database: Executor, leased: Sequence[Claimed | Transition], lock: str = "") -> Sql:
     """Return SQL for FROM: the rows `r` whose lease is one of `leased`. A lease without a pk has no row."""
-    held = database.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in leased])
-    return database.joined(held, Sql(JOIN_LEASES), lock)
+    held = database.dialect.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in leased])
+    return database.dialect.joined(held, Sql(JOIN_LEASES), lock)
 
 
-def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:
+def finish(database: Executor, rows: Sequence[tuple[int, int, int]]) -> None:
     """Move rows from ready to finish, each with its pk and when it started and ended."""
     if rows:
         held = _of_pks(database, _FINISHED, rows)
@@ -77,10 +77,10 @@ def finish(database: Database, rows: Sequence[tuple[int, int, int]]) -> None:
         _remove(database, [pk for pk, _, _ in rows])
 
 
-def cancel(database: Database, pks: Sequence[int]) -> None:
+def cancel(database: Executor, pks: Sequence[int]) -> None:
     """Move rows from ready to finish, with the outcome cancelled. The caller's transaction has locked them."""
     if pks:
-        of_pks = database.among("id", pks)
+        of_pks = database.dialect.among("id", pks)
         database.changed(
             f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
             f" SELECT id, {SHARED}, %s, {database.dialect.now} FROM delayq_ready WHERE {of_pks.text}",
@@ -89,7 +89,7 @@ def cancel(database: Database, pks: Sequence[int]) -> None:
         _remove(database, pks)
 
 
-def bury(database: Database, ended: Sequence[TimedTransition]) -> None:
+def bury(database: Executor, ended: Sequence[TimedTransition]) -> None:
     """Move rows from ready to error."""
     for page in pages(ended, PAGE):
         rows = [
@@ -104,21 +104,21 @@ def bury(database: Database, ended: Sequence[TimedTransition]) -> None:
         _remove(database, [pk for pk, *_ in rows])
 
 
-def wait_again(database: Database, transitions: Sequence[Transition]) -> None:
+def wait_again(database: Executor, transitions: Sequence[Transition]) -> None:
     """End the leases of rows that the caller's transaction has locked: they wait, or are ready, again."""
     for page in pages(transitions, PAGE):
         rows = [(int(one.pk), one.delay_ms, one.failures, one.crashes, one.error, one.history) for one in page]
-        held = database.given("held", _AGAIN, rows)
+        held = database.dialect.given("held", _AGAIN, rows)
         changes = AGAIN.format(now_up=database.dialect.now_up)
         database.changed(database.dialect.update_held.format(changes=changes, held=held.text), held.parameters)
 
 
-def interrupted(dialect: Dialect) -> str:
+def interrupted(now: str) -> str:
     """Return the changes of a row whose worker stops while it runs: its lease soon ends, and no crash is counted."""
-    return f"interrupted = (1 = 1), lease_until = {dialect.now} + {INTERRUPT_MS}"
+    return f"interrupted = (1 = 1), lease_until = {now} + {INTERRUPT_MS}"
 
 
-def count(database: Database, name: str, number: int) -> None:
+def count(database: Executor, name: str, number: int) -> None:
     """Add to the tally of what is removed for good."""
     if number:
         database.changed(
@@ -127,13 +127,13 @@ def count(database: Database, name: str, number: int) -> None:
         )
 
 
-def _of_pks(database: Database, columns: Columns, rows: Rows) -> Sql:
+def _of_pks(database: Executor, columns: Columns, rows: Rows) -> Sql:
     """Return SQL for FROM: a table `held` with these rows, joined with the rows `r` of their pks."""
-    return database.joined(database.given("held", columns, rows), Sql("r.id = held.pk"))
+    return database.dialect.joined(database.dialect.given("held", columns, rows), Sql("r.id = held.pk"))
 
 
-def _remove(database: Database, pks: Sequence[int]) -> None:
-    of_pks = database.among("id", pks)
+def _remove(database: Executor, pks: Sequence[int]) -> None:
+    of_pks = database.dialect.among("id", pks)
     database.changed(f"DELETE FROM delayq_ready WHERE {of_pks.text}", of_pks.parameters)
 
 
@@ -167,22 +167,21 @@ class _Locked(NamedTuple):
         return min(self.claimed_ms if started_ms is None else started_ms, self.ended_ms)
 
 
-def apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
-    """See `Statements`."""
-    return database.transaction(partial(_apply, database, transitions))
+class Stepwise(Dialect):
+    """A dialect in which leases end step by step."""
+
+    def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+        return database.transaction(partial(_apply, database, transitions))
+
+    def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
+        held = database.rows(
+            f"SELECT {self.now} FROM delayq_ready r WHERE r.id = %s AND r.token = %s{self.lock}", [pk, token]
+        )
+        finish(database, [(pk, min(started_ms, now_ms), now_ms) for (now_ms,) in held])
+        return bool(held)
 
 
-def finish_here(database: Database, pk: int, token: int, started_ms: int) -> bool:
-    """See `Statements`."""
-    dialect = database.dialect
-    held = database.rows(
-        f"SELECT {dialect.now} FROM delayq_ready r WHERE r.id = %s AND r.token = %s{dialect.lock}", [pk, token]
-    )
-    finish(database, [(pk, min(started_ms, now_ms), now_ms) for (now_ms,) in held])
-    return bool(held)
-
-
-def _apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+def _apply(database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
     locked = _lock(database, transitions)
     by_state: dict[State, list[_Locked]] = {state: [] for state in State}
     for row in locked:
@@ -195,7 +194,7 @@ def _apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseI
     return {(row.transition.id, row.transition.token): row.is_written for row in locked}
 
 
-def _lock(database: Database, transitions: Sequence[Transition]) -> list[_Locked]:
+def _lock(database: Executor, transitions: Sequence[Transition]) -> list[_Locked]:
     """Lock the rows whose lease is still held, except those that another transaction has locked."""
     by_lease = {(one.id, one.token): one for one in transitions}
     held = leases(database, transitions, database.dialect.skip_locked)
@@ -213,9 +212,9 @@ def _ended(row: _Locked) -> TimedTransition:
     return TimedTransition(row.transition, None if row.transition.started_ms is None else row.started_ms, row.ended_ms)
 
 
-def _interrupt(database: Database, pks: Sequence[int]) -> None:
+def _interrupt(database: Executor, pks: Sequence[int]) -> None:
     if pks:
-        of_pks = database.among("id", pks)
+        of_pks = database.dialect.among("id", pks)
         database.changed(
-            f"UPDATE delayq_ready SET {interrupted(database.dialect)} WHERE {of_pks.text}", of_pks.parameters
+            f"UPDATE delayq_ready SET {interrupted(database.dialect.now)} WHERE {of_pks.text}", of_pks.parameters
         )

@@ -1,7 +1,4 @@
-"""The statements of MySQL and MariaDB, where an UPDATE returns no rows: a change is a short transaction of three.
-
-The statements that end a batch of leases are in moves.py, whose `apply` SQLite uses too.
-"""
+"""The SQL of MySQL and MariaDB, where an UPDATE returns no rows: a change is a transaction of three statements."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,80 +6,103 @@ from functools import partial
 from django.db import IntegrityError
 
 from django_delayq.brokers.base import NewMessage
-from django_delayq.store.database import Database, Row, Sql, marks
-from django_delayq.store.sql.moves import apply as apply, finish_here as finish_here  # part of `Statements`
-from django_delayq.store.sql.portable import Inserted, values_of
-from django_delayq.store.sql.rows import SHARED
+from django_delayq.core import codec
+from django_delayq.models.fields import COLLATIONS
+from django_delayq.store.sql.dialect import Columns, Executor, Inserted, LongText, Rows, Sql, marks
+from django_delayq.store.sql.moves import Stepwise
+from django_delayq.store.sql.rows import SHARED, Row
 
 TRIES = 5
 """How often an insert is tried again without the ids that were there."""
+# A time in the zone of the session would be ambiguous for an hour a year.
+_US = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
-def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
-    """See `Statements`."""
-    return database.transaction(partial(_insert, database, messages))
+class MySQL(Stepwise):
+    """MySQL. MariaDB has a limit on idle transactions for the whole session only, and that is the site's."""
 
+    now = f"({_US} DIV 1000)"
+    now_up = f"(({_US} + 999) DIV 1000)"
+    lock = " FOR UPDATE"
+    newest = " LOCK IN SHARE MODE"
+    skip_locked = " FOR UPDATE SKIP LOCKED"
+    counted = "ON DUPLICATE KEY UPDATE count = count + VALUES(count)"
+    unless_there = "ON DUPLICATE KEY UPDATE id = delayq_ready.id"
+    update_held = "UPDATE {held} STRAIGHT_JOIN delayq_ready r FORCE INDEX (PRIMARY) ON r.id = held.pk SET {changes}"
+    join = "{given} STRAIGHT_JOIN {table} r ON {on}{lock}"
+    by_index = " FORCE INDEX ({index})"
+    collation = COLLATIONS["mysql"]
 
-def change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
-    """See `Statements`."""
-    return database.transaction(partial(_change, database, changes, found, returning))
+    def given(self, name: str, columns: Columns, rows: Rows) -> Sql:
+        """Return the rows as JSON, because MySQL and MariaDB differ in how they write VALUES.
 
+        Its texts get the collation of the columns: texts of two collations could not be compared.
+        """
+        text = f"CHARACTER SET utf8mb4 COLLATE {self.collation}"
+        types = {int: "BIGINT", str: f"VARCHAR(200) {text}", LongText: f"LONGTEXT {text}"}
+        paths = ", ".join(f"{column} {types[kind]} PATH '$[{i}]'" for i, (column, kind) in enumerate(columns.items()))
+        return Sql(f"JSON_TABLE(%s, '$[*]' COLUMNS ({paths})) AS {name}", [codec.dumps(rows).decode()])
 
-def change_given(database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
-    """See `Statements`."""
-    return database.transaction(partial(_change_given, database, changes, given, where, returning))
+    def insert(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
+        return database.transaction(partial(self._insert_new, database, messages))
 
+    def change(self, database: Executor, changes: Sql, found: Sql, returning: str) -> list[Row]:
+        of_rows = Sql("delayq_ready AS r"), changes
+        return database.transaction(partial(self._change, database, *of_rows, found, returning))
 
-def _change_given(database: Database, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
-    locked = database.joined(given, database.of_ids(where), database.dialect.lock)
-    pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {locked.text}", locked.parameters)]
-    if not pks:
-        return []
-    of_pks = f"r.id IN ({marks(len(pks))})"
-    found = database.joined(given, database.of_ids())
-    database.changed(f"UPDATE {found.text} SET {changes} WHERE {of_pks}", [*found.parameters, *pks])
-    return _as_set(database, returning, of_pks, pks)
+    def change_given(self, database: Executor, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
+        locked = self.joined(given, self.of_ids(database.alias, where), self.lock)
+        of_rows = self.joined(given, self.of_ids(database.alias)), Sql(changes)
+        return database.transaction(partial(self._change, database, *of_rows, locked, returning))
 
+    def _change(self, database: Executor, updated: Sql, changes: Sql, locked: Sql, returning: str) -> list[Row]:
+        """Lock rows, change them, and read them.
 
-def _change(database: Database, changes: Sql, found: Sql, returning: str) -> list[Row]:
-    pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {found.text}", found.parameters)]
-    if not pks:
-        return []
-    of_pks = f"r.id IN ({marks(len(pks))})"
-    database.changed(f"UPDATE delayq_ready AS r SET {changes.text} WHERE {of_pks}", [*changes.parameters, *pks])
-    return _as_set(database, returning, of_pks, pks)
-
-
-def _as_set(database: Database, returning: str, of_pks: str, pks: Sequence[int]) -> list[Row]:
-    """Return columns of rows that this transaction has just changed.
-
-    MySQL does not count a row as changed that had the new values before. If another transaction wrote them, this one
-    may not see them, so the newest version is read.
-    """
-    return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}{database.dialect.newest}", pks)
-
-
-def _insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
-    """Insert the messages whose ids are new.
-
-    An INSERT that meets an id does nothing, and leaves the transaction as it was; IGNORE would hide other errors.
-    """
-    for _ in range(TRIES):
-        if not messages:
+        MySQL does not count a row as changed that had the new values before. If another transaction wrote them, this
+        one may not see them, so the newest version is read.
+        """
+        pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {locked.text}", locked.parameters)]
+        if not pks:
             return []
-        values, parameters = values_of(database, messages)
-        try:
-            database.changed(f"INSERT INTO delayq_ready ({SHARED}) VALUES {values}", parameters)
-        except IntegrityError as error:
-            refused = error
-        else:
-            return [Inserted(*row) for row in _rows_of(database, messages, "")]
-        there = {id for id, *_ in _rows_of(database, messages, database.dialect.lock)}
-        messages = [message for message in messages if message.id not in there]
-    raise refused
+        of_pks = f"r.id IN ({marks(len(pks))})"
+        parameters = [*updated.parameters, *changes.parameters, *pks]
+        database.changed(f"UPDATE {updated.text} SET {changes.text} WHERE {of_pks}", parameters)
+        return database.rows(f"SELECT {returning} FROM delayq_ready r WHERE {of_pks}{self.newest}", pks)
+
+    def _insert_new(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
+        """Insert the messages whose ids are new.
+
+        An INSERT that meets an id does nothing, and leaves the transaction as it was; IGNORE would hide other errors.
+        """
+        for _ in range(TRIES):
+            if not messages:
+                return []
+            values, parameters = self._values_of(database.alias, messages)
+            try:
+                database.changed(f"INSERT INTO delayq_ready ({SHARED}) VALUES {values}", parameters)
+            except IntegrityError as error:
+                refused = error
+            else:
+                return [Inserted(*row) for row in _rows_of(database, messages, "")]
+            there = {id for id, *_ in _rows_of(database, messages, self.lock)}
+            messages = [message for message in messages if message.id not in there]
+        raise refused
+
+    def pairs(self, database: Executor, table: str, most: int) -> list[tuple[str, str]]:
+        """Read every row: MySQL makes no range from another row's values, and would do so for each pair."""
+        return database.rows(
+            f"SELECT DISTINCT r.queue, r.key FROM {table} r WHERE r.alias = %s ORDER BY r.queue, r.key LIMIT %s",
+            [database.alias, most],
+        )
 
 
-def _rows_of(database: Database, messages: Sequence[NewMessage], lock: str) -> list[Row]:
+class MariaDB(MySQL):
+    """MariaDB."""
+
+    collation = COLLATIONS["mariadb"]
+
+
+def _rows_of(database: Executor, messages: Sequence[NewMessage], lock: str) -> list[Row]:
     return database.rows(
         f"SELECT r.message_id, r.id, r.due_at, r.sent_at FROM delayq_ready r WHERE r.alias = %s"
         f" AND r.message_id IN ({marks(len(messages))}){lock}",

@@ -1,27 +1,19 @@
-"""The statements of PostgreSQL: each does its work in one round trip, with few values, however many the messages."""
+"""The SQL of PostgreSQL: each statement does its work in one round trip, with few values, however many the messages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django_delayq.brokers.base import Header, LeaseId, NewMessage
 from django_delayq.core import codec
 from django_delayq.core.message import State
 from django_delayq.core.transitions import Transition
-from django_delayq.store.database import Database, Sql
-from django_delayq.store.sql import portable
-from django_delayq.store.sql.dialects import DIALECTS, Columns, LongText
+from django_delayq.store.sql.dialect import STALLED_MS, Columns, Dialect, Executor, Inserted, LongText, Rows, Sql
 from django_delayq.store.sql.moves import AGAIN, BURIED, FINISHED, interrupted
-from django_delayq.store.sql.portable import (
-    Inserted,
-    change as change,  # part of `Statements`
-    change_given as change_given,
-)
 from django_delayq.store.sql.rows import SHARED, checked
 
-_NOW, _NOW_UP = DIALECTS["postgresql"].now, DIALECTS["postgresql"].now_up
-
-_APART = "\x1f"  # neither an id nor JSON has control characters
-
+_APART = "\x1f"
+"""Goes between names in a text: names are not empty, and neither they nor JSON have control characters."""
+_TYPES = {int: "bigint", str: "text", LongText: "text"}
 _HEADER = (
     'kind int, queue text, "key" text, tag text, trace_id text, expires_ms bigint, max_attempts int,'
     " timeout_ms bigint, at_most_once boolean"
@@ -29,43 +21,126 @@ _HEADER = (
 _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 
 
-def insert(database: Database, messages: Sequence[NewMessage]) -> list[Inserted]:
-    """See `Statements`. One message is a plain INSERT.
+def idle_in_transaction_timeout(ms: int) -> str:
+    """Return the statement that limits an idle transaction.
 
-    Several messages are sent as one text of ids and data that the server splits, which costs the client a tenth of an
-    array, and as their kinds: a kind is a header with a due time, which most messages of a bulk send share.
+    It holds until the end of the transaction, because a pool may give the session to others then.
     """
-    if len(messages) == 1:
-        return portable.insert(database, messages)
-    kinds, kind_of = _kinds_of(messages)
-    given = (
-        "unnest(string_to_array(%s, %s), string_to_array(%s, %s), string_to_array(%s, ',')::int[])"
-        " AS one (message_id, data, kind)"
-    )
-    rows = database.rows(
-        f"{insert_from(database, given, _KIND)} RETURNING message_id, id, due_at, sent_at{database.notice}",
-        [
-            codec.dumps(kinds).decode(),
-            _APART.join([message.id for message in messages]),
-            _APART,
-            _APART.encode().join([message.body for message in messages]).decode(),
-            _APART,
-            ",".join(kind_of),
-            database.alias,
-        ],
-    )
-    return [Inserted(*row[:4]) for row in rows]
+    return f"SELECT set_config('idle_in_transaction_session_timeout', '{ms}', true)"
 
 
-def insert_from(database: Database, given: str, kind: str = _HEADER) -> str:
+class PostgreSQL(Dialect):
+    """PostgreSQL. What its planner is not told keeps it from plans that only statistics would justify."""
+
+    now = "floor(extract(epoch from statement_timestamp()) * 1000)::bigint"
+    now_up = "ceil(extract(epoch from statement_timestamp()) * 1000)::bigint"
+    lock = " FOR UPDATE OF r"
+    skip_locked = " FOR UPDATE OF r SKIP LOCKED"
+    idle_in_transaction_timeout = idle_in_transaction_timeout(STALLED_MS)
+    update_held = (
+        "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE delayq_ready r SET {changes} FROM held"
+        " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
+    )
+    join = "{given} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"
+    found_in = "{column} = ANY(ARRAY(SELECT {pk} FROM {found}))"
+    by_due_time = "ORDER BY r.alias, r.due_at"  # an alias out of a list is not one value to the planner
+    limit = "LIMIT (SELECT {count})"
+    of_alias = "r.alias = ANY(ARRAY(SELECT %s))"
+
+    def given(self, name: str, columns: Columns, rows: Rows) -> Sql:
+        """Return the rows as one array for each column, or, if a column is a `LongText`, as JSON.
+
+        An array is written as text, which costs the client a tenth of what an array of Python values costs.
+        """
+        kinds = columns.values()
+        if LongText not in kinds:
+            arrays = ", ".join("%s::bigint[]" if kind is int else "string_to_array(%s, E'\\x1f')" for kind in kinds)
+            in_columns = ([row[i] for row in rows] for i in range(len(columns)))
+            lists = [
+                _array(each) if kind is int else _APART.join(each) for kind, each in zip(kinds, in_columns, strict=True)
+            ]
+            return Sql(f"unnest({arrays}) AS {name} ({', '.join(columns)})", lists)
+        defined = ", ".join(f"{column} {_TYPES[kind]}" for column, kind in columns.items())
+        objects = [dict(zip(columns, row, strict=True)) for row in rows]
+        return Sql(f"json_to_recordset(%s) AS {name} ({defined})", [codec.dumps(objects).decode()])
+
+    def among(self, column: str, pks: Sequence[int]) -> Sql:
+        """Return the condition that the column is one of `pks`.
+
+        How many there are is hidden from the planner, because for very many of them it would read the whole table.
+        """
+        return Sql(f"{column} = ANY(ARRAY(SELECT unnest(%s::bigint[])))", [_array(pks)])
+
+    def _insert_many(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
+        """Insert messages as one text of ids and data that the server splits, and as their kinds.
+
+        That costs the client a tenth of an array. A kind is a header with a due time, which most messages of a bulk
+        send share.
+        """
+        kinds, kind_of = _kinds_of(messages)
+        given = (
+            "unnest(string_to_array(%s, %s), string_to_array(%s, %s), string_to_array(%s, ',')::int[])"
+            " AS one (message_id, data, kind)"
+        )
+        rows = database.rows(
+            f"{insert_from(given, _KIND)} RETURNING message_id, id, due_at, sent_at{database.notice}",
+            [
+                codec.dumps(kinds).decode(),
+                _APART.join([message.id for message in messages]),
+                _APART,
+                _APART.encode().join([message.body for message in messages]).decode(),
+                _APART,
+                ",".join(kind_of),
+                database.alias,
+            ],
+        )
+        return [Inserted(*row[:4]) for row in rows]
+
+    def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+        """Lock the rows and write them in one statement."""
+        states = {one.state for one in transitions}
+        given = [one for one in transitions if one.pk]  # another has no row
+        if not given:
+            return {}
+        columns = _FINISH if states == {State.FINISHED} else _OTHERS
+        held = self.given("held", columns, [_given(one)[: len(columns)] for one in given])
+        on = Sql("r.id = held.pk AND r.message_id = held.of_id AND r.token = held.of_token")
+        found = self.joined(held, on, self.skip_locked)
+        rest = ", ".join(f"held.{column}" for column in columns if column not in ("state", "started_ms", "ended_ms"))
+        parts = [
+            _HELD.format(columns=rest, now=self.now, found=found.text),
+            *([_GONE] if states & {State.FINISHED, State.ERROR} else []),
+            *(text for state, text in _WRITES.items() if state in states),
+        ]
+        rows = database.rows(
+            f"WITH {', '.join(parts)} SELECT of_id, of_token, state IS NOT NULL FROM held", found.parameters
+        )
+        return {(id, token): is_written for id, token, is_written in rows}
+
+    def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
+        """Move the row in one statement."""
+        rows = database.rows(
+            "WITH gone AS (DELETE FROM delayq_ready r WHERE r.id = %s AND r.token = %s"
+            f" RETURNING r.*, LEAST(%s, {self.now}) AS started_ms, {self.now} AS ended_ms)"
+            f" INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at) SELECT {FINISHED} FROM gone RETURNING id",
+            [pk, token, started_ms],
+        )
+        return bool(rows)
+
+
+def _array(numbers: Iterable[int | None]) -> str:
+    """Return an array as PostgreSQL reads it."""
+    return "{" + ",".join(["NULL" if number is None else str(number) for number in numbers]) + "}"
+
+
+def insert_from(given: str, kind: str = _HEADER) -> str:
     """Return an INSERT of the messages in `given` whose ids neither wait nor run.
 
     `given` is SQL for FROM: a table of ids, data and numbers of kinds. `kind` are the columns of a kind. If they have
     no due time, `given` must have it. The parameters are the kinds as JSON, those of `given`, and the alias.
     """
-    dialect = database.dialect
     return (
-        f"WITH clock AS MATERIALIZED (SELECT {dialect.now} AS n, {dialect.now_up} AS u),"
+        f"WITH clock AS MATERIALIZED (SELECT {PostgreSQL.now} AS n, {PostgreSQL.now_up} AS u),"
         f" kinds AS MATERIALIZED (SELECT * FROM json_to_recordset(%s) AS kinds ({kind})), given AS ("
         ' SELECT message_id, data, queue, "key", tag, trace_id, expires_ms, max_attempts, timeout_ms, at_most_once, n,'
         " CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
@@ -158,38 +233,15 @@ _WRITES = {
         f" SELECT {BURIED} FROM gone WHERE state = '{State.ERROR}')"
     ),
     State.PENDING: (
-        f"again AS (UPDATE delayq_ready r SET {AGAIN.format(now_up=_NOW_UP)}"
+        f"again AS (UPDATE delayq_ready r SET {AGAIN.format(now_up=PostgreSQL.now_up)}"
         f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.PENDING)})"
     ),
     State.RUNNING: (
-        f"interrupted AS (UPDATE delayq_ready r SET {interrupted(DIALECTS['postgresql'])}"
+        f"interrupted AS (UPDATE delayq_ready r SET {interrupted(PostgreSQL.now)}"
         f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.RUNNING)})"
     ),
 }
 """The part of the statement for each state."""
-
-
-def apply(database: Database, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
-    """See `Statements`. One statement locks the rows and writes them."""
-    states = {one.state for one in transitions}
-    given = [one for one in transitions if one.pk]  # another has no row
-    if not given:
-        return {}
-    columns = _FINISH if states == {State.FINISHED} else _OTHERS
-    held = database.given("held", columns, [_given(one)[: len(columns)] for one in given])
-    on = Sql("r.id = held.pk AND r.message_id = held.of_id AND r.token = held.of_token")
-    found = database.joined(held, on, database.dialect.skip_locked)
-    rest = ", ".join(f"held.{column}" for column in columns if column not in ("state", "started_ms", "ended_ms"))
-    gone = [_GONE] if states & {State.FINISHED, State.ERROR} else []
-    parts = [
-        _HELD.format(columns=rest, now=_NOW, found=found.text),
-        *gone,
-        *(text for state, text in _WRITES.items() if state in states),
-    ]
-    rows = database.rows(
-        f"WITH {', '.join(parts)} SELECT of_id, of_token, state IS NOT NULL FROM held", found.parameters
-    )
-    return {(id, token): is_written for id, token, is_written in rows}
 
 
 def _given(one: Transition) -> tuple[Any, ...]:
@@ -199,14 +251,3 @@ def _given(one: Transition) -> tuple[Any, ...]:
         *(int(one.pk), one.id, one.token, one.state, one.started_ms, one.ended_ms),
         *(one.delay_ms, one.failures, one.crashes, cause, one.detail, one.fingerprint, one.history),
     )
-
-
-def finish_here(database: Database, pk: int, token: int, started_ms: int) -> bool:
-    """See `Statements`."""
-    rows = database.rows(
-        "WITH gone AS (DELETE FROM delayq_ready r WHERE r.id = %s AND r.token = %s"
-        f" RETURNING r.*, LEAST(%s, {_NOW}) AS started_ms, {_NOW} AS ended_ms)"
-        f" INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at) SELECT {FINISHED} FROM gone RETURNING id",
-        [pk, token, started_ms],
-    )
-    return bool(rows)

@@ -1,0 +1,24 @@
+"""The SQL of SQLite. It has one writer at a time, so that no row is ever locked and to be skipped."""
+
+from django_delayq.store.sql.dialect import Columns, Rows, Sql, marks
+from django_delayq.store.sql.moves import Stepwise
+
+
+class SQLite(Stepwise):
+    """Its clock counts whole ms, rounded down."""
+
+    now = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+    now_up = f"{now} + 1"
+    greatest = "max"
+    least = "min"
+    lock = ""
+    skip_locked = ""
+    update_held = "UPDATE delayq_ready AS r SET {changes} FROM {held} WHERE r.id = held.pk"
+    join = "{given} CROSS JOIN {table} r ON {on}{lock}"
+    most_selects = 500
+
+    def given(self, name: str, columns: Columns, rows: Rows) -> Sql:
+        """Return the rows as VALUES, whose columns have fixed names."""
+        selected = ", ".join(f"column{i} AS {column}" for i, column in enumerate(columns, 1))
+        values = marks(len(rows), f"({marks(len(columns))})")
+        return Sql(f"(SELECT {selected} FROM (VALUES {values})) AS {name}", [value for row in rows for value in row])
