@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
 from django.db import connections
+from django.dispatch import Signal
 
 from django_delayq.api import registry
 from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias
 from django_delayq.core.message import OnConflict
 from django_delayq.core.requests import BATCH, Enqueued, NewMessage
-from django_delayq.signals import aemit, emit, message_sent, send_failed
+from django_delayq.signals import emit, message_sent, send_failed
 from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
 
@@ -52,7 +53,7 @@ class WaitingSend:
                 messages[0].header.key,
                 extra={"ids": [message.id for message in messages], "using": self.using},
             )
-            tell_failed(self.using, messages, error)
+            _tell_failed(self.using, messages, error)
         else:
             tell_sent(backend.alias, messages, enqueued)
 
@@ -79,18 +80,22 @@ def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
 
 def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
     """Drop the sends that wait for the commit under `ids`. Return the ids that it found."""
-    found = [send for send in waiting_sends(alias) if send.message.id in ids]
+    found = _waiting_under(alias, ids)
     for send in found:
         send.over = True
     return {send.message.id for send in found}
 
 
-def reschedule_waiting(alias: Alias, ids: Iterable[str], delay_ms: int, at_ms: int | None) -> set[str]:
+def reschedule_waiting(alias: Alias, ids: Iterable[str], *, delay_ms: int, at_ms: int | None) -> set[str]:
     """Change the due time of the sends that wait for the commit under `ids`. Return the ids that it found."""
-    found = [send for send in waiting_sends(alias) if send.message.id in ids]
+    found = _waiting_under(alias, ids)
     for send in found:
         send.reschedule(delay_ms, at_ms)
     return {send.message.id for send in found}
+
+
+def _waiting_under(alias: Alias, ids: Iterable[str]) -> list[WaitingSend]:
+    return [send for send in waiting_sends(alias) if send.message.id in ids]
 
 
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
@@ -113,7 +118,8 @@ def tell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[E
 
     def tell() -> None:
         for message, answer in zip(messages, enqueued, strict=True):
-            emit(message_sent, registry.find(alias.name, message.header.key), **_sent(alias.name, message, answer))
+            facts = {"due_ms": answer.due_ms, "created": answer.created, "running": answer.running}
+            _emit(message_sent, alias.name, message, **facts)
 
     if alias.store is None:
         tell()
@@ -122,30 +128,25 @@ def tell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[E
 
 
 async def atell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[Enqueued]) -> None:
-    """Send `message_sent` as `tell_sent` does, from async code."""
-    if not message_sent.receivers:
-        return
-    if alias.store is not None:
+    """Send `message_sent` as `tell_sent` does, from async code: async receivers run on this loop."""
+    if message_sent.receivers:
         await sync_to_async(tell_sent)(alias, messages, enqueued)
-        return
-    for message, answer in zip(messages, enqueued, strict=True):
-        await aemit(message_sent, registry.find(alias.name, message.header.key), **_sent(alias.name, message, answer))
 
 
-def tell_failed(using: str, messages: Iterable[NewMessage], error: Exception) -> None:
+def _tell_failed(using: str, messages: Iterable[NewMessage], error: Exception) -> None:
     """Send `send_failed` for messages whose transaction was committed, but which the broker may not have taken."""
     for message in messages:
-        emit(send_failed, registry.find(using, message.header.key), **_message(using, message), error=error)
+        _emit(send_failed, using, message, error=error)
 
 
-def _sent(using: str, message: NewMessage, answer: Enqueued) -> dict[str, object]:
-    return {
-        **_message(using, message),
-        "due_ms": answer.due_ms,
-        "created": answer.created,
-        "running": answer.running,
-    }
-
-
-def _message(using: str, message: NewMessage) -> dict[str, object]:
-    return {"using": using, "id": message.id, "key": message.header.key, "queue": message.header.queue}
+def _emit(signal: Signal, using: str, message: NewMessage, **facts: object) -> None:
+    header = message.header
+    emit(
+        signal,
+        registry.find(using, header.key),
+        using=using,
+        id=message.id,
+        key=header.key,
+        queue=header.queue,
+        **facts,
+    )

@@ -1,7 +1,8 @@
 """Operations by id, or by tag: cancel, reschedule, get."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -11,6 +12,7 @@ from django_delayq.api.on_commit import cancel_waiting, reschedule_waiting
 from django_delayq.api.send import due_ms
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Info, pages
+from django_delayq.conf import Alias
 from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, Unsupported
 from django_delayq.core.message import MessageInfo
@@ -31,14 +33,7 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     backend = get_backend(using)
-    checked = _checked(ids, tag)  # before a transaction is begun, or joined: an error in it would cost the caller's
-
-    def cancel() -> int:
-        wanted = _wanted(backend, *checked)
-        answers = [answer for batch in pages(wanted, BATCH) for answer in backend.queue.cancel(batch)]
-        return _count(wanted, answers, cancel_waiting(backend.alias, wanted))
-
-    return backend.queue.atomically(cancel)
+    return _change(backend, ids, tag, backend.queue.cancel, cancel_waiting)
 
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
@@ -46,9 +41,7 @@ async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str |
     backend = get_backend(using)
     if backend.store is not None:
         return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
-    wanted = _wanted(backend, *_checked(ids, tag))
-    answers = [answer for batch in pages(wanted, BATCH) for answer in await backend.queue.acancel(batch)]
-    return _count(wanted, answers, await sync_to_async(cancel_waiting)(backend.alias, wanted))
+    return await _achange(backend, ids, tag, backend.queue.acancel, cancel_waiting)
 
 
 def reschedule_delay_messages(
@@ -63,19 +56,9 @@ def reschedule_delay_messages(
     Acts and raises as `cancel_delay_messages` does. Return how many were waiting; others stay as they are.
     """
     backend = get_backend(using)
-    checked = _checked(ids, tag)
     delay_ms, at_ms = due_ms(delay, at)
-
-    def reschedule() -> int:
-        wanted = _wanted(backend, *checked)
-        answers = [
-            answer
-            for batch in pages(wanted, BATCH)
-            for answer in backend.queue.reschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
-        ]
-        return _count(wanted, answers, reschedule_waiting(backend.alias, wanted, delay_ms, at_ms))
-
-    return backend.queue.atomically(reschedule)
+    reschedule = partial(backend.queue.reschedule, delay_ms=delay_ms, at_ms=at_ms)
+    return _change(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
 
 async def areschedule_delay_messages(
@@ -90,13 +73,8 @@ async def areschedule_delay_messages(
     if backend.store is not None:
         return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
     delay_ms, at_ms = due_ms(delay, at)
-    wanted = _wanted(backend, *_checked(ids, tag))
-    answers = [
-        answer
-        for batch in pages(wanted, BATCH)
-        for answer in await backend.queue.areschedule(batch, delay_ms=delay_ms, at_ms=at_ms)
-    ]
-    return _count(wanted, answers, await sync_to_async(reschedule_waiting)(backend.alias, wanted, delay_ms, at_ms))
+    reschedule = partial(backend.queue.areschedule, delay_ms=delay_ms, at_ms=at_ms)
+    return await _achange(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
 
 def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
@@ -136,6 +114,37 @@ def message_info(using: str, info: Info) -> MessageInfo:
         holder=info.holder,
         lease_until=None if info.lease_end_ms is None else from_ms(info.lease_end_ms),
     )
+
+
+def _change(
+    backend: Backend,
+    ids: tuple[str, ...],
+    tag: str | None,
+    change: Callable[[Sequence[str]], list[bool]],
+    change_waiting: Callable[[Alias, list[str]], set[str]],
+) -> int:
+    """Change messages, and sends that wait for the commit, all together where there is a store. Return how many."""
+    checked = _checked(ids, tag)  # before a transaction is begun, or joined: an error in it would cost the caller's
+
+    def work() -> int:
+        wanted = _wanted(backend, *checked)
+        answers = [answer for batch in pages(wanted, BATCH) for answer in change(batch)]
+        return _count(wanted, answers, change_waiting(backend.alias, wanted))
+
+    return backend.queue.atomically(work)
+
+
+async def _achange(
+    backend: Backend,
+    ids: tuple[str, ...],
+    tag: str | None,
+    change: Callable[[Sequence[str]], Awaitable[list[bool]]],
+    change_waiting: Callable[[Alias, list[str]], set[str]],
+) -> int:
+    """Change messages as `_change` does, without a store."""
+    wanted = _wanted(backend, *_checked(ids, tag))
+    answers = [answer for batch in pages(wanted, BATCH) for answer in await change(batch)]
+    return _count(wanted, answers, await sync_to_async(change_waiting)(backend.alias, wanted))
 
 
 def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | None]:
