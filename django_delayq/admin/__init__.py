@@ -5,8 +5,7 @@ Importing it registers with Django's default site; `register(site)` does with an
 
 from django.contrib.admin import AdminSite, site as default_site
 
-from django_delayq.admin.lists.admins import ErrorMessageAdmin, FinishMessageAdmin, ReadyMessageAdmin
-from django_delayq.admin.lists.report_rows import ReportRowAdmin
+from django_delayq.admin.lists.admins import ErrorMessageAdmin, FinishMessageAdmin, ReadyMessageAdmin, ReportRowAdmin
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
 
 

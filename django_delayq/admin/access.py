@@ -1,13 +1,53 @@
-"""Check who may look at the dashboard and act on it, and lead back to it."""
+"""Find the alias that a page shows and its address, check who may see it, and lead back when its tables are away."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
+from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from django_delayq.admin.aliases import query_of
+from django_delayq.conf import alias_names, get_alias, valid_aliases
+from django_delayq.core.errors import DelayqError
+from django_delayq.monitor import translated
+from django_delayq.store.database import Database
+
+PARAMETER = "alias"
+
+
+def stored_aliases() -> list[str]:
+    """Return the aliases with a store, in the order of the settings; all if none has one, because rows may be left."""
+    return [alias.name for alias in valid_aliases() if alias.store is not None] or alias_names()
+
+
+def opening_alias() -> str:
+    """Return the alias for an address that names none: the first with a store.
+
+    The dashboard and the lists agree on it.
+    """
+    return stored_aliases()[0]
+
+
+def alias_of(request: HttpRequest) -> str:
+    """Return the alias that the address names, with a store or without; else the one that pages open on."""
+    named = request.GET.get(PARAMETER)
+    return named if named in alias_names() else opening_alias()
+
+
+def database_of(alias: str) -> Database:
+    """Return the database with the tables of an alias, whether it has a store or not."""
+    return Database(alias, get_alias(alias).database)
+
+
+def query_of(alias: str, **query: str) -> str:
+    """Return the query string that asks for `query` of `alias`. The alias is left out where there is only one."""
+    if len(alias_names()) > 1:
+        query[PARAMETER] = alias
+    return f"?{urlencode(query)}" if query else ""
 
 
 def address(request: HttpRequest, name: str, alias: str, *args: str, **query: str) -> str:
@@ -43,3 +83,23 @@ def check_may(site: AdminSite, request: HttpRequest, permission: str) -> None:
     check_may_look(site, request)
     if not may(request, permission):
         raise PermissionDenied
+
+
+View = Callable[..., HttpResponse]
+
+
+def redirected_on_outage(view: View) -> View:
+    """Wrap a view of an admin class, so that an error of its tables leads to the dashboard, which shows the error."""
+
+    @wraps(view)
+    def guarded(admin: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        alias = alias_of(request)
+        try:
+            with database_of(alias).available():
+                return view(admin, request, *args, **kwargs)
+        except DelayqError as error:
+            messages.error(request, translated(error))
+        dashboard = reverse("admin:app_list", args=[admin.opts.app_label], current_app=admin.admin_site.name)
+        return HttpResponseRedirect(dashboard + query_of(alias))
+
+    return guarded

@@ -12,10 +12,12 @@ from django.contrib.contenttypes.models import ContentType
 from django.utils import timezone, translation
 from django.utils.translation import gettext
 
-from django_delayq.admin.aliases import opening_alias
-from django_delayq.admin.lists.columns import exact
-from django_delayq.admin.message.differences import shown_difference
-from django_delayq.models import MessageRow
+from django_delayq.admin.access import opening_alias
+from django_delayq.admin.bulk.moves import Change
+from django_delayq.admin.formatting import exact
+from django_delayq.admin.message.payload import shown_difference
+from django_delayq.conf import get_alias
+from django_delayq.models import MessageRow, ReadyMessage
 
 _MOST_ENTRIES = 50
 
@@ -110,3 +112,25 @@ def _id_of(row: MessageRow) -> str:
     That is the primary key. For an alias other than the one that pages open on, the alias stands before it.
     """
     return str(row.pk) if row.alias == opening_alias() else f"{row.alias}:{row.pk}"
+
+
+LONGEST = 200
+"""The most characters of an error."""
+
+
+def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[int, str]:
+    """Return a text by primary key, for rows as they were before the move.
+
+    For what failed it is the error. For the others it is when they were due, and when they are due now if that changed.
+    """
+    if change.move in ("rescue", "purge_failed"):
+        return {row.pk: " ".join(row.error.split())[:LONGEST] for row in rows}
+    was = {row.pk: f"due_at {_utc(row.due_at)}" for row in rows}
+    if change.move not in ("reschedule", "shift"):
+        return was
+    now = ReadyMessage.objects.using(get_alias(alias).database).only("due_at").filter(pk__in=was)
+    return was | {row.pk: f"{was[row.pk]} → {_utc(row.due_at)}" for row in now}
+
+
+def _utc(moment: datetime) -> str:
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")

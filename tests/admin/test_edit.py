@@ -15,7 +15,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
-from django_delayq.admin.message import differences
+from django_delayq.admin.message import payload
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
@@ -249,7 +249,7 @@ def most_compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         given.append(max(len(was), len(now)))
         return SequenceMatcher(junk, was, now)
 
-    monkeypatch.setattr(differences, "SequenceMatcher", matcher)
+    monkeypatch.setattr(payload, "SequenceMatcher", matcher)
     return given
 
 
@@ -263,7 +263,7 @@ def test_of_very_many_lines_that_differ_the_first_are_shown_and_none_is_compared
     shown = text_of(superuser.get(url("readymessage", pk, "change")))
     assert "Each line compared with the one in its place, 8000 differ. The first 20:" in shown
     assert '@@ 4 @@ - "qty": 0 + "qty": 1 @@ 8 @@ - "qty": 1 + "qty": 2 @@ 12 @@' in shown
-    assert shown.count("@@ - ") == differences.FIRST
+    assert shown.count("@@ - ") == payload.FIRST_LINES
     assert most_compared == []
 
 
@@ -292,10 +292,10 @@ def test_few_lines_that_differ_amid_very_many_are_shown_with_what_is_around_them
     ],
 )
 def test_of_a_kept_difference_each_payload_can_be_had_back(before: str, after: str) -> None:
-    kept = differences.kept_difference(before, after).split("\n")
+    kept = payload.kept_difference(before, after).split("\n")
     assert "\n".join(line[1:] for line in kept if line[0] in " -") == before
     assert "\n".join(line[1:] for line in kept if line[0] in " +") == after
-    assert differences.kept_difference(after, after) == ""
+    assert payload.kept_difference(after, after) == ""
 
 
 def test_a_payload_whose_difference_can_not_be_told_is_not_changed(
@@ -304,7 +304,7 @@ def test_a_payload_whose_difference_can_not_be_told_is_not_changed(
     def ends(*lists: Any) -> Any:
         raise SystemExit  # as a web server ends a process that took too long
 
-    monkeypatch.setattr(differences, "_same_at_both_ends", ends)
+    monkeypatch.setattr(payload, "_same_at_both_ends", ends)
     with pytest.raises(SystemExit):
         mend(superuser, failed, '{"number": 42}')
     assert ids_in(database, ErrorMessage) == {"order:42:close"}

@@ -8,9 +8,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from django_delayq.admin.formatting import now_utc
 from django_delayq.admin.lists import failure_groups
-from django_delayq.admin.lists.conditions import now_utc
-from django_delayq.admin.lists.failure_groups_page import HEIGHT, bars
+from django_delayq.admin.lists.failure_groups import HEIGHT, bars
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import bury, confirm, ids_in, page, shown_ids, text_of, url

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages
-from django_delayq.admin.lists import names, page_cost, search
+from django_delayq.admin.lists import bounded, filters, search
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
@@ -165,9 +165,7 @@ def test_search_finds_ids_tags_and_values_in_payloads(
     assert set(shown_ids(superuser.get(url("readymessage"), {"q": text}))) == set(ids)
 
 
-@pytest.mark.parametrize(
-    ("limit", "shows"), [((search, "SEARCHED"), ["a0", "a1"]), ((page_cost, "FOUND"), ["a0", "a1"])]
-)
+@pytest.mark.parametrize(("limit", "shows"), [((search, "SEARCHED"), ["a0", "a1"]), ((bounded, "FOUND"), ["a0", "a1"])])
 def test_a_search_in_payloads_says_that_it_stopped_at_a_limit(
     broker: DatabaseBackend,
     superuser: Client,
@@ -193,7 +191,7 @@ def test_a_search_in_payloads_says_that_it_stopped_at_a_limit(
 def test_a_key_is_found_in_every_queue_however_many_there_are(
     broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(names, "MOST", most)
+    monkeypatch.setattr(filters, "MOST_NAMES", most)
     send("a", queue="one")
     send("b", queue="two")
     send("other", key="sms.send")
@@ -228,7 +226,7 @@ def test_a_search_costs_no_more_queries_than_the_list(
 def test_a_list_never_counts_a_whole_table(
     broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(page_cost, "COUNTED", 1)
+    monkeypatch.setattr(bounded, "COUNTED", 1)
     for number in range(3):
         send(f"waits {number}")
     bury(broker, "f1", "f2", "f3", key="other")
@@ -244,7 +242,7 @@ def test_a_list_never_counts_a_whole_table(
 def test_a_search_that_finds_very_many_counts_few_and_finds_all(
     broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_cost, "FOUND", 2)
+    monkeypatch.setattr(bounded, "FOUND", 2)
     bury(broker, "order:1", "other")
     bury(broker, "a", "b", "c", tag="order:2")
     query = "?q=order:*"
@@ -275,8 +273,8 @@ def test_a_list_that_takes_too_long_says_so_and_leaves_the_connection_as_it_was(
                 cursor.execute(SLOW[connections[database].vendor])
         return 0
 
-    monkeypatch.setattr(page_cost, "LIMIT_S", 0.05)
-    monkeypatch.setattr(page_cost.CappedPaginator, "counted", property(slowly))
+    monkeypatch.setattr(bounded, "LIMIT_S", 0.05)
+    monkeypatch.setattr(bounded.CappedPaginator, "counted", property(slowly))
     assert "Nothing is shown: finding the rows took over" in text_of(superuser.get(url("readymessage")))
     send("a")
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from django_delayq import send_delay_message
-from django_delayq.admin.bulk.selection import selection_of
+from django_delayq.admin.bulk.jobs import selection_of
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import bury, confirm, ids_in, page, pk_of, send, shown_ids, text_of, url

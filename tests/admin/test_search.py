@@ -10,15 +10,15 @@ from django.db import connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_delayq.admin.bulk import jobs, selection
-from django_delayq.admin.lists import page_cost, search
+from django_delayq.admin.bulk import jobs
+from django_delayq.admin.lists import bounded, search
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
 from tests.admin.support import ask, bury, confirm, ids_in, pk_of, send, shown_ids, text_of, url
 
 
-@pytest.mark.parametrize("limit", [(search, "SEARCHED"), (page_cost, "FOUND")])
+@pytest.mark.parametrize("limit", [(search, "SEARCHED"), (bounded, "FOUND")])
 def test_all_that_a_search_in_payloads_would_find_are_moved_though_it_stopped(
     broker: DatabaseBackend,
     registry: None,
@@ -31,7 +31,7 @@ def test_all_that_a_search_in_payloads_would_find_are_moved_though_it_stopped(
         bury(broker, f"a{number}", data={"order": number % 2})
     bury(broker, "other", data={"order": 1}, key="sms.send")
     monkeypatch.setattr(*limit, 2)
-    monkeypatch.setattr(selection, "LOOKED", 3)
+    monkeypatch.setattr(jobs, "LOOKED", 3)
     jobs.register("default")
     options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close&q=data.order=1"}
     one = [pk_of(database, "a5", ErrorMessage)]
@@ -99,7 +99,7 @@ def test_a_step_of_a_job_whose_time_is_over_leaves_the_rest_to_the_next(
     job = confirm(superuser, ErrorMessage, "rescue", [pk_of(database, "a", ErrorMessage)], **options)
     seconds = count(100, step=2)
     monkeypatch.setattr(search, "monotonic", lambda: next(seconds))
-    step = selection.Selection("default", "errormessage", 0, pk_of(database, "other", ErrorMessage), search="data=x")
+    step = jobs.Selection("default", "errormessage", 0, pk_of(database, "other", ErrorMessage), search="data=x")
     first = step.next_page(0)
     assert first is not None
     assert (first.looked, [row.message_id for row in first.rows]) == (1, ["a"])

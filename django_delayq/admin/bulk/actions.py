@@ -16,19 +16,22 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.aliases import alias_of, database_of
+from django_delayq.admin.access import alias_of, database_of
 from django_delayq.admin.bulk import jobs, moves
-from django_delayq.admin.bulk.feedback import tell_changed, tell_left, tell_moved
-from django_delayq.admin.bulk.forms import RescheduleForm
-from django_delayq.admin.bulk.job_page import address_of_job
+from django_delayq.admin.bulk.confirmation import (
+    FIELD,
+    RescheduleForm,
+    changed_since,
+    seen,
+    tell_changed,
+    tell_left,
+    tell_moved,
+)
+from django_delayq.admin.bulk.jobs import address_of_job, is_all, selection_of
 from django_delayq.admin.bulk.moves import LABELS, Change, Moved, last_pk, pages
-from django_delayq.admin.bulk.selection import is_all, selection_of
-from django_delayq.admin.bulk.stale_check import FIELD, changed_since, seen
-from django_delayq.admin.change_log import changed
-from django_delayq.admin.lists.columns import exact
-from django_delayq.admin.lists.page_cost import LIMIT_S, TooSlow, time_limit
-from django_delayq.admin.lists.search import stopped_search
-from django_delayq.admin.log import log_rows
+from django_delayq.admin.formatting import exact
+from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, stopped_search, time_limit
+from django_delayq.admin.log import changed, log_rows
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated

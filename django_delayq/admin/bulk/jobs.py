@@ -9,18 +9,42 @@ nothing itself, tells a job to stop: each step first looks for it in every table
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.apps import apps
+from django.contrib import messages
+from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
 from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
+from django.forms import BooleanField
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _, ngettext
 
-from django_delayq.admin.bulk.moves import KEY, Change, label_of, move
-from django_delayq.admin.bulk.selection import TABLES, Selection, model_named
+from django_delayq.admin.access import PARAMETER, alias_of, query_of, redirected_on_outage
+from django_delayq.admin.bulk.moves import (
+    KEY,
+    PAGE,
+    TABLES,
+    Change,
+    Page,
+    action_name,
+    label_of,
+    last_pk,
+    move,
+    next_page,
+)
+from django_delayq.admin.formatting import listed, now_utc
+from django_delayq.admin.lists.bounded import NUL
+from django_delayq.admin.lists.filters import asked, condition, is_condition
+from django_delayq.admin.lists.search import asks_for_data, find, find_data
 from django_delayq.admin.log import in_english, log_selection
+from django_delayq.admin.message.page import address_of, what_next
 from django_delayq.api.handlers import delay_execute
 from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_backend
@@ -29,7 +53,90 @@ from django_delayq.conf import DEFAULT_QUEUE, get_alias
 from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, DelayqError
 from django_delayq.core.message import Message, Sent
-from django_delayq.models import MessageRow
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow
+from django_delayq.monitor import translated
+from django_delayq.support.timestamps import from_ms, to_epoch_ms
+
+LOOKED = 2_000
+"""The most payloads that a step looks into, because on SQLite nobody else can write meanwhile."""
+
+_OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows of a table that matched a list's filters and search at `now_ms`, up to the primary key `until`."""
+
+    alias: str
+    model: str
+    now_ms: int
+    until: int
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    search: str = ""
+
+    @property
+    def is_in_data(self) -> bool:
+        """Return whether the search looks into payloads."""
+        return asks_for_data(self.search)
+
+    def next_page(self, after: int) -> Page | None:
+        """Return the next page of rows that match now, with primary keys over `after`; None after the last."""
+        if not self.is_in_data:
+            return next_page(self.rows(), after=after, until=self.until)
+        rows = self.rows().filter(pk__gt=after, pk__lte=self.until).order_by("pk")
+        found = find_data(rows, self.search, most_looked=LOOKED, most_found=PAGE)
+        if not found.looked:
+            return None
+        return Page(list(rows.filter(pk__in=found.pks).defer("data")), found.looked, found.last)
+
+    def rows(self) -> QuerySet[Any]:
+        """Return the rows that match now, whatever is in their payloads.
+
+        Conditions relative to now, such as the last hour, are relative to `now_ms`.
+        """
+        rows = model_named(self.model)._default_manager.using(get_alias(self.alias).database).filter(alias=self.alias)
+        for parameter, value in self.conditions.items():
+            rows = rows.filter(condition(parameter, value, from_ms(self.now_ms)))
+        return find(rows, self.search) if self.search and not self.is_in_data else rows
+
+    def words(self) -> str:
+        """Return the conditions for people: `key=order.close, search=order:*`."""
+        named = {**self.conditions, **({"search": self.search} if self.search else {})}
+        return ", ".join(f"{name}={value}" for name, value in named.items())
+
+
+def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
+    """Return the selection of all rows that the list at this address shows.
+
+    Raises `ValueError` if the site narrows the list by a filter of its own: a job would take more than the list shows.
+    """
+    foreign = sorted(name for name in request.GET if not (name in _OF_LISTS or is_condition(name)))
+    if foreign:
+        raise ValueError(
+            _("The filter %(names)s is the site's own, and can't be repeated in the background: choose fewer messages.")
+            % {"names": listed(foreign)}
+        )
+    alias = alias_of(request)
+    return Selection(
+        alias=alias,
+        model=str(model._meta.model_name),
+        now_ms=to_epoch_ms(now_utc()),
+        until=last_pk(model, alias),
+        conditions=asked(request.GET.dict()),
+        search=request.GET.get("q", "").strip(),
+    )
+
+
+def is_all(request: HttpRequest) -> bool:
+    """Return whether an action is meant for all that match the filter, and not only for the ticked rows."""
+    return BooleanField().to_python(request.POST.get("select_across", "0"))
+
+
+def model_named(name: str) -> type[MessageRow]:
+    """Return one of the three tables' models."""
+    model: type[MessageRow] = apps.get_model("delayq", name)
+    return model
+
 
 NAME = re.compile("[0-9a-f]{32}")
 """The form of a job's name."""
@@ -207,3 +314,66 @@ def _log(job: Job, user_id: Any, message: str) -> None:
 def _log_id(alias: str, name: str) -> str:
     """Return the id of a job in the log."""
     return f"{_LOGGED}{alias}:{name}"
+
+
+AGAIN_S = 2
+
+
+@redirected_on_outage
+def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
+    """Render the progress of a job; by POST, stop it, or run it again if it failed.
+
+    The page reloads itself while the job goes on. A user who may make the same move by the list's action may do both.
+    """
+    if not admin.has_view_permission(request):
+        raise PermissionDenied
+    found = None if NUL in name else progress(alias_of(request), name)
+    if found is None or found[0].selection.model != admin.opts.model_name:
+        raise Http404(_("There is no such job any more."))
+    job, row = found
+    cancelled = isinstance(row, FinishMessage) and not job.over
+    failed = isinstance(row, ErrorMessage)
+    over = job.over or cancelled or failed
+    stopping = not over and is_told_to_stop(job)
+    may_move = action_name(job.change) in {move.name for move in admin.buttons(request)}
+    if request.method == "POST":
+        if not may_move:
+            raise PermissionDenied
+        if "again" in request.POST:
+            if failed:
+                _tell(request, go_on, job, row)
+        elif not (over or stopping):
+            _tell(request, stop, job)
+        return HttpResponseRedirect(address_of_job(admin, job.selection.alias, name))
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": _("In the background"),
+        "opts": admin.opts,
+        "media": admin.media,
+        "job": job,
+        "label": label_of(job.change),
+        "failed": failed,
+        "cancelled": cancelled,
+        "stopping": stopping,
+        "may_stop": may_move and not (over or stopping),
+        "may_go_on": may_move and failed,
+        "message_address": address_of(admin, row),
+        "row": row,
+        "what_next": "" if over else what_next(row),
+    }
+    request.current_app = admin.admin_site.name
+    headers = {} if over else {"Refresh": str(AGAIN_S)}
+    return TemplateResponse(request, "admin/delayq/job.html", context, headers=headers)
+
+
+def address_of_job(admin: Any, alias: str, name: str) -> str:
+    """Return the address of a job's page."""
+    view = f"admin:delayq_{admin.opts.model_name}_job"
+    return reverse(view, args=[name], current_app=admin.admin_site.name) + query_of(alias)
+
+
+def _tell(request: HttpRequest, tell: Callable[..., None], *what: object) -> None:
+    try:
+        tell(request.user.pk, *what)
+    except (DelayqError, ValueError) as error:
+        messages.error(request, translated(error))

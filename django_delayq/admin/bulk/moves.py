@@ -11,11 +11,14 @@ from django.utils.translation import gettext as _, gettext_lazy
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
-from django_delayq.models import ErrorMessage, MessageRow
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.support.units import to_text
 
 Rows = Sequence[MessageRow]
 MoveByIds = Callable[[Sequence[str]], list[bool]]
+
+TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
+"""The tables where a message may be, under one primary key, in the order in which it passes through them."""
 
 KEY = "delayq.move"
 """The key of the messages that move others (see jobs.py)."""

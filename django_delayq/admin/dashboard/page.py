@@ -13,13 +13,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _, ngettext
 from django.views.decorators.http import require_POST, require_safe
 
-from django_delayq.admin.access import address, check_may_look
-from django_delayq.admin.aliases import alias_of, database_of, query_of
+from django_delayq.admin.access import address, alias_of, check_may_look, database_of, query_of
 from django_delayq.admin.dashboard import charts, sections
 from django_delayq.admin.dashboard.pausing import pause_view, resume_view
 from django_delayq.admin.dashboard.storeless import Group, groups, storeless_view
-from django_delayq.admin.lists.columns import exact
-from django_delayq.admin.lists.page_cost import LIMIT_S, TooSlow, time_limit
+from django_delayq.admin.formatting import exact
+from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, time_limit
 from django_delayq.conf import alias_names, get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.figures import Figures

@@ -9,8 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import address, back, check_may
-from django_delayq.admin.aliases import alias_of
+from django_delayq.admin.access import address, alias_of, back, check_may
 from django_delayq.admin.log import in_english, log_selection
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause

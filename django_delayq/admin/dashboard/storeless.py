@@ -13,9 +13,8 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import address, back, check_may, may
-from django_delayq.admin.aliases import alias_of
-from django_delayq.admin.bulk.feedback import tell_left, tell_moved
+from django_delayq.admin.access import address, alias_of, back, check_may, may
+from django_delayq.admin.bulk.confirmation import tell_left, tell_moved
 from django_delayq.admin.formatting import moment
 from django_delayq.admin.log import log_selection
 from django_delayq.brokers import get_backend

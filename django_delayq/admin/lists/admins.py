@@ -1,30 +1,34 @@
-"""The lists of messages: read-only, bounded in the cost of a page, and of one alias at a time."""
+"""The lists of messages, and of the last report of the pipeline on Spark."""
 
 from functools import partial
 from typing import Any
 
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.auth import get_permission_codename
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import path, reverse
+from django.urls import URLPattern, path, reverse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.aliases import alias_of, query_of
+from django_delayq.admin.access import alias_of, query_of, redirected_on_outage
 from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
-from django_delayq.admin.bulk.job_page import address_of_job, job_page
+from django_delayq.admin.bulk.jobs import address_of_job, job_page
 from django_delayq.admin.bulk.moves import KEY
-from django_delayq.admin.dashboard import page as dashboard
+from django_delayq.admin.dashboard.page import urls
+from django_delayq.admin.formatting import instant
 from django_delayq.admin.lists import columns
-from django_delayq.admin.lists.bounded import BoundedAdmin, say_too_slow
+from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
 from django_delayq.admin.lists.export import export_csv, export_jsonl
-from django_delayq.admin.lists.failure_groups_page import groups_page
+from django_delayq.admin.lists.failure_groups import groups_page
 from django_delayq.admin.lists.filters import (
     AliasFilter,
     DueFilter,
+    DueRangeFilter,
     EndedFilter,
+    EndedRangeFilter,
     FailuresFilter,
     FingerprintFilter,
     KeyFilter,
@@ -32,15 +36,13 @@ from django_delayq.admin.lists.filters import (
     QueueFilter,
     StateFilter,
 )
-from django_delayq.admin.lists.page_cost import TooSlow, time_limit
-from django_delayq.admin.lists.ranges import DueRangeFilter, EndedRangeFilter
-from django_delayq.admin.lists.search import StoppedSearch, asks_for_data, find, find_on_page, is_many
+from django_delayq.admin.lists.search import asks_for_data, find, find_on_page, is_many
 from django_delayq.admin.message.edit import edit_page
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import may_search
-from django_delayq.admin.outage_redirect import redirected_on_outage
 from django_delayq.conf import get_alias
-from django_delayq.models import MessageRow
+from django_delayq.models import MessageRow, ReportRow
+from django_delayq.support.units import to_text
 
 
 class MessageAdmin(BoundedAdmin):
@@ -102,7 +104,7 @@ class MessageAdmin(BoundedAdmin):
     def get_urls(self) -> list[Any]:
         name = self.opts.model_name
         job = self.admin_site.admin_view(partial(job_page, self))
-        own = [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *dashboard.urls(self.admin_site)]
+        own = [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *urls(self.admin_site)]
         return [*own, *super().get_urls()]
 
     def buttons(self, request: HttpRequest) -> list[Move]:
@@ -232,3 +234,76 @@ class ErrorMessageAdmin(MessageAdmin):
     def has_edit_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may change payloads, which shows them and runs the message again."""
         return request.user.has_perms(["delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message"])
+
+
+@admin.display(description=gettext_lazy("hour"))
+def hour(row: ReportRow) -> str | SafeString:
+    """Return when the hour began."""
+    return instant(row.hour)
+
+
+@admin.display(description=gettext_lazy("failed"))
+def failed(row: ReportRow) -> str:
+    """Return how many failed for good."""
+    return _share(row.failed, row)
+
+
+@admin.display(description=gettext_lazy("retried"))
+def retried(row: ReportRow) -> str:
+    """Return how many had failed attempts before the last."""
+    return _share(row.retried, row)
+
+
+@admin.display(description=gettext_lazy("late by (50, 95, 99 %)"))
+def lateness(row: ReportRow) -> str:
+    """Return how late the messages were at most: half of them, 95 %, and 99 %."""
+    return _times(row.lateness_p50, row.lateness_p95, row.lateness_p99)
+
+
+@admin.display(description=gettext_lazy("took (50, 95, 99 %)"))
+def duration(row: ReportRow) -> str:
+    """Return how long the messages took at most: half of them, 95 %, and 99 %."""
+    return _times(row.duration_p50, row.duration_p95, row.duration_p99)
+
+
+@admin.display(description=gettext_lazy("most frequent kind of failure"), empty_value="-")
+def fingerprint(row: ReportRow) -> Any:
+    """Return the most frequent kind of failure."""
+    return row.fingerprint or None
+
+
+def _share(count: int, row: ReportRow) -> str:
+    return f"{count} ({100 * count / row.messages:.1f} %)" if count else "0"
+
+
+def _times(*quantiles: int | None) -> str:
+    return " / ".join(to_text(max(each, 0)) for each in quantiles if each is not None) or "-"
+
+
+class ReportRowAdmin(BoundedAdmin):
+    """The messages that ended in each hour, by key and queue, newest first.
+
+    There is only the list, no page of a row.
+    """
+
+    actions = None
+    ordering = ("-hour", "queue", "key")
+    list_display = (
+        hour,
+        "queue",
+        "key",
+        "messages",
+        failed,
+        "cancelled",
+        retried,
+        lateness,
+        duration,
+        fingerprint,
+    )
+    list_display_links = None
+    list_filter = (AliasFilter, QueueFilter, KeyFilter)
+
+    changelist_view = redirected_on_outage(BoundedAdmin.changelist_view)
+
+    def get_urls(self) -> list[URLPattern]:
+        return [path("", self.admin_site.admin_view(self.changelist_view), name="delayq_reportrow_changelist")]

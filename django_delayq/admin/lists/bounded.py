@@ -1,6 +1,9 @@
-"""Lists of the admin that are read-only, show one alias at a time, and bound the cost of a page."""
+"""Lists that are read-only and bound the cost of a page: the rows that it counts, and its time."""
 
-from typing import Any
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib import admin, messages
@@ -8,15 +11,152 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME, ActionForm
 from django.contrib.admin.options import ShowFacets
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest
+from django.core.paginator import Paginator
+from django.db import OperationalError, connections, transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
-from django_delayq.admin.aliases import alias_of, query_of
-from django_delayq.admin.lists.conditions import NUL
-from django_delayq.admin.lists.page_cost import LIMIT_S, CappedPaginator, TooSlow, time_limit
-from django_delayq.admin.lists.search import StoppedSearch, stopped_search
+from django_delayq.admin.access import alias_of, query_of
 from django_delayq.conf import get_alias
+
+NUL = "\0"
+"""The character that no text of a row has: names have no control characters, and PostgreSQL refuses it."""
+
+COUNTED = 10_000
+"""The most rows that a list counts: then it shows that there are more."""
+
+FOUND = 1_000
+"""The most rows that a search counts."""
+
+LIMIT_S = 2.0
+"""The longest time in seconds that finding the rows of a page may take."""
+
+_SQLITE_STEPS = 10_000
+
+
+class TooSlow(Exception):
+    """The rows of a page could not be found within the limit."""
+
+
+class Searched(NamedTuple):
+    """The result of a search in payloads: the rows found, how many were looked at, and the last of those.
+
+    `is_whole` is False if the search stopped before the end, so that there may be more.
+    """
+
+    pks: list[int]
+    looked: int
+    last: int
+    is_whole: bool
+
+
+class StoppedSearch(NamedTuple):
+    """A search in the payloads of `rows` that stopped before the end."""
+
+    rows: QuerySet[Any]
+    text: str
+    found: Searched
+
+
+def stopped_search(request: HttpRequest) -> StoppedSearch | None:
+    """Return the search that stopped, as the list has noted it on its request; None if the search was complete."""
+    return getattr(request, "delayq_stopped", None)
+
+
+class CappedPaginator(Paginator):  # type: ignore[type-arg]  # not generic at run time
+    """Pages of the first `COUNTED` rows: a full count would read the whole table, a far page all rows before it.
+
+    `is_many` says that more than `FOUND` rows are known to match. Then the pages show `FOUND` rows, and none are
+    counted.
+    """
+
+    is_many = False
+
+    @property
+    def most(self) -> int:
+        """Return how many rows the pages show at most."""
+        return FOUND if self.is_many else COUNTED
+
+    @cached_property
+    def counted(self) -> int:
+        """Return how many rows there are, at most `most` + 1."""
+        rows: Any = self.object_list
+        return self.most + 1 if self.is_many else int(rows.order_by()[: self.most + 1].count())
+
+    @cached_property
+    def count(self) -> int:
+        return min(self.counted, self.most)
+
+    @property
+    def is_capped(self) -> bool:
+        """Return whether there are more rows than the pages show."""
+        return self.counted > self.most
+
+
+@contextmanager
+def time_limit(using: str) -> Iterator[None]:
+    """Raise `TooSlow` for queries in the block that take over `LIMIT_S`, on each database that a store can use."""
+    limits = {"postgresql": _limit_postgresql, "sqlite": _limit_sqlite, "mysql": _limit_mysql}
+    limit = limits.get(connections[using].vendor)
+    if limit is None:
+        yield
+        return
+    ends = time.monotonic() + LIMIT_S
+    try:
+        with limit(using, LIMIT_S):
+            yield
+    except OperationalError as error:
+        if time.monotonic() < ends:
+            raise
+        raise TooSlow from error
+
+
+@contextmanager
+def _limit_postgresql(using: str, limit_s: float) -> Iterator[None]:
+    # Within a transaction, so that the limit ends with it, even behind a pooler that lends connections by transaction.
+    with transaction.atomic(using), connections[using].cursor() as cursor:
+        outer = connections[using].savepoint_ids
+        if outer:
+            cursor.execute("SELECT current_setting('statement_timeout')")
+            (before,) = cursor.fetchone()
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{limit_s * 1000:.0f}ms"])
+        yield
+        if outer:
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
+
+
+@contextmanager
+def _limit_mysql(using: str, limit_s: float) -> Iterator[None]:
+    connection: Any = connections[using]
+    variable, limit = ("max_statement_time", limit_s) if connection.mysql_is_mariadb else _of_mysql(limit_s)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT @@SESSION.{variable}")
+        (before,) = cursor.fetchone()
+        cursor.execute(f"SET SESSION {variable} = {limit}")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION {variable} = {before}")
+
+
+def _of_mysql(limit_s: float) -> tuple[str, float]:
+    return "max_execution_time", round(limit_s * 1000)
+
+
+@contextmanager
+def _limit_sqlite(using: str, limit_s: float) -> Iterator[None]:
+    connection = connections[using]
+    connection.ensure_connection()
+    ends = time.monotonic() + limit_s
+    connection.connection.set_progress_handler(lambda: time.monotonic() > ends, _SQLITE_STEPS)
+    try:
+        yield
+    finally:
+        connection.connection.set_progress_handler(None, _SQLITE_STEPS)
+
 
 _MOST_DIGITS = len(str(2**63 - 1))
 

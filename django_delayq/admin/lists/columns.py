@@ -1,61 +1,19 @@
 """The columns of the lists, in words."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin
-from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.lists.conditions import now_utc
+from django_delayq.admin.formatting import between, instant, now_utc
 from django_delayq.api.handlers import get_handler
 from django_delayq.core.transitions import max_attempts
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.support.units import to_text
 
 LONGEST = 120
 """The most characters of an error in a list."""
-
-
-def instant(moment: datetime | None) -> str | SafeString:
-    """Show a moment in the viewer's zone, to the minute. The title has it to the millisecond, there and in UTC."""
-    return "-" if moment is None else _time(moment, date_format(timezone.localtime(moment), "DATETIME_FORMAT"))
-
-
-def exact(moment: datetime) -> SafeString:
-    """Show a moment in the viewer's zone, to the second, with the zone. The title is that of `instant`."""
-    local = timezone.localtime(moment)
-    return _time(moment, f"{date_format(local, 'DATE_FORMAT')} {local:%H:%M:%S} {_zone(local)}")
-
-
-def _time(moment: datetime, shown: str) -> SafeString:
-    local, utc = timezone.localtime(moment), moment.astimezone(UTC)
-    instants = f"{_to_ms(local)} {_zone(local)}", f"{_to_ms(utc)} UTC"
-    title = " = ".join(dict.fromkeys(instants))
-    datetime_ = utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return format_html('<time datetime="{}" title="{}">{}</time>', datetime_, title, shown)
-
-
-def _to_ms(moment: datetime) -> str:
-    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
-
-
-def _zone(local: datetime) -> str:
-    """Return the offset from UTC, such as UTC+08:00.
-
-    Names of zones are not the same everywhere, and some are ambiguous.
-    """
-    offset = local.strftime("%z")
-    sign = offset[0].replace("-", "\N{MINUS SIGN}")  # a line may break after a hyphen
-    return "UTC" if offset == "+0000" else f"UTC{sign}{offset[1:3]}:{offset[3:5]}"
-
-
-def between(start: datetime, end: datetime) -> str:
-    """Return the time from one moment to the other in its two largest units, such as 1h30m."""
-    return to_text(abs((end - start).total_seconds()) * 1000)
 
 
 def most_attempts(row: MessageRow) -> int | None:

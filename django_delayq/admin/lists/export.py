@@ -15,8 +15,9 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.translation import gettext_lazy as _
 
-from django_delayq.admin.bulk.selection import is_all
-from django_delayq.admin.lists.search import all_with_data, stopped_search
+from django_delayq.admin.bulk.jobs import is_all
+from django_delayq.admin.lists.bounded import stopped_search
+from django_delayq.admin.lists.search import all_with_data
 from django_delayq.admin.log import log_selection
 from django_delayq.admin.message.payload import may_view, payload_of
 from django_delayq.models import MessageRow

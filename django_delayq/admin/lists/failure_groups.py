@@ -1,4 +1,4 @@
-"""Group failed messages by fingerprint: what fails, how often, and since when.
+"""Group failed messages by fingerprint: what fails, how often, and since when; with a way to run all of a kind again.
 
 The cost is bounded, however many there are.
 """
@@ -6,11 +6,18 @@ The cost is bounded, however many there are.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.db import connections
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
 
-from django_delayq.admin.aliases import database_of
-from django_delayq.admin.lists.page_cost import TooSlow, time_limit
+from django_delayq.admin.access import alias_of, database_of, query_of, redirected_on_outage
+from django_delayq.admin.formatting import instant, listed, now_utc, number
+from django_delayq.admin.lists.bounded import TooSlow, time_limit
 from django_delayq.conf import get_alias
 from django_delayq.store.queries import union_all
 from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
@@ -133,3 +140,63 @@ def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[
     except TooSlow:
         return {}
     return by_hour
+
+
+HEIGHT = 24
+BAR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One hour of a sparkline, in the units of its drawing."""
+
+    x: int
+    y: int
+    height: int
+
+
+@redirected_on_outage
+def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
+    """Render the groups of the alias that the address names."""
+    if not admin.has_view_permission(request):
+        raise PermissionDenied
+    alias = alias_of(request)
+    found, is_cut = groups(alias, now_utc())
+    changelist = reverse("admin:delayq_errormessage_changelist", current_app=admin.admin_site.name)
+    shown = [
+        {
+            "group": group,
+            "number": number(group.count, capped=group.is_more),
+            "counts": listed(map(str, group.by_hour)),
+            "first": instant(group.first),
+            "last": instant(group.last),
+            "bars": bars(group.by_hour),
+            "address": changelist + query_of(alias, fingerprint=group.fingerprint),
+        }
+        for group in found
+    ]
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": _("Failed messages by kind"),
+        "opts": admin.opts,
+        "media": admin.media,
+        "groups": shown,
+        "most": len(found) if is_cut else None,
+        "list_address": changelist + query_of(alias),
+        "width": HOURS * BAR,
+        "height": HEIGHT,
+        "bar": BAR - 1,
+        "may_rescue": admin.has_rescue_permission(request),
+    }
+    request.current_app = admin.admin_site.name
+    return TemplateResponse(request, "admin/delayq/groups.html", context)
+
+
+def bars(by_hour: Sequence[int]) -> list[Bar]:
+    """Return a bar for each hour with failures.
+
+    The highest is as high as the drawing, and the lowest can still be seen.
+    """
+    most = max(by_hour, default=0)
+    heights = [0 if not count else max(2, round(count / most * HEIGHT)) for count in by_hour]
+    return [Bar(hour * BAR, HEIGHT - height, height) for hour, height in enumerate(heights) if height]

@@ -1,20 +1,194 @@
-"""The filters beside the lists. Finding their choices never scans a table."""
+"""The filters beside the lists, and the condition on rows that each value of theirs asks for.
 
-from collections.abc import Iterable, Iterator
+Conditions are pure, so that a job can repeat them. Finding the choices of a filter never scans a table.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
+from urllib.parse import parse_qsl
 
-from django.contrib.admin import ModelAdmin, SimpleListFilter
+from django.contrib import messages
+from django.contrib.admin import ListFilter, ModelAdmin, SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ChangeList
-from django.db.models import Model, QuerySet
+from django.contrib.admin.views.main import PAGE_VAR, ChangeList
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.functional import cached_property
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.aliases import PARAMETER, alias_of, stored_aliases
-from django_delayq.admin.lists.conditions import MANY, condition, now_utc
-from django_delayq.admin.lists.names import Names, known_keys, known_queues, names_in_rows
-from django_delayq.models import FinishMessage
+from django_delayq.admin.access import PARAMETER, alias_of, database_of, stored_aliases
+from django_delayq.admin.formatting import now_utc
+from django_delayq.admin.lists.bounded import NUL
+from django_delayq.admin.lists.failure_groups import names_of_failed
+from django_delayq.api.handlers import handlers_by_key
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
+from django_delayq.store.queries import ended_pairs, reported_pairs, waiting_pairs
+
+RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
+"""How far the lists look ahead of now, or back."""
+
+_CLOCKS_APART = timedelta(minutes=1)
+
+MANY = 3
+"""Messages with this many failed attempts, or more, are one choice of the filter."""
+
+
+def condition(parameter: str, value: str, now: datetime) -> Q:
+    """Return the condition on rows that `parameter=value` asks for. Raises `ValueError` if there is no such value."""
+    try:
+        return _CONDITIONS[parameter](value, now)
+    except KeyError as error:
+        raise ValueError(f"{parameter}={value!r} is no condition.") from error
+
+
+def is_condition(parameter: str) -> bool:
+    """Return whether a parameter of an address is a condition on rows."""
+    return parameter in _CONDITIONS
+
+
+def asked(address: Mapping[str, str]) -> dict[str, str]:
+    """Return the conditions in the parameters of an address, in a form that means the same everywhere.
+
+    People write instants in the viewer's zone. Here they are in UTC.
+    """
+    given = {name: value for name, value in address.items() if name in _CONDITIONS}
+    instants = {name: instant_of(value).isoformat() for name, value in given.items() if name in _INSTANTS and value}
+    return {name: value for name, value in given.items() if name not in _INSTANTS} | instants
+
+
+def instant_of(text: str) -> datetime:
+    """Return the instant that a person wrote, in the viewer's zone unless it names its own. Raises `ValueError`."""
+    try:
+        instant = datetime.fromisoformat(text.strip())
+        return (instant if timezone.is_aware(instant) else timezone.make_aware(instant)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        example = "2026-11-21 08:00"
+        raise ValueError(
+            _("%(value)s is no date and time; write it like %(example)s.") % {"value": repr(text), "example": example}
+        ) from error
+
+
+def held(now: datetime) -> Q:
+    """Return the condition for rows that a worker holds, or held when it died.
+
+    No move takes them until they are reclaimed.
+    """
+    # A row that runs was due by the database's clock. An index finds those, and leaves few rows to look at.
+    return Q(token__isnull=False) & Q(due_at__lte=now + _CLOCKS_APART)
+
+
+_FREE = Q(token__isnull=True)
+
+
+def _state(value: str, now: datetime) -> Q:
+    states = {
+        "pending": _FREE & Q(due_at__gt=now),
+        "ready": _FREE & Q(due_at__lte=now),
+        "running": held(now),
+    }
+    return states[value]
+
+
+def _due(value: str, now: datetime) -> Q:
+    if value == "overdue":
+        return Q(due_at__lte=now)
+    return Q(due_at__gt=now, due_at__lte=now + RANGES[value])
+
+
+def _since(field: str) -> Callable[[str, datetime], Q]:
+    return lambda value, now: Q(**{f"{field}__gte": instant_of(value)})
+
+
+def _before(field: str) -> Callable[[str, datetime], Q]:
+    return lambda value, now: Q(**{f"{field}__lt": instant_of(value)})
+
+
+def _ended(value: str, now: datetime) -> Q:
+    return Q(ended_at__gt=now - RANGES[value])
+
+
+def _failures(value: str, now: datetime) -> Q:
+    if value == "any":
+        return Q(failures__gt=0)
+    return Q(failures__gte=MANY) if value == str(MANY) else Q(failures=int(value))
+
+
+def _is(field: str) -> Callable[[str, datetime], Q]:
+    def condition(value: str, now: datetime) -> Q:
+        if NUL in value:
+            raise ValueError(f"{field}={value!r} can't be: no row has that character, and PostgreSQL refuses it.")
+        return Q(**{field: value})
+
+    return condition
+
+
+_INSTANTS: Mapping[str, Callable[[str, datetime], Q]] = {
+    "due_from": _since("due_at"),
+    "due_until": _before("due_at"),
+    "ended_from": _since("ended_at"),
+    "ended_until": _before("ended_at"),
+}
+_CONDITIONS: Mapping[str, Callable[[str, datetime], Q]] = {
+    **_INSTANTS,
+    "queue": _is("queue"),
+    "key": _is("key"),
+    "outcome": _is("outcome"),
+    "fingerprint": _is("fingerprint"),
+    "state": _state,
+    "due": _due,
+    "ended": _ended,
+    "failures": _failures,
+}
+
+
+MOST_NAMES = 200
+"""The most names that a filter offers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names in the rows of a table.
+
+    `queues_of` has the queues of each key; it is None if they are not all known.
+    """
+
+    queues: set[str]
+    keys: set[str]
+    fingerprints: set[str] = field(default_factory=set)
+    queues_of: dict[str, set[str]] | None = None
+
+
+_PAIRS = {ReadyMessage: waiting_pairs, FinishMessage: ended_pairs, ReportRow: reported_pairs}
+
+
+def names_in_rows(model: type[Model], alias: str) -> Names:
+    """Return the names in the rows of a table, found through an index without reading each row."""
+    if model is ErrorMessage:
+        failed = names_of_failed(alias)
+        return Names(failed["queue"], failed["key"], failed["fingerprint"])
+    return _of_pairs(_PAIRS[model](database_of(alias), MOST_NAMES))
+
+
+def known_keys(alias: str) -> set[str]:
+    """Return the keys that have a handler here."""
+    return set(handlers_by_key(alias))
+
+
+def known_queues(alias: str) -> set[str]:
+    """Return the queues that handlers here send to."""
+    return {handler.queue for handler in handlers_by_key(alias).values()}
+
+
+def _of_pairs(pairs: list[tuple[str, str]]) -> Names:
+    queues_of: dict[str, set[str]] = {}
+    for queue, key in pairs:
+        queues_of.setdefault(key, set()).add(queue)
+    queues = {queue for queue, _key in pairs}
+    return Names(queues, set(queues_of), queues_of=queues_of if len(pairs) < MOST_NAMES else None)
+
 
 Choices = Iterable[tuple[str, Any]]
 
@@ -66,7 +240,7 @@ class NameFilter(ConditionFilter):
 class QueueFilter(NameFilter):
     """A filter by queue."""
 
-    title = _("queue")
+    title = gettext_lazy("queue")
     parameter_name = "queue"
 
     def names(self) -> set[str]:
@@ -76,7 +250,7 @@ class QueueFilter(NameFilter):
 class KeyFilter(NameFilter):
     """A filter by execute key."""
 
-    title = _("key")
+    title = gettext_lazy("key")
     parameter_name = "key"
 
     def names(self) -> set[str]:
@@ -93,11 +267,11 @@ class KeyFilter(NameFilter):
 class FingerprintFilter(NameFilter):
     """A filter by the kind of failure: the type of the exception, and the place in the site's code."""
 
-    title = _("kind of failure")
+    title = gettext_lazy("kind of failure")
     parameter_name = "fingerprint"
 
     def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
-        return [(name, name or _("unknown")) for name, _same in super().lookups(request, model_admin)]
+        return [(name, name or gettext_lazy("unknown")) for name, _same in super().lookups(request, model_admin)]
 
     def names(self) -> set[str]:
         return self.in_rows.fingerprints
@@ -106,49 +280,57 @@ class FingerprintFilter(NameFilter):
 class StateFilter(ConditionFilter):
     """A filter by the state of a message that waits or runs."""
 
-    title = _("state")
+    title = gettext_lazy("state")
     parameter_name = "state"
-    options = (("pending", _("pending: not due yet")), ("ready", _("ready: due")), ("running", _("running")))
+    options = (
+        ("pending", gettext_lazy("pending: not due yet")),
+        ("ready", gettext_lazy("ready: due")),
+        ("running", gettext_lazy("running")),
+    )
 
 
 class DueFilter(ConditionFilter):
     """A filter by due time."""
 
-    title = _("due time")
+    title = gettext_lazy("due time")
     parameter_name = "due"
     options = (
-        ("overdue", _("overdue")),
-        ("1h", _("within an hour")),
-        ("24h", _("within 24 hours")),
-        ("7d", _("within 7 days")),
+        ("overdue", gettext_lazy("overdue")),
+        ("1h", gettext_lazy("within an hour")),
+        ("24h", gettext_lazy("within 24 hours")),
+        ("7d", gettext_lazy("within 7 days")),
     )
 
 
 class EndedFilter(ConditionFilter):
     """A filter by the time of the end."""
 
-    title = _("time of its end")
+    title = gettext_lazy("time of its end")
     parameter_name = "ended"
-    options = (("1h", _("last hour")), ("24h", _("last 24 hours")), ("7d", _("last 7 days")))
+    options = (
+        ("1h", gettext_lazy("last hour")),
+        ("24h", gettext_lazy("last 24 hours")),
+        ("7d", gettext_lazy("last 7 days")),
+    )
 
 
 class FailuresFilter(ConditionFilter):
     """A filter by the number of failed attempts."""
 
-    title = _("failed attempts")
+    title = gettext_lazy("failed attempts")
     parameter_name = "failures"
     options = (
-        ("0", _("none")),
-        ("any", _("retried: one or more")),
+        ("0", gettext_lazy("none")),
+        ("any", gettext_lazy("retried: one or more")),
         *((str(count), str(count)) for count in range(1, MANY)),
-        (str(MANY), _("3 or more")),
+        (str(MANY), gettext_lazy("3 or more")),
     )
 
 
 class OutcomeFilter(ConditionFilter):
     """A filter by how the message left the ready table."""
 
-    title = _("outcome")
+    title = gettext_lazy("outcome")
     parameter_name = "outcome"
     options = tuple(FinishMessage.Outcome.choices)
 
@@ -159,7 +341,7 @@ class AliasFilter(SimpleListFilter):
     It doesn't filter: the list itself begins with one alias.
     """
 
-    title = _("alias")
+    title = gettext_lazy("alias")
     parameter_name = PARAMETER
 
     def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
@@ -174,3 +356,68 @@ class AliasFilter(SimpleListFilter):
         for name, shown in self.lookup_choices:
             query_string = changelist.get_query_string({PARAMETER: name})
             yield {"selected": name == self.shown, "query_string": query_string, "display": shown}
+
+
+class RangeFilter(ListFilter):
+    """Two fields for moments in the viewer's zone. The range includes the first moment and not the last.
+
+    Text that is no moment is reported and shows no rows, so that an action on all that match does not take every row.
+    """
+
+    template = "admin/delayq/range_filter.html"
+    parameters: ClassVar[tuple[str, str]]
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: "ModelAdmin[Any]"
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.typed: dict[str, str] = {name: params.pop(name, [""])[-1].strip() for name in self.parameters}
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(self.parameters)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        try:
+            return queryset.filter(self._condition())
+        except ValueError as error:
+            if request.method != "POST":  # an action moves nothing then, and comes back to the list, which says it
+                messages.error(request, str(error))
+            return queryset.none()
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        others = changelist.get_query_string(remove=[*self.parameters, PAGE_VAR])
+        since, until = self.parameters
+        yield {
+            "used": any(self.typed.values()),
+            "fields": [(since, _("from"), self.typed[since]), (until, _("until"), self.typed[until])],
+            "hidden": parse_qsl(others.removeprefix("?"), keep_blank_values=True),
+            "without": others,
+        }
+
+    def _condition(self) -> Q:
+        since, until = (self.typed[parameter] for parameter in self.parameters)
+        if since and until and instant_of(since) >= instant_of(until):
+            told = {"since": since, "until": until}
+            raise ValueError(_("The range ends before it begins: %(until)s is not after %(since)s.") % told)
+        found = Q()
+        for parameter, text in self.typed.items():
+            if text:
+                found &= condition(parameter, text, now_utc())
+        return found
+
+
+class DueRangeFilter(RangeFilter):
+    """A filter by due time."""
+
+    title = gettext_lazy("due time, from … until …")
+    parameters = ("due_from", "due_until")
+
+
+class EndedRangeFilter(RangeFilter):
+    """A filter by the time of the end."""
+
+    title = gettext_lazy("time of its end, from … until …")
+    parameters = ("ended_from", "ended_until")

@@ -5,22 +5,22 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import Case, Q, QuerySet, TextField, Value, When
-from django.http import HttpRequest
 
-from django_delayq.admin.lists import page_cost
+from django_delayq.admin.lists import bounded
+from django_delayq.admin.lists.bounded import Searched
 from django_delayq.core.codec import loads
 
 SEARCHED = 10_000
 """The most rows that a page looks at in a search of payloads, in the order of the list.
 
-It shows at most `page_cost.FOUND` rows. An action on all that match looks at every row.
+It shows at most `bounded.FOUND` rows. An action on all that match looks at every row.
 """
 
 LOOKING_S = 1.5
-"""Seconds that a page, or a step of a job, looks into payloads, out of the `page_cost.LIMIT_S` for the database."""
+"""Seconds that a page, or a step of a job, looks into payloads, out of the `bounded.LIMIT_S` for the database."""
 
 CHUNK = 50
 """Payloads in memory at a time. Each may be large."""
@@ -29,31 +29,6 @@ _PART = r'"(?:[^"\\]|\\.)*"|[^.="][^.=]*'
 _IN_DATA = re.compile(rf"data((?:\.(?:{_PART}))*)=(.*)", re.DOTALL)
 _LAST = "\U0010ffff"
 _NAMES = ("message_id", "tag")
-
-
-class Searched(NamedTuple):
-    """The result of a search in payloads: the rows found, how many were looked at, and the last of those.
-
-    `is_whole` is False if the search stopped before the end, so that there may be more.
-    """
-
-    pks: list[int]
-    looked: int
-    last: int
-    is_whole: bool
-
-
-class StoppedSearch(NamedTuple):
-    """A search in the payloads of `rows` that stopped before the end."""
-
-    rows: QuerySet[Any]
-    text: str
-    found: Searched
-
-
-def stopped_search(request: HttpRequest) -> StoppedSearch | None:
-    """Return the search that stopped, as the list has noted it on its request; None if the search was complete."""
-    return getattr(request, "delayq_stopped", None)
 
 
 def asks_for_data(text: str) -> bool:
@@ -86,7 +61,7 @@ def find_data(rows: QuerySet[Any], text: str, *, most_looked: int, most_found: i
 
 def find_on_page(rows: QuerySet[Any], text: str) -> Searched:
     """Call `find_data` with the limits of a page."""
-    return find_data(rows, text, most_looked=SEARCHED, most_found=page_cost.FOUND)
+    return find_data(rows, text, most_looked=SEARCHED, most_found=bounded.FOUND)
 
 
 def all_with_data(rows: QuerySet[Any], text: str) -> Iterator[int]:
@@ -95,13 +70,13 @@ def all_with_data(rows: QuerySet[Any], text: str) -> Iterator[int]:
 
 
 def is_many(rows: QuerySet[Any], text: str) -> bool:
-    """Return whether more than `page_cost.FOUND` of these rows have the id, or the tag, that is searched for.
+    """Return whether more than `bounded.FOUND` of these rows have the id, or the tag, that is searched for.
 
     Each index is asked by itself, in its own order. With both conditions in one query a database may read the table
     instead, to its end if the matching rows are there.
     """
     return any(
-        rows.filter(_named(field, text)).order_by(field).values_list("pk")[page_cost.FOUND : page_cost.FOUND + 1]
+        rows.filter(_named(field, text)).order_by(field).values_list("pk")[bounded.FOUND : bounded.FOUND + 1]
         for field in _NAMES
     )
 

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
@@ -10,15 +11,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.aliases import alias_of, database_of, query_of
-from django_delayq.admin.bulk.forms import PayloadForm
+from django_delayq.admin.access import alias_of, database_of, query_of, redirected_on_outage
+from django_delayq.admin.bulk.confirmation import FIELD, mark_of
 from django_delayq.admin.bulk.moves import KEY
-from django_delayq.admin.bulk.stale_check import FIELD, mark_of
 from django_delayq.admin.log import log_rows
-from django_delayq.admin.message.differences import kept_difference
 from django_delayq.admin.message.page import address_of, message_page
-from django_delayq.admin.message.payload import payload_of, pretty
-from django_delayq.admin.outage_redirect import redirected_on_outage
+from django_delayq.admin.message.payload import kept_difference, payload_of, pretty
 from django_delayq.api.handlers import get_handler
 from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_backend
@@ -29,6 +27,17 @@ from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.monitor import translated
 
 _CHANGED = gettext_lazy("Payload changed and run again")
+
+
+class PayloadForm(forms.Form):
+    """New data for a message, as JSON."""
+
+    payload = forms.CharField(
+        label=gettext_lazy("Payload"),
+        strip=False,
+        widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 20, "spellcheck": "false"}),
+        help_text=gettext_lazy("JSON, as the handler is to receive it. It is checked against the handler's type."),
+    )
 
 
 class MovedOn(Exception):

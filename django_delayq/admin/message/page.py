@@ -1,6 +1,9 @@
-"""The page of one message: its state, its payload, what operators did to it, and what may be done now."""
+"""The page of one message: facts, attempts, payload, what operators did to it, and what may be done now."""
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.contrib.admin.utils import quote, unquote
@@ -8,18 +11,168 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.aliases import alias_of, query_of, stored_aliases
-from django_delayq.admin.bulk.selection import TABLES
-from django_delayq.admin.lists.bounded import is_primary_key
+from django_delayq.admin.access import alias_of, query_of, redirected_on_outage, stored_aliases
+from django_delayq.admin.bulk.moves import TABLES
+from django_delayq.admin.formatting import between, exact, now_utc
+from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, is_primary_key, time_limit
+from django_delayq.admin.lists.columns import is_abandoned, is_running, most_attempts, state
 from django_delayq.admin.log import entries_of
-from django_delayq.admin.message.facts import facts, what_next
 from django_delayq.admin.message.payload import may_view, payload_of
-from django_delayq.admin.message.timeline import timeline
-from django_delayq.admin.outage_redirect import redirected_on_outage
 from django_delayq.conf import get_alias
-from django_delayq.models import MessageRow
+from django_delayq.core.errors import DelayqError
+from django_delayq.core.history import Ended, PastAttempt, read
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.monitor import explain, translated
+from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import to_text
+
+
+class Fact(NamedTuple):
+    """One line: a name, its value, and for an instant the same in UTC."""
+
+    name: str
+    value: Any
+    utc: str = ""
+
+
+def facts(row: MessageRow) -> Iterator[Fact]:
+    """Yield the lines of the page, from the state to the trace id; the payload is not among them."""
+    yield Fact(_("state"), state_of(row))
+    yield Fact(_("key"), row.key)
+    yield Fact(_("queue"), row.queue)
+    yield Fact(_("alias"), row.alias)
+    yield _when(_("sent"), row.sent_at)
+    yield _when(_("due"), row.due_at)
+    yield from _lateness(row)
+    if row.expires_at is not None:
+        yield _when(_("expires"), row.expires_at)
+    if isinstance(row, ReadyMessage) and is_running(row) and row.lease_until:
+        yield Fact(_("held by"), row.worker)
+        yield _when(_("held until, if not renewed"), row.lease_until)
+    if isinstance(row, FinishMessage | ErrorMessage):
+        yield _when(_("ended"), row.ended_at)
+    yield Fact(_("failed attempts"), row.failures)
+    yield Fact(_("most attempts"), most_attempts(row) or _("as its handler says, which is not known here"))
+    yield Fact(_("deaths of its worker"), row.crashes)
+    if row.timeout_ms is not None:
+        yield Fact(_("time-out"), to_text(row.timeout_ms))
+    if row.at_most_once:
+        yield Fact(_("at most once"), _("yes: it never starts a second time"))
+    if row.trace_id:
+        yield Fact(_("trace id"), row.trace_id)
+
+
+def state_of(row: MessageRow) -> str:
+    """Return the state of a message in a few words."""
+    if isinstance(row, ReadyMessage):
+        return state(row)
+    return str(row.get_outcome_display()) if isinstance(row, FinishMessage) else _("failed for good")
+
+
+def what_next(row: MessageRow) -> str:
+    """Return what happens to it without an operator."""
+    if isinstance(row, FinishMessage):
+        return _("Nothing: it is over.")
+    if isinstance(row, ErrorMessage):
+        return _("Nothing until it is run again or deleted.")
+    try:
+        with time_limit(get_alias(row.alias).database):
+            explanation = explain(row.message_id, row.alias)
+    except TooSlow:
+        return _("It can't be said within %(limit)g s.") % {"limit": LIMIT_S}
+    except DelayqError as error:
+        return _("It can't be said now: %(error)s") % {"error": translated(error)}
+    return _("It has just moved on.") if explanation is None else explanation.happens_next
+
+
+def _lateness(row: MessageRow) -> Iterator[Fact]:
+    now = now_utc()
+    if row.started_at is not None and (not isinstance(row, ReadyMessage) or is_running(row)):
+        yield Fact(_("started late by"), between(row.due_at, max(row.due_at, row.started_at)))
+    elif isinstance(row, ReadyMessage) and row.due_at <= now:
+        yield Fact(_("late by"), between(row.due_at, now))
+    elif isinstance(row, ReadyMessage):
+        yield Fact(_("due in"), between(now, row.due_at))
+
+
+def _when(name: str, moment: datetime) -> Fact:
+    return Fact(name, exact(moment), moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC"))
+
+
+_OUTCOMES = {
+    Ended.FAILED: gettext_lazy("failed"),
+    Ended.SNOOZED: gettext_lazy("snoozed"),
+    Ended.CRASHED: gettext_lazy("its process died"),
+    Ended.INTERRUPTED: gettext_lazy("interrupted by the stop of its worker"),
+    Ended.LOST: gettext_lazy("its lease ran out"),
+    Ended.BURIED: gettext_lazy("failed for good, and was run again"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One attempt as the page shows it. `waited` is the time from the end of the previous attempt, or from the send.
+
+    The traceback of the attempt that buried a message is not here: the page begins with it.
+    """
+
+    number: int
+    started: Any
+    waited: str
+    took: str
+    worker: str
+    outcome: Any
+    error: str = ""
+    traceback: str = ""
+
+
+def timeline(row: MessageRow) -> list[Step]:
+    """Return its attempts, oldest first, including the last.
+
+    If there were very many, some in the middle are not kept.
+    """
+    steps, before = [], row.sent_at
+    for past in read(row.history):
+        steps.append(_past_step(past, before))
+        before = from_ms(past.ended)
+    steps.extend(_last_step(row, before))
+    return steps
+
+
+def _past_step(past: PastAttempt, before: datetime) -> Step:
+    started = None if past.started is None else from_ms(past.started)
+    waited, took = _lengths(before, started, from_ms(past.ended))
+    outcome = _OUTCOMES[past.outcome]
+    return Step(past.attempt, _started(started), waited, took, past.worker, outcome, past.error, past.traceback)
+
+
+def _last_step(row: MessageRow, before: datetime) -> Iterator[Step]:
+    if isinstance(row, ReadyMessage):
+        if is_running(row):
+            waited, took = _lengths(before, row.started_at, None)
+            outcome = _OUTCOMES[Ended.LOST] if is_abandoned(row) else _("runs")
+            yield Step(row.failures + 1, _started(row.started_at), waited, took, row.worker, outcome)
+    elif isinstance(row, ErrorMessage):
+        waited, took = _lengths(before, row.started_at, row.ended_at)
+        outcome, number = _("failed for good"), max(row.failures, 1)
+        yield Step(number, _started(row.started_at), waited, took, row.worker, outcome, row.error)
+    elif isinstance(row, FinishMessage):
+        waited, took = _lengths(before, row.started_at, row.ended_at)
+        outcome = row.get_outcome_display()
+        yield Step(row.failures + 1, _started(row.started_at), waited, took, row.worker, outcome)
+
+
+def _started(moment: datetime | None) -> Any:
+    return "-" if moment is None else exact(moment)
+
+
+def _lengths(before: datetime, started: datetime | None, ended: datetime | None) -> tuple[str, str]:
+    """Return how long it waited, and how long it took; "-" for what is not known."""
+    if started is None:
+        return "-", "-"
+    return between(before, started), "-" if ended is None else between(started, ended)
 
 
 @redirected_on_outage

@@ -2,8 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import takewhile, zip_longest
 from typing import Any
 
 from django.http import HttpRequest
@@ -80,3 +82,111 @@ def masked(row: MessageRow, text: str) -> Any:
 
 def _mask_path(alias: str) -> str | None:
     return get_alias(alias).options.mask if alias in alias_names() else None
+
+
+MOST_LINES = 200
+"""The most lines, from the first that differs to the last, for which the lines in common are found.
+
+That may take the square of their number. If there are more, each line is compared with the one in its place.
+"""
+
+FIRST_LINES = 20
+"""The most lines compared in place that are shown."""
+
+_AROUND = 1
+
+
+def kept_difference(before: str, after: str) -> str:
+    """Return one text from which both payloads can be restored, in time that is linear in their lines.
+
+    From the first line that differs to the last, the lines of the first payload are marked with "-", then those of the
+    second with "+". The text is empty if the payloads are the same.
+    """
+    if before == after:
+        return ""
+    was, now = before.split("\n"), after.split("\n")
+    head, tail = _same_at_both_ends(was, now)
+    return "\n".join(
+        [
+            f"@@ -1,{len(was)} +1,{len(now)} @@",
+            *_marked(" ", was[:head]),
+            *_marked("-", was[head : len(was) - tail]),
+            *_marked("+", now[head : len(now) - tail]),
+            *_marked(" ", was[len(was) - tail :]),
+        ]
+    )
+
+
+def shown_difference(kept: str, row: MessageRow) -> str:
+    """Return a short form of a difference that the log has kept, masked as the site's hook masks payloads now.
+
+    It is hidden if the hook can't mask it: not all lines were kept, or one of the two payloads was no JSON.
+    """
+    if not (kept.startswith("@@") or is_masked(row.alias)):
+        return kept  # the site's own
+    before, after = _side(kept, "-"), _side(kept, "+")
+    if is_masked(row.alias):
+        try:
+            before, after = pretty(masked(row, before)), pretty(masked(row, after))
+        except Exception:  # noqa: BLE001  the site's hook: whatever it raises, nothing is shown
+            return _("What was changed is hidden, since payloads are masked.")
+        if before == after:
+            return _("What was changed is masked.")
+    return _difference(before, after)
+
+
+def _difference(before: str, after: str) -> str:
+    """Return the lines that differ, each with one common line around it.
+
+    If there are many, return the first of them, and a line that says how many there are.
+    """
+    was, now = before.split("\n"), after.split("\n")
+    head, tail = _same_at_both_ends(was, now)
+    if max(len(was), len(now)) - head - tail > MOST_LINES:
+        return _difference_by_place(was[head : len(was) - tail], now[head : len(now) - tail], head + 1)
+    at = max(0, head - _AROUND)
+    was, now = was[at : len(was) - tail + _AROUND], now[at : len(now) - tail + _AROUND]
+    lines = []
+    for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_AROUND):
+        (_tag, i, _i, j, _j), (_tag, _i, i_end, _j, j_end) = group[0], group[-1]
+        lines.append(f"@@ -{at + i + 1},{i_end - i} +{at + j + 1},{j_end - j} @@")
+        for tag, i, i_end, j, j_end in group:
+            if tag == "equal":
+                lines += _marked(" ", was[i:i_end])
+            else:
+                lines += [*_marked("-", was[i:i_end]), *_marked("+", now[j:j_end])]
+    return "\n".join(lines)
+
+
+def _difference_by_place(was: list[str], now: list[str], number: int) -> str:
+    """Compare each line with the one in its place, starting at line `number`.
+
+    Return the first that differ, and how many do.
+    """
+    pairs = [pair for pair in enumerate(zip_longest(was, now), start=number) if pair[1][0] != pair[1][1]]
+    lines = [
+        _("Each line compared with the one in its place, %(count)d differ. The first %(first)d:")
+        % {"count": len(pairs), "first": min(FIRST_LINES, len(pairs))}
+    ]
+    for at, (one, other) in pairs[:FIRST_LINES]:
+        lines.append(f"@@ {at} @@")
+        lines += [f"{mark}{line}" for mark, line in (("-", one), ("+", other)) if line is not None]
+    return "\n".join(lines)
+
+
+def _same_at_both_ends(was: list[str], now: list[str]) -> tuple[int, int]:
+    """Return how many lines are the same from the start, and how many of the rest from the end."""
+    head = _same(was, now)
+    return head, _same(reversed(was[head:]), reversed(now[head:]))
+
+
+def _same(was: Iterable[str], now: Iterable[str]) -> int:
+    return sum(1 for _pair in takewhile(lambda pair: pair[0] == pair[1], zip(was, now, strict=False)))
+
+
+def _marked(mark: str, lines: Iterable[str]) -> Iterator[str]:
+    return (mark + line for line in lines)
+
+
+def _side(kept: str, mark: str) -> str:
+    return "\n".join(line[1:] for line in kept.split("\n") if line[:1] in (" ", mark))

@@ -1,0 +1,120 @@
+"""Ask an operator before a move: the form to fill in, marks of the rows that are shown, and the words afterwards.
+
+Rows that have changed since the question are left. They may have been changed by another operator, or by the same
+answer sent twice. "All that match" is evaluated when the action runs, so rows that began to match meanwhile are
+included.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _, ngettext
+
+from django_delayq.admin.bulk.moves import Change
+from django_delayq.admin.formatting import some
+from django_delayq.models import ErrorMessage
+from django_delayq.support.units import LONGEST_MS, to_ms
+
+
+class RescheduleForm(forms.Form):
+    """A new due time: each message later by a length of time, or all of them that long from now."""
+
+    how = forms.ChoiceField(
+        label=_("New due time"),
+        choices=[("shift", _("each later than it is now, by")), ("reschedule", _("all of them from now, in"))],
+        initial="shift",
+        widget=forms.RadioSelect,
+    )
+    length = forms.CharField(
+        label=_("Length of time"), initial="1h", max_length=40, help_text=_("Such as 90s, 30m, 1h, 2h30m or 7d.")
+    )
+
+    def clean_length(self) -> int:
+        """Return the length of time in ms."""
+        try:
+            return to_ms(self.cleaned_data["length"], "length")
+        except ValueError as error:
+            raise forms.ValidationError(
+                _("%(value)s is no length of time; write it like 90s, 30m, 1h, 2h30m or 7d, at most %(days)s days.")
+                % {"value": self.cleaned_data["length"], "days": LONGEST_MS // 86_400_000}
+            ) from error
+
+    def change(self) -> Change:
+        """Return the change that a valid form asks for."""
+        asked: dict[str, Any] = self.cleaned_data
+        if asked["how"] == "shift":
+            return Change("shift", shift_ms=asked["length"])
+        return Change("reschedule", delay_ms=asked["length"])
+
+
+FIELD = "seen"
+"""The name of a form's field.
+
+It is one field, however many rows there are, because Django takes 1,000 fields at most.
+"""
+
+_CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
+"""One of these differs after each reschedule, replacement, failure or rescue."""
+
+
+def seen(request: HttpRequest, rows: QuerySet[Any]) -> str:
+    """Return the value to send along with the question: the primary key of each row, and a mark of its state.
+
+    If the question is asked again because of a wrong value in the form, the marks stay as they were.
+    """
+    return request.POST.get(FIELD) or " ".join(f"{pk}:{mark}" for pk, mark in _marks(rows).items())
+
+
+def changed_since(request: HttpRequest, rows: QuerySet[Any]) -> list[int]:
+    """Return the primary keys of the rows that have changed. A row that was not asked about has not."""
+    was = dict(each.split(":", 1) for each in request.POST.get(FIELD, "").split() if ":" in each)
+    return [pk for pk, mark in _marks(rows).items() if was.get(str(pk), mark) != mark] if was else []
+
+
+def mark_of(*values: object) -> str:
+    """Return a digest, which is the same only for the same values."""
+    return sha256(repr(values).encode()).hexdigest()
+
+
+def _marks(rows: QuerySet[Any]) -> dict[int, str]:
+    fields = (*_CHANGING, "ended_at") if rows.model is ErrorMessage else _CHANGING
+    return {pk: mark_of(*values)[:16] for pk, *values in rows.values_list("pk", *fields)}
+
+
+def tell_moved(request: HttpRequest, done: Any, count: int) -> None:
+    """Say how many messages moved, if any did."""
+    if count:
+        said = ngettext("%(done)s: %(count)d message.", "%(done)s: %(count)d messages.", count)
+        messages.success(request, said % {"done": done, "count": count})
+
+
+def tell_left(request: HttpRequest, ids: Sequence[str], gone: int) -> None:
+    """Say which messages were not moved: those of `ids`, and `gone` more that were in another table already."""
+    count = len(ids) + gone
+    if count:
+        said = ngettext(
+            "%(count)d message was left: it runs, has moved on, or its id waits again.",
+            "%(count)d messages were left: they run, have moved on, or their ids wait again.",
+            count,
+        )
+        messages.warning(request, _with_names(said % {"count": count}, ids))
+
+
+def tell_changed(request: HttpRequest, ids: Sequence[str]) -> None:
+    """Say which messages were left because they had changed since the question."""
+    if ids:
+        said = ngettext(
+            "%(count)d message was left: it has changed since you were asked. Look at it again.",
+            "%(count)d messages were left: they have changed since you were asked. Look at them again.",
+            len(ids),
+        )
+        messages.warning(request, _with_names(said % {"count": len(ids)}, ids))
+
+
+def _with_names(said: str, ids: Sequence[str]) -> str:
+    return f"{said} ({some(ids)})" if ids else said
