@@ -42,9 +42,9 @@ BURIED = (
 """The columns that go to `delayq_error` from a row joined with the columns `_BURIED`."""
 
 AGAIN = (
-    "due_at = coalesce({now_up} + held.wait_ms, due_at),"
-    " failures = held.new_failures, crashes = held.new_crashes, error = coalesce(held.cause, error),"
-    f" history = coalesce(held.past, history), {CLEAR_LEASE}"
+    "due_at = coalesce({now_up} + held.wait_ms, r.due_at),"
+    " failures = held.new_failures, crashes = held.new_crashes, error = coalesce(held.cause, r.error),"
+    f" history = coalesce(held.past, r.history), {CLEAR_LEASE}"
 )
 """The changes of a row joined with the columns `_AGAIN`."""
 

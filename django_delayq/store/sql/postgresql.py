@@ -203,14 +203,14 @@ _OTHERS: Columns = {
 """The columns of the given table of leases: where all of them end as finished, few numbers say all."""
 
 _HELD = (
-    "held AS (SELECT {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"
+    "held AS (SELECT r.*, {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"
     f" CASE WHEN state <> '{State.ERROR}' OR held.started_ms IS NOT NULL"
     " THEN LEAST(coalesce(held.started_ms, r.started_at), held.ended_ms, {now}) END AS started_ms,"
     f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL ELSE state END AS state FROM {{found}})"
 )
 """The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
 
-_JOIN_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = pk"
+_OF_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
 """Ties the rows to `held`: found by their primary keys, however many are expected there."""
 
 
@@ -219,26 +219,25 @@ def _in_state(*states: State) -> str:
     return checked(" OR ".join(f"state = '{state}'" for state in states))
 
 
-_GONE = (
-    f"gone AS (DELETE FROM delayq_ready r USING held WHERE {_JOIN_HELD}"
-    f" AND {_in_state(State.FINISHED, State.ERROR)} RETURNING r.*, held.*)"
-)
+_ENDED = _in_state(State.FINISHED, State.ERROR)
+_GONE = f"gone AS (DELETE FROM delayq_ready WHERE id = ANY(ARRAY(SELECT pk FROM held WHERE {_ENDED})))"
+"""All of these rows are there, and locked: `held` read them, so it may be written elsewhere as well."""
 _WRITES = {
     State.FINISHED: (
         f"finished AS (INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
-        f" SELECT {FINISHED} FROM gone WHERE state = '{State.FINISHED}')"
+        f" SELECT {FINISHED} FROM held WHERE state = '{State.FINISHED}')"
     ),
     State.ERROR: (
         f"buried AS (INSERT INTO delayq_error (id, {SHARED}, detail, fingerprint, ended_at)"
-        f" SELECT {BURIED} FROM gone WHERE state = '{State.ERROR}')"
+        f" SELECT {BURIED} FROM held WHERE state = '{State.ERROR}')"
     ),
     State.PENDING: (
         f"again AS (UPDATE delayq_ready r SET {AGAIN.format(now_up=PostgreSQL.now_up)}"
-        f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.PENDING)})"
+        f" FROM held WHERE {_OF_HELD} AND {_in_state(State.PENDING)})"
     ),
     State.RUNNING: (
         f"interrupted AS (UPDATE delayq_ready r SET {interrupted(PostgreSQL.now)}"
-        f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.RUNNING)})"
+        f" FROM held WHERE {_OF_HELD} AND {_in_state(State.RUNNING)})"
     ),
 }
 """The part of the statement for each state."""
