@@ -140,9 +140,7 @@ def _check_broker(alias: Alias) -> Iterator[CheckMessage]:
         broker = broker_class(alias)
     except ImproperlyConfigured as error:
         yield Error(
-            str(error),
-            hint="Give the dotted path of a broker class, and install what it imports.",
-            id="delayq.E002",
+            str(error), hint="Give the dotted path of a broker class, and install what it imports.", id="delayq.E002"
         )
         return
     if problem := lacks_store(alias):

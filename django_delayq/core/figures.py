@@ -1,4 +1,4 @@
-"""What is counted of the attempts of a queue and key, and what the counts tell. Pure: no Django, no I/O.
+"""Count the attempts of a queue and key, and read means and quantiles from the counts. Pure: no Django, no I/O.
 
 Times are counted into buckets with fixed bounds, so that the counts of minutes, workers and queues can be added up.
 """

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, tzinfo
 from functools import partial
 
@@ -34,24 +34,16 @@ from django_delayq.support.timestamps import HOUR_MS, wall_clock_ms
 from django_delayq.support.units import to_text
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingSet:
+@dataclass(slots=True, kw_only=True)
+class WaitingSet(SetCount):
     """The messages that wait for one (queue, key).
 
-    `parked` says that no live worker asks for it, `paused` that no worker starts it for now. `pending_capped` and
-    `ready_capped` say that there may be more than were counted.
+    `parked` says that no live worker asks for it, `paused` that no worker starts it for now.
     """
 
-    queue: str
-    key: str
-    pending: int
-    ready: int
-    next_due_ms: int | None
     lag_ms: int
     parked: bool
     paused: bool
-    pending_capped: bool = False
-    ready_capped: bool = False
 
     @property
     def capped(self) -> bool:
@@ -77,16 +69,10 @@ def _waiting_set(
 ) -> WaitingSet:
     waits = count.pending > 0 or count.ready > 0  # else all of it runs
     return WaitingSet(
-        queue=count.queue,
-        key=count.key,
-        pending=count.pending,
-        ready=count.ready,
-        next_due_ms=count.next_due_ms,
+        **asdict(count),
         lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
         parked=workers is not None and waits and not is_asked_for(count.queue, count.key, workers),
         paused=bool(covering(pauses, count.queue, count.key)),
-        pending_capped=count.pending_capped,
-        ready_capped=count.ready_capped,
     )
 
 

@@ -45,7 +45,7 @@ def _span(now_ms: int, parts: int, part_ms: int, period: Period) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What workers did in the `span_ms` up to now.
+    """The work of all workers in the `span_ms` up to now.
 
     `parts` are the numbers of messages that finished in equal parts of the span of `part_ms`, oldest first; the last
     part is not over.
@@ -79,7 +79,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What workers did in some spans, and by queue and key in the last of them and in all time."""
+    """The work of all workers in some spans, and by queue and key in the last of them and in all time."""
 
     spans: Sequence[Throughput]
     by_pair: Mapping[Pair, Figures]

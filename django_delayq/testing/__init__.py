@@ -22,12 +22,4 @@ from django_delayq.testing.broker import DelayqMixin, VirtualTimeBroker, use_mem
 from django_delayq.testing.running import Attempt, arun_due, run_due
 from django_delayq.testing.sent import sent_messages
 
-__all__ = [
-    "Attempt",
-    "DelayqMixin",
-    "VirtualTimeBroker",
-    "arun_due",
-    "run_due",
-    "sent_messages",
-    "use_memory_broker",
-]
+__all__ = ["Attempt", "DelayqMixin", "VirtualTimeBroker", "arun_due", "run_due", "sent_messages", "use_memory_broker"]

@@ -26,14 +26,7 @@ def run(options: Options, write: Write) -> None:
         write,
         ("BURIED", "QUEUE", "KEY", "ID", "FAILURES", "ERROR"),
         [
-            (
-                to_iso(each.buried_ms) or "-",
-                each.header.queue,
-                each.header.key,
-                each.id,
-                str(each.failures),
-                each.error,
-            )
+            (to_iso(each.buried_ms) or "-", each.header.queue, each.header.key, each.id, str(each.failures), each.error)
             for each in found
         ],
     )

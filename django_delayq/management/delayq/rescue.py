@@ -10,7 +10,7 @@ from django_delayq.management.support.arguments import USAGE, Options, add_no_in
 from django_delayq.management.support.by_id import add_ids, buried_ids, move_all, move_named
 from django_delayq.management.support.terminal import Write, confirm, counted
 
-HELP = "Run buried messages again, with their counts anew. Asks before --all and --key."
+HELP = "Run buried messages again, with their counts reset. Asks before --all and --key."
 
 
 def add_arguments(parser: ArgumentParser) -> None:

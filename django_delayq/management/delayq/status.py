@@ -216,9 +216,12 @@ def _hour_shape(hour: Hour) -> dict[str, Any]:
 
 def _waiting_shape(each: WaitingSet) -> dict[str, Any]:
     return {
-        **{
-            name: getattr(each, name) for name in ("queue", "key", "pending", "ready", "pending_capped", "ready_capped")
-        },
+        "queue": each.queue,
+        "key": each.key,
+        "pending": each.pending,
+        "ready": each.ready,
+        "pending_capped": each.pending_capped,
+        "ready_capped": each.ready_capped,
         **instant("next_due", each.next_due_ms),
         "lag_ms": each.lag_ms,
         "parked": each.parked,
