@@ -25,8 +25,8 @@ from django_delayq.testing.broker import RUN_DUE, AnyHandler
 from django_delayq.testing.timeline import Timeline, timeline
 from django_delayq.worker import attempt
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.left_open import blocks_open, end_left_open
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.transactions import blocks_open, end_left_open
 
 MOST_ATTEMPTS = 10_000
 
@@ -127,7 +127,7 @@ def _is_never_repeated(claimed: Claimed, handler: AnyHandler) -> bool:
 
 def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Transition, Attempt]:
     at, now_ms, started_at = from_ms(time.moved_ms), time.now_ms, monotonic()
-    lease = Lease(claimed, PrefetchBuffer(handler, (), 1), started_at, math.inf, clock_ms=0, started_at=started_at)
+    lease = Lease(claimed, handler, started_at, math.inf, clock_ms=0, started_at=started_at)
     outcome = AttemptEvents(RUN_DUE)
     message: Message[Any] | None = None
     exception = None

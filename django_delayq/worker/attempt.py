@@ -26,12 +26,18 @@ from django_delayq.store.database import Database
 from django_delayq.support.logging import logger
 from django_delayq.support.validation import MAX_NAME
 from django_delayq.worker import failure
-from django_delayq.worker.exactly_once import run_and_finish, staying_in_it
-from django_delayq.worker.left_open import EndLeftOpen, LeavingNothingOpen, aleaving_nothing_open, end_left_open
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.transactions import (
+    EndLeftOpen,
+    LeavingNothingOpen,
+    aleaving_nothing_open,
+    end_left_open,
+    run_and_finish,
+    staying_in_it,
+)
 
 _forks = 0
 """How many forks made this process out of the one that imported this. To ask the system for its id costs more."""
-
 FORKED = (
     b"A process that a handler forked has left the handler, and is ended. "
     b"End it there with os._exit(), or start it with multiprocessing or subprocess.\n"
@@ -126,16 +132,6 @@ def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
     raise TypeError("The handler is no async function, and returned an awaitable that nobody awaits; write async def.")
 
 
-async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen) -> None:
-    async with aleaving_nothing_open(end_left_open):
-        forks = _forks
-        try:
-            await handler.func(message)
-        finally:
-            if _forks != forks:
-                _end_fork()
-
-
 async def run_async(
     handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen
 ) -> BaseException | None:
@@ -145,6 +141,16 @@ async def run_async(
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception
     return None
+
+
+async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen) -> None:
+    async with aleaving_nothing_open(end_left_open):
+        forks = _forks
+        try:
+            await handler.func(message)
+        finally:
+            if _forks != forks:
+                _end_fork()
 
 
 def after(
@@ -179,6 +185,30 @@ def bury_foreign(claimed: Claimed) -> Transition:
     """Return the end of a message that someone else wrote under our names."""
     reason = "its header can't be read, or is not of the set it lay in: not written by django-delayq"
     return transitions.bury(claimed, Failure(reason))
+
+
+def interrupted_settlement(lease: Lease, what: str) -> Transition | None:
+    """Return the end of a lease whose handler was stopped, or told to stop, because it is not held any more.
+
+    If nobody took the message meanwhile, it runs again soon, and nothing is counted. None where another worker took it,
+    and where it must not start twice: then it lapses, and maintenance buries it.
+    """
+    claimed, handler = lease.claimed, lease.handler
+    logger.warning(
+        "Message %r (%s): %s, and %s.",
+        claimed.id, handler.key, _why(lease), what,
+        extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
+    )  # fmt: skip
+    if lease.lost or is_at_most_once(claimed.header, handler):
+        return None
+    policy = policy_of(claimed, handler)
+    return transitions.interrupt(claimed, policy, Span(lease.ms_of(lease.started_at)))
+
+
+def _why(lease: Lease) -> str:
+    if lease.interrupted:
+        return "its worker stops"
+    return "its lease was lost" if lease.lost else "its lease could not be renewed in time"
 
 
 def in_ascii(transition: Transition) -> Transition:

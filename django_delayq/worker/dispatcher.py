@@ -8,14 +8,12 @@ from time import monotonic
 from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair
 from django_delayq.core.transitions import buried_info, is_at_most_once
 from django_delayq.worker import attempt
-from django_delayq.worker.backlog import Backlog
 from django_delayq.worker.events import UnstartedEvents
-from django_delayq.worker.executors.base import Executor
-from django_delayq.worker.leases import Leases
+from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.limiter import Limiter
-from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.plan import ExecutorState, Plan, accept, plan, wants_any
-from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
+from django_delayq.worker.maintenance import Pauses
+from django_delayq.worker.plan import Backlog, ExecutorState, Plan, accept, plan, wants_any
+from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
 DRAIN_S = 0.5
@@ -220,15 +218,15 @@ class Dispatcher:
         places = {queue: place for place, queue in enumerate(self._queues)}
         given: dict[tuple[int, str], list[Lease]] = {}
         foreign: list[Lease] = []
-        any_buffer = next(iter(self._buffers.values()))[0]  # a foreign message runs in none
+        any_handler = next(iter(self._buffers.values()))[0].handler  # none runs a foreign message
         for claimed in claims.messages:
             header = claimed.header
             found = self._buffers.get(header.key) if header else None
             if header is None or found is None:
-                foreign.append(Lease(claimed, any_buffer, sent_at, held_until, clock_ms))
+                foreign.append(Lease(claimed, any_handler, sent_at, held_until, clock_ms))
                 continue
             place_key = places.get(header.queue, 0), found[0].handler.key
-            given.setdefault(place_key, []).append(Lease(claimed, found[0], sent_at, held_until, clock_ms))
+            given.setdefault(place_key, []).append(Lease(claimed, found[0].handler, sent_at, held_until, clock_ms))
         return given, foreign
 
     def _split(
@@ -312,7 +310,7 @@ class Dispatcher:
             return
         running = self._leases.running_ids()
         for lease in self._take_deferred(lambda lease: lease.claimed.id not in running):
-            buffer, executor = self._buffers[lease.buffer.handler.key]
+            buffer, executor = self._buffers[lease.handler.key]
             executor.add(buffer, [lease])
 
     def _take_deferred(self, is_meant: Callable[[Lease], bool]) -> list[Lease]:
@@ -335,4 +333,4 @@ class Dispatcher:
 
 
 def _is_at_most_once(lease: Lease) -> bool:
-    return is_at_most_once(lease.claimed.header, lease.buffer.handler)
+    return is_at_most_once(lease.claimed.header, lease.handler)

@@ -12,7 +12,7 @@ from django_delayq.core.errors import Retry
 from django_delayq.core.message import Message
 from django_delayq.core.transitions import SettleAction, Transition, describe
 from django_delayq.support.logging import TRACEBACK, logger
-from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.leases import Lease
 
 _LEVELS = {
     SettleAction.FINISH: logging.DEBUG,
@@ -40,12 +40,12 @@ class AttemptEvents:
     def begun(self, lease: Lease, message: Message[Any]) -> None:
         """Report that a handler is about to start."""
         if signals.message_started.receivers:
-            signals.emit(signals.message_started, lease.buffer.handler, **_start_facts(lease, message))
+            signals.emit(signals.message_started, lease.handler, **_start_facts(lease, message))
 
     async def abegun(self, lease: Lease, message: Message[Any]) -> None:
         """Report as `begun` does, on an event loop."""
         if signals.message_started.receivers:
-            await signals.aemit(signals.message_started, lease.buffer.handler, **_start_facts(lease, message))
+            await signals.aemit(signals.message_started, lease.handler, **_start_facts(lease, message))
 
     def ended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
@@ -55,7 +55,7 @@ class AttemptEvents:
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)
         if signal.receivers:
-            signals.emit(signal, lease.buffer.handler, **_end_facts(lease, transition, exception))
+            signals.emit(signal, lease.handler, **_end_facts(lease, transition, exception))
 
     async def aended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
@@ -65,7 +65,7 @@ class AttemptEvents:
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)
         if signal.receivers:
-            await signals.aemit(signal, lease.buffer.handler, **_end_facts(lease, transition, exception))
+            await signals.aemit(signal, lease.handler, **_end_facts(lease, transition, exception))
 
     def _log_end(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
@@ -144,13 +144,13 @@ class UnstartedEvents:
 
 def _start_facts(lease: Lease, message: Message[Any]) -> dict[str, Any]:
     return _identity(lease) | {
-        "using": lease.buffer.handler.using,
+        "using": lease.handler.using,
         "lateness_ms": message.started_ms - message.due_ms,
     }
 
 
 def _end_facts(lease: Lease, transition: Transition, exception: BaseException | None) -> dict[str, Any]:
-    facts = _identity(lease) | {"using": lease.buffer.handler.using}
+    facts = _identity(lease) | {"using": lease.handler.using}
     if transition.action is SettleAction.BURY:
         return facts | {"error": transition.error, "exception": exception}
     facts["duration_ms"] = _duration_ms(lease)

@@ -16,8 +16,8 @@ from django_delayq.store import figures
 from django_delayq.store.database import Database
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import wall_clock_ms
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.logs import OutageLog
 
 SPREAD_S = 2.0
 """Workers write within this time after the end of a minute, not all at once."""

@@ -1,22 +1,90 @@
-"""Hold the leases of this process: renew each in time, or give it up in time."""
+"""The leases of this process and their permits: renew each in time, or give it up in time."""
 
+import contextlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, compress
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
-from django_delayq.brokers.base import BATCH, Backend, pages
-from django_delayq.worker.limiter import renew_permits
-from django_delayq.worker.log_exceptions import guarded
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease
+from django_delayq.api.handlers import Handler
+from django_delayq.brokers.base import BATCH, Backend, Claimed, PermitRequest, pages
+from django_delayq.core.errors import DelayqError
+from django_delayq.worker.logs import OutageLog, guarded
 
 HOLD = 0.8
 """The part of a lease, counted from the sending of its last good renewal, after which this process gives it up."""
-
 LONGEST_PAUSE_S = 5.0
 """Leases are renewed after a third of their length, or this: it keeps the connection of a worker that stops alive."""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """The right to work on one message, as this process knows it. Times in seconds are monotonic.
+
+    `held_until` is when this process gives the lease up unless a renewal puts it off; `clock_ms` plus the monotonic
+    milliseconds is the time of the authoritative clock, never behind it.
+    """
+
+    claimed: Claimed
+    handler: Handler[Any, Any]
+    claimed_at: float
+    held_until: float
+    clock_ms: float
+    started_at: float = 0.0
+    ended: bool = False
+    """Whether its handler has ended."""
+    released: bool = False
+    """Whether it was given back, not started. Set before `ended` is: a lease that has ended otherwise counts as run."""
+    lost: bool = False
+    """Whether another move took the lease."""
+    abandoned: bool = False
+    """Whether its handler was stopped, or told to stop, because the lease could not be renewed in time."""
+    interrupted: bool = False
+    """Whether this worker itself took it, because it stops."""
+    overdue: bool = False
+    cancel: Callable[[], object] | None = None
+    """Stops the handler because the lease is not held any more, where that can be done."""
+    permit_request: PermitRequest | None = None
+    """The request by which it got its permits, where its handler has limits."""
+
+    def is_held(self) -> bool:
+        """Return whether this process may still act on the message."""
+        return not self.lost and not self.abandoned and monotonic() < self.held_until
+
+    def check_held(self) -> bool:
+        """Return `is_held`, when the handler asks.
+
+        Once it is False the attempt counts as abandoned: the handler may stop half-way.
+        """
+        if not self.is_held():
+            self.abandoned = True
+        return not self.abandoned
+
+    @property
+    def runs(self) -> bool:
+        """Return whether its handler runs in this process, whatever became of its lease."""
+        return self.started_at > 0 and not self.ended
+
+    def now_ms(self) -> int:
+        """Return the time of the authoritative clock now."""
+        return self.ms_of(monotonic())
+
+    def ms_of(self, at: float) -> int:
+        """Return the time of the authoritative clock at this monotonic time."""
+        return int(self.clock_ms + at * 1000)
+
+    @property
+    def timeout_s(self) -> float:
+        """Return how long the handler may run."""
+        header = self.claimed.header
+        of_message = header.timeout_ms if header else None
+        return (self.handler.timeout_ms if of_message is None else of_message) / 1000
+
+    def is_over_time(self) -> bool:
+        """Return whether the handler has run for longer than it may."""
+        return monotonic() >= self.started_at + self.timeout_s
 
 
 class LeaseLog(Protocol):
@@ -194,3 +262,36 @@ def _cancel(lease: Lease) -> None:
     if cancel is not None and not lease.abandoned:
         lease.abandoned = True
         guarded(cancel)
+
+
+def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> None:
+    """Hold the permits of `leases` for as long again. A permit that can't be renewed lapses, as the lease would."""
+    requests = [
+        (lease, request)
+        for lease in leases
+        if (request := lease.permit_request) is not None and request.most is not None
+    ]
+    with contextlib.suppress(DelayqError):
+        for page in pages(requests, BATCH):
+            backend.limiter.acquire(
+                [replace(request, interval_us=None, held=True) for _, request in page], lease_ms=lease_ms
+            )
+            # A permit that was released before this renewal would stay taken, by nobody.
+            again = [request for lease, request in page if lease.permit_request is not request]
+            if again:
+                backend.limiter.release(again)
+
+
+def release_permits(backend: Backend, leases: Iterable[Lease]) -> bool:
+    """Free the permits of `leases`, and return whether there were any. A permit that can't be freed lapses."""
+    released = [_take_permit(lease) for lease in leases]
+    requests = [request for request in released if request is not None and request.most is not None]
+    with contextlib.suppress(DelayqError):
+        for page in pages(requests, BATCH):
+            backend.limiter.release(page)
+    return bool(requests)
+
+
+def _take_permit(lease: Lease) -> PermitRequest | None:
+    request, lease.permit_request = lease.permit_request, None
+    return request

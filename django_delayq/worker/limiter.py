@@ -1,17 +1,16 @@
 """Keep to the limits over all workers: a claimed message starts when the broker lets it, else goes back for a while."""
 
-import contextlib
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from time import monotonic
 
-from django_delayq.brokers.base import BATCH, Backend, PermitRequest, Throttled, pages
+from django_delayq.brokers.base import BATCH, Backend, PermitRequest, Throttled
 from django_delayq.core import codec
-from django_delayq.core.errors import DataMismatch, DelayqError
+from django_delayq.core.errors import DataMismatch
 from django_delayq.core.limits import Limits
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.logs import OutageLog
+from django_delayq.worker.prefetch import PrefetchBuffer
 
 AWAY_MS = 1_000
 """How long a message with limits waits while the broker can't be asked."""
@@ -55,7 +54,7 @@ class Limiter:
         holders = [
             lease
             for lease in self._held()
-            if lease.buffer.handler is buffer.handler and (lease.permit_request is not None or lease.ended)
+            if lease.handler is buffer.handler and (lease.permit_request is not None or lease.ended)
         ]
         return max(limits.most_of_all - len(holders), 0)
 
@@ -123,39 +122,6 @@ class Limiter:
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
 
 
-def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> None:
-    """Hold the permits of `leases` for as long again. A permit that can't be renewed lapses, as the lease would."""
-    requests = [
-        (lease, request)
-        for lease in leases
-        if (request := lease.permit_request) is not None and request.most is not None
-    ]
-    with contextlib.suppress(DelayqError):
-        for page in pages(requests, BATCH):
-            backend.limiter.acquire(
-                [replace(request, interval_us=None, held=True) for _, request in page], lease_ms=lease_ms
-            )
-            # A permit that was released before this renewal would stay taken, by nobody.
-            again = [request for lease, request in page if lease.permit_request is not request]
-            if again:
-                backend.limiter.release(again)
-
-
-def release_permits(backend: Backend, leases: Iterable[Lease]) -> bool:
-    """Free the permits of `leases`, and return whether there were any. A permit that can't be freed lapses."""
-    released = [_take_permit(lease) for lease in leases]
-    requests = [request for request in released if request is not None and request.most is not None]
-    with contextlib.suppress(DelayqError):
-        for page in pages(requests, BATCH):
-            backend.limiter.release(page)
-    return bool(requests)
-
-
-def _take_permit(lease: Lease) -> PermitRequest | None:
-    request, lease.permit_request = lease.permit_request, None
-    return request
-
-
 def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
     """Return what to request. None where the data can't tell: that message is buried when it would start."""
     try:
@@ -163,6 +129,4 @@ def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
     except (ValueError, DataMismatch):
         return None
     # A token of its own: all leases of one claim share theirs.
-    return PermitRequest(
-        lease.buffer.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us
-    )
+    return PermitRequest(lease.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us)

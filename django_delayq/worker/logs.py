@@ -1,6 +1,13 @@
-"""Log lines on a terminal, for sites that have not configured the logger "django_delayq" themselves."""
+"""What a worker logs of itself: errors that its threads outlive, and outages, each said once."""
 
 import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from django_delayq.core.errors import DelayqError, StoreUnavailable
+from django_delayq.support.logging import logger
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}
 """Level by --verbosity; above these it is DEBUG."""
@@ -19,3 +26,70 @@ def start(level: int) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(handler)
+
+
+class OutageLog:
+    """An outage as all threads of a worker share it, so that it is said once and not by each.
+
+    `who` is the thread's work ("claiming"): an outage is over when the work of all of them goes on.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failing: set[str] = set()
+        self._said: set[str] = set()
+        self._ends: set[str] = set()
+
+    def begin(self, who: str, error: Exception) -> None:
+        """Note that a call failed, and log each new error once."""
+        text = str(error) if isinstance(error, DelayqError) else f"{type(error).__name__}: {error}"
+        with self._lock:
+            self._failing.add(who)
+            self._ends.add(_end_of(error))
+            if text in self._said:
+                return
+            self._said.add(text)
+        logger.error("%s Trying again until it works.", text)
+
+    def end(self, who: str) -> None:
+        """Note that a call worked, and log the end of an outage. Costs nothing while nothing fails."""
+        if who not in self._failing:
+            return
+        with self._lock:
+            self._failing.discard(who)
+            if self._failing:
+                return
+            self._said.clear()
+            ends, self._ends = sorted(self._ends), set()
+        logger.info(" ".join(ends))
+
+
+def _end_of(error: Exception) -> str:
+    """Return what to say when this error is over."""
+    match error:
+        case StoreUnavailable():
+            return "The database is back."
+        case DelayqError():
+            return "The broker is back."
+        case _:
+            return "What failed works again."
+
+
+def waits() -> Iterator[float]:
+    """Yield the seconds to wait after each failure in a row: 0.1 to 5, with jitter so that workers spread out."""
+    seconds = 0.1
+    while True:
+        yield seconds * random.uniform(0.7, 1.0)
+        seconds = min(seconds * 2, 5.0)
+
+
+Result = TypeVar("Result")
+
+
+def guarded(work: Callable[[], Result]) -> Result | None:
+    """Return the result of `work`; None when it raised, which is logged."""
+    try:
+        return work()
+    except Exception:
+        logger.exception("Something went wrong in a thread of the worker; it goes on.")
+        return None

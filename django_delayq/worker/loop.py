@@ -6,12 +6,9 @@ from time import monotonic
 
 from django_delayq.brokers.base import Backend, WorkerInfo
 from django_delayq.worker.dispatcher import Dispatcher
-from django_delayq.worker.heartbeat import Heartbeat
-from django_delayq.worker.log_exceptions import guarded
-from django_delayq.worker.maintenance import Maintenance
-from django_delayq.worker.memory import MemoryLimit
-from django_delayq.worker.outage_log import OutageLog, waits
-from django_delayq.worker.pauses import Pauses
+from django_delayq.worker.lifecycle import Heartbeat
+from django_delayq.worker.logs import OutageLog, guarded, waits
+from django_delayq.worker.maintenance import Maintenance, MemoryLimit, Pauses
 
 UNSTARTED_LOOK_S = 0.25
 """How often it looks for messages that wait for a slot for too long."""

@@ -1,20 +1,30 @@
-"""Do a worker's work beside claiming, once a second: maintenance, heartbeats, what is overdue or dead."""
+"""Do a worker's work beside claiming, once a second: maintenance, heartbeats, pauses, memory, the overdue."""
 
+import resource
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from time import monotonic
 
 from django_delayq import signals
-from django_delayq.brokers.base import Backend, ExecutorInfo, MaintenanceResult, RunInfo, WorkerInfo, earliest
+from django_delayq.brokers.base import (
+    Backend,
+    ExecutorInfo,
+    MaintenanceResult,
+    Pause,
+    RunInfo,
+    WorkerInfo,
+    covering,
+    earliest,
+)
 from django_delayq.core.errors import BrokerRefused, DelayqError
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import wall_clock_ms
-from django_delayq.support.units import to_text
+from django_delayq.support.timestamps import from_ms, wall_clock_ms
+from django_delayq.support.units import size_text, to_text
 from django_delayq.worker.events import UnstartedEvents
-from django_delayq.worker.log_exceptions import guarded
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.logs import OutageLog, guarded
 from django_delayq.worker.takeover import Takeovers, processes_of
 
 EVERY_S = 1.0
@@ -23,6 +33,63 @@ HEARTBEAT_EVERY_S = 7.0
 LEAST_PAUSE_S = 0.05
 MOST_RUNS = 32
 """The most running handlers that a heartbeat lists: every dashboard reads it."""
+_STATM = Path("/proc/self/statm")
+_PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class Pauses:
+    """The pauses that the broker gave last, without those that have ended by themselves."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.known: Sequence[Pause] = []
+        """The pauses in force."""
+        self._heard = -1
+
+    @property
+    def next_end_ms(self) -> int | None:
+        """Return when the first of them ends by itself, by the authoritative clock."""
+        return earliest(*(pause.until_ms for pause in self.known))
+
+    def cover(self, lease: Lease) -> bool:
+        """Return whether a lease may not start, because its queue or key is paused."""
+        header = lease.claimed.header
+        return header is not None and bool(covering(self.known, header.queue, header.key))
+
+    def read_due(self) -> None:
+        """Read the pauses when that is due.
+
+        It stays due until a read has worked, and until then nothing is to be claimed.
+        """
+        heard = self._backend.presence.pause_version  # before the read: what is told meanwhile is read by the next
+        if heard == self._heard:
+            return
+        self.take(self._backend.presence.pauses())
+        self._heard = heard
+
+    def end(self, now_ms: int) -> None:
+        """Drop the pauses that have ended by `now_ms`."""
+        self.take([pause for pause in self.known if pause.holds(now_ms)])
+
+    def take(self, pauses: list[Pause]) -> None:
+        """Replace the pauses by these, and log the changes."""
+        before, self.known = self.known, pauses
+        for pause in pauses:
+            if pause not in before:
+                logger.info("Paused %s: %s. Nothing of it starts until %s.", pause.names, pause.reason, _end(pause))
+        names = {pause.names for pause in pauses}
+        for pause in before:
+            if pause.names not in names:
+                logger.info("Resumed %s.", pause.names)
+
+
+def _end(pause: Pause) -> str:
+    if pause.until_ms is None:
+        return "it is resumed"
+    try:
+        return from_ms(pause.until_ms).isoformat(timespec="seconds")
+    except OverflowError:  # someone else wrote it
+        return f"{pause.until_ms} ms"
 
 
 class Maintenance:
@@ -126,7 +193,7 @@ def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:
 
 def _run_of(lease: Lease) -> RunInfo:
     header = lease.claimed.header
-    queue, key = (header.queue, header.key) if header else ("", lease.buffer.handler.key)
+    queue, key = (header.queue, header.key) if header else ("", lease.handler.key)
     return RunInfo(lease.claimed.id, queue, key, lease.ms_of(lease.started_at))
 
 
@@ -143,6 +210,49 @@ def _warn_if_overdue(lease: Lease) -> None:
     lease.overdue = True
     logger.warning(
         "Message %r (%s) is overdue: it runs for over %s, and a thread can't be stopped (--processes can).",
-        lease.claimed.id, lease.buffer.handler.key, to_text(lease.timeout_s * 1000),
-        extra={"id": lease.claimed.id, "key": lease.buffer.handler.key, "token": lease.claimed.token},
+        lease.claimed.id, lease.handler.key, to_text(lease.timeout_s * 1000),
+        extra={"id": lease.claimed.id, "key": lease.handler.key, "token": lease.claimed.token},
     )  # fmt: skip
+
+
+class MemoryRefused(DelayqError):
+    """The limit of memory can't be used."""
+
+
+def resident() -> int:
+    """Return how many bytes of memory this process takes now. Elsewhere than on Linux, return the most it ever took."""
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_UNIT
+
+
+def check_limit(limit: int) -> None:
+    """Raise `MemoryRefused` for a limit that this process is over already: each message would be its last."""
+    taken = resident()
+    if taken > limit:
+        raise MemoryRefused(
+            f"--max-memory {size_text(limit)} is less than the {size_text(taken)} that this worker takes before its "
+            "first message; give it more, such as 512MiB."
+        )
+
+
+class MemoryLimit:
+    """The most memory that this process may take; None: as much as it wants."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self.is_set = limit is not None
+        self.is_exceeded = False
+        """Whether it was found to take more."""
+
+    def check(self) -> bool:
+        """Return whether this process takes more than it may, and log that."""
+        if self._limit is None or (taken := resident()) <= self._limit:
+            return False
+        self.is_exceeded = True
+        logger.info(
+            "Stopping: this worker takes %s, and --max-memory is %s. It finishes what runs.",
+            size_text(taken), size_text(self._limit),
+        )  # fmt: skip
+        return True

@@ -1,8 +1,21 @@
 """The options of `run_delayq`."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from django_delayq.worker.queues import ServedQueue
+from django_delayq.support.validation import check_queue, short_repr
+
+MOST_WEIGHT = 1_000
+
+
+class ServedQueue(NamedTuple):
+    """A queue; one without a weight comes before all that follow it."""
+
+    name: str
+    weight: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.weight is None else f"{self.name}:{self.weight}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +36,31 @@ class Options:
     max_messages: int | None = None
     max_memory: int | None = None
     """Bytes, of each worker's process."""
+
+
+def served_queues(text: str) -> tuple[ServedQueue, ...]:
+    """Parse queues written as `critical,default:3,bulk:1`. Raises `ValueError` naming the value and the fix."""
+    parts = [part.strip() for part in text.split(",")]
+    if not any(parts):
+        raise ValueError(f"{short_repr(text)} names no queue; write --queues mail,orders")
+    if not all(parts):
+        raise ValueError(f"{short_repr(text)} has a comma without a queue; leave the comma out, or name the queue")
+    queues = tuple(map(_served_queue, parts))
+    names = [queue.name for queue in queues]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{short_repr(text)} names the queue {name!r} more than once; leave one of them out")
+    return queues
+
+
+def _served_queue(text: str) -> ServedQueue:
+    name, colon, weight = text.partition(":")
+    check_queue(name)
+    if not colon:
+        return ServedQueue(name)
+    if not (weight.isascii() and weight.isdigit() and 1 <= int(weight[:5]) <= MOST_WEIGHT):
+        raise ValueError(
+            f"{short_repr(text)} gives the queue {name!r} the weight {short_repr(weight)}; "
+            f"give a whole number from 1 to {MOST_WEIGHT}, such as {name}:3, or none"
+        )
+    return ServedQueue(name, int(weight))

@@ -6,14 +6,18 @@ queue may use are not filled from a later one. With nothing known to be left beh
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from random import Random
 from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, ClaimRequest, Pair, Pause, covering
+from django_delayq.worker.options import ServedQueue
 
 Given = Mapping[tuple[int, str], int]
 """How many messages a claim gave, by the place of the queue in the order and the key of the handler."""
+SEEN_FOR_S = 0.020
+"""How long a look serves: what comes due meanwhile in an earlier queue waits so much longer than it must."""
 
 
 class BufferState(NamedTuple):
@@ -217,3 +221,62 @@ def _sizes(
                 reserved += buffer.max_slots
                 idle -= min(size, buffer.slots - buffer.active)
     return sizes
+
+
+class Backlog:
+    """The pairs in which something is due, as a look at the broker saw it, without those that claims have emptied.
+
+    One look serves the next claims for a moment, until each of its pairs was asked for. Then another look tells what is
+    now due in earlier queues. After a claim that found nothing it serves until it is used up, and a claim of everything
+    follows.
+    """
+
+    def __init__(self) -> None:
+        self.pairs: set[Pair] = set()
+        """The pairs in which something is known to be due."""
+        self._unasked: set[Pair] = set()  # of these, what no claim has asked for
+        self._seen_at = 0.0
+        self._may_have_more = True
+
+    @property
+    def needs_look(self) -> bool:
+        """Return whether something may be left behind, and it is not known where."""
+        return self._may_have_more and not self.pairs
+
+    def see(self, due: Collection[Pair], now: float) -> None:
+        """Note what a look saw to be due."""
+        self.pairs = set(due)
+        self._unasked = self.pairs.copy()
+        self._seen_at = now
+
+    def forget(self) -> None:
+        """Forget what was seen, because it is too old by the time of the next claim."""
+        self.pairs.clear()
+
+    def note_claim(self, asked: Collection[Pair], emptied: Collection[Pair], *, found: bool, now: float) -> None:
+        """Note a claim of some pairs that are known to be due: which it asked for, and which have nothing more."""
+        self._unasked.difference_update(asked)
+        self.pairs.difference_update(emptied)
+        self._may_have_more = bool(self.pairs)
+        if found and (not self._unasked or now >= self._seen_at + SEEN_FOR_S):
+            self.forget()
+
+    def note_claim_of_all(self, *, more_available: bool) -> None:
+        """Note a claim of all that there are slots for, and whether it left anything behind."""
+        self._may_have_more = more_available or bool(self.pairs)
+        self.forget()
+
+
+def claim_order(queues: Iterable[ServedQueue], random: Random) -> list[str]:
+    """Return the names of the queues in the order in which the next claim asks them.
+
+    Neighbours with weights are put in a random order: each comes first with the probability of its weight over the sum
+    of their weights, then each of the others likewise.
+    """
+    names: list[str] = []
+    for is_weighted, group in groupby(queues, key=lambda queue: queue.weight is not None):
+        neighbours = list(group)
+        if is_weighted:  # an exponential time is the least with the probability of its rate over the sum of the rates
+            neighbours.sort(key=lambda queue: random.expovariate(queue.weight or 1))
+        names += [queue.name for queue in neighbours]
+    return names

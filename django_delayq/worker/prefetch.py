@@ -1,86 +1,22 @@
-"""Prefetch messages: a lease for each, and a buffer for each handler."""
+"""Prefetch messages: a buffer for each handler, and the executor that owns it."""
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import Claimed, Pair, PermitRequest
-from django_delayq.worker.plan import BufferState
+from django_delayq.brokers.base import Pair, Transition
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.plan import BufferState, ExecutorState
+from django_delayq.worker.settler import Settler
 
 TIME_SLICE_S = 0.020
 """A slot leaves a buffer after this long, and a buffer holds about this much work for each of its slots."""
 MAX_PER_SLOT = 64
-
-
-@dataclass(slots=True, eq=False)
-class Lease:
-    """The right to work on one message, as this process knows it. Times in seconds are monotonic.
-
-    `held_until` is when this process gives the lease up unless a renewal puts it off; `clock_ms` plus the monotonic
-    milliseconds is the time of the authoritative clock, never behind it.
-    """
-
-    claimed: Claimed
-    buffer: "PrefetchBuffer"
-    claimed_at: float
-    held_until: float
-    clock_ms: float
-    started_at: float = 0.0
-    ended: bool = False
-    """Whether its handler has ended."""
-    released: bool = False
-    """Whether it was given back, not started. Set before `ended` is: a lease that has ended otherwise counts as run."""
-    lost: bool = False
-    """Whether another move took the lease."""
-    abandoned: bool = False
-    """Whether its handler was stopped, or told to stop, because the lease could not be renewed in time."""
-    interrupted: bool = False
-    """Whether this worker itself took it, because it stops."""
-    overdue: bool = False
-    cancel: Callable[[], object] | None = None
-    """Stops the handler because the lease is not held any more, where that can be done."""
-    permit_request: PermitRequest | None = None
-    """The request by which it got its permits, where its handler has limits."""
-
-    def is_held(self) -> bool:
-        """Return whether this process may still act on the message."""
-        return not self.lost and not self.abandoned and monotonic() < self.held_until
-
-    def check_held(self) -> bool:
-        """Return `is_held`, when the handler asks.
-
-        Once it is False the attempt counts as abandoned: the handler may stop half-way.
-        """
-        if not self.is_held():
-            self.abandoned = True
-        return not self.abandoned
-
-    @property
-    def runs(self) -> bool:
-        """Return whether its handler runs in this process, whatever became of its lease."""
-        return self.started_at > 0 and not self.ended
-
-    def now_ms(self) -> int:
-        """Return the time of the authoritative clock now."""
-        return self.ms_of(monotonic())
-
-    def ms_of(self, at: float) -> int:
-        """Return the time of the authoritative clock at this monotonic time."""
-        return int(self.clock_ms + at * 1000)
-
-    @property
-    def timeout_s(self) -> float:
-        """Return how long the handler may run."""
-        header = self.claimed.header
-        of_message = header.timeout_ms if header else None
-        return (self.buffer.handler.timeout_ms if of_message is None else of_message) / 1000
-
-    def is_over_time(self) -> bool:
-        """Return whether the handler has run for longer than it may."""
-        return monotonic() >= self.started_at + self.timeout_s
 
 
 @dataclass(slots=True, eq=False)
@@ -174,3 +110,127 @@ class PrefetchBuffer:
     def note_stall(self) -> None:
         """Stop prefetching until a slot makes progress, because something has waited too long."""
         self.last_snapshot = (self.ended, len(self.leases))
+
+
+Run = Callable[[Lease], Transition | None]
+"""Runs one message and says how its lease ends; None leaves the lease to lapse."""
+
+
+class Executor(ABC):
+    """The slots that run the messages of some handlers, and the buffers in which these wait.
+
+    `wake` ends the loop's sleep: there is something to claim for a slot.
+    """
+
+    def __init__(
+        self, buffers: Sequence[PrefetchBuffer], slots: int, leases: Leases, settler: Settler, wake: Callable[[], None]
+    ) -> None:
+        self.buffers = buffers
+        self.slots = slots
+        """How many messages run at once at most."""
+        self._leases = leases
+        self._settler = settler
+        self._wake = wake
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """Return how many messages run, or threads work for a buffer."""
+
+    @property
+    @abstractmethod
+    def idle(self) -> int:
+        """Return how many slots have no message waiting for them: as many more would start at once."""
+
+    @abstractmethod
+    def state(self) -> ExecutorState:
+        """Return a snapshot to plan a claim by.
+
+        Until `PrefetchBuffer.note_claim`, a slot that frees wakes the loop for another claim.
+        """
+
+    @abstractmethod
+    def offer(self, buffer: PrefetchBuffer) -> None:
+        """Have slots start the leases that wait in a buffer, as soon as they are free."""
+
+    @abstractmethod
+    def close(self, timeout: float) -> None:
+        """End every thread as soon as it is idle; the idle ones have `timeout` seconds for it.
+
+        A process must not exit beside them: what a library does then, such as closing a connection, may crash it.
+        """
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a message waits or runs here."""
+        return any(buffer.leases or buffer.active for buffer in self.buffers)
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether a message has ended."""
+        return any(buffer.ended for buffer in self.buffers)
+
+    def add(self, buffer: PrefetchBuffer, leases: Sequence[Lease]) -> None:
+        """Put leases into a buffer, and offer them to its slots."""
+        if leases:
+            buffer.added_at = monotonic()
+            buffer.leases.extend(leases)
+            self.offer(buffer)
+
+    def release_unstarted(self, claimed_before: float) -> None:
+        """Give back the leases that were claimed before then and that no slot has started."""
+        unstarted = [lease for buffer in self.buffers for lease in _take_unstarted(buffer, claimed_before)]
+        if unstarted:
+            self._settler.release(unstarted)
+            for buffer in self.buffers:
+                buffer.note_stall()
+
+    def release_paused(self, is_paused: Callable[[Lease], bool]) -> None:
+        """Give back the leases of paused queues and keys that no slot has started."""
+        for buffer in self.buffers:
+            for lease in list(buffer.leases):
+                if is_paused(lease):
+                    with suppress(ValueError):  # a slot was faster
+                        buffer.leases.remove(lease)
+                        self._settler.release([lease])
+
+    def _next(self, buffer: PrefetchBuffer) -> Lease | None:
+        """Return the next lease of a buffer, None where nothing waits. Give back those that may not start any more.
+
+        It costs each message little: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
+        """
+        leases = buffer.leases
+        while leases:
+            try:
+                lease = leases.popleft()
+            except IndexError:  # another slot was faster
+                break
+            if len(leases) <= buffer.refill_at:
+                buffer.refill_at = -1
+                self._wake()
+            if not lease.lost and lease.held_until > monotonic():
+                return lease
+            self._settler.release([lease])  # another worker's by now, unless none could ask
+        return None
+
+    def _end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
+        """Settle a lease by its transition; None leaves it to lapse."""
+        lease.ended = True
+        if transition is None:
+            self._leases.remove([lease])
+        else:
+            self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= TIME_SLICE_S)
+
+
+def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease]:
+    taken = []
+    while buffer.leases:
+        try:
+            lease = buffer.leases.popleft()
+        except IndexError:  # a slot was faster
+            break
+        if lease.claimed_at >= claimed_before:
+            buffer.leases.appendleft(lease)
+            break
+        taken.append(lease)
+    return taken

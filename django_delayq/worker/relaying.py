@@ -1,4 +1,4 @@
-"""The thread of a worker that keeps the window, once a second: from the store's rows to the broker."""
+"""The thread of a worker that looks after the tables: the window, the sweep, and what is pruned."""
 
 import threading
 from collections.abc import Callable
@@ -6,14 +6,16 @@ from time import monotonic
 
 from django.db import connections
 
+from django_delayq.brokers.base import BATCH
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.alarms import schedule_window
+from django_delayq.store.operations import prune_finished
 from django_delayq.store.polling import Sweep
 from django_delayq.store.queue import DatabaseQueue
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.pruning import Pruning
+from django_delayq.worker.logs import OutageLog
 
 EVERY_S = 1.0
+PRUNE_EVERY_S = 60.0
 
 
 class Relaying:
@@ -84,3 +86,21 @@ class Relaying:
         if queue.degraded.on:
             queue.degraded.end()
         return False
+
+
+class Pruning:
+    """Prunes once a minute, and goes on as long as batches are full."""
+
+    def __init__(self, queue: DatabaseQueue) -> None:
+        self._queue = queue
+        self._due_at = 0.0
+
+    def prune_due(self) -> bool:
+        """Prune a batch when that is due. Return whether there is more."""
+        retention_ms = self._queue.settings.retention
+        if retention_ms is None or monotonic() < self._due_at:
+            return False
+        database = self._queue.database
+        is_full = prune_finished(database, database.now_ms() - retention_ms) >= BATCH
+        self._due_at = 0.0 if is_full else monotonic() + PRUNE_EVERY_S
+        return is_full

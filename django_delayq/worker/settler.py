@@ -13,11 +13,8 @@ from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, failure
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.limiter import release_permits
-from django_delayq.worker.log_exceptions import guarded
-from django_delayq.worker.outage_log import OutageLog, waits
-from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.leases import Lease, Leases, release_permits
+from django_delayq.worker.logs import OutageLog, guarded, waits
 
 LINGER_S = 0.050
 REFUSED_PAUSE_S = 2.0
@@ -152,7 +149,7 @@ class Settler:
     def _fail(self, lease: Lease, transition: Transition, error: Exception) -> None:
         """Count an attempt as failed whose end is refused for good, lest its message run for ever."""
         then = "Its lease is left to lapse."
-        for instead in attempt.in_place_of(transition, lease.claimed, lease.buffer.handler, error):
+        for instead in attempt.in_place_of(transition, lease.claimed, lease.handler, error):
             with suppress(Exception):  # then the next is tried
                 self._send([(lease, instead)])
                 then = f"Its attempt counts as failed ({instead.action.value})."

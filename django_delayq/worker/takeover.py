@@ -37,7 +37,7 @@ from django_delayq.brokers.base import Backend, ProcessInfo, WorkerInfo
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.worker.events import UnstartedEvents
-from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.logs import OutageLog
 
 _PROC = Path("/proc")
 _HOST = ("ns/pid", "ns/time")  # a start counts from the boot, by the clock of the second

@@ -20,31 +20,25 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import Span
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt
-from django_delayq.worker.capacity import buffers_of, executor_infos, queues_of
 from django_delayq.worker.dispatcher import Dispatcher
-from django_delayq.worker.drain import claim_of
 from django_delayq.worker.events import AttemptEvents, UnstartedEvents
 from django_delayq.worker.executors.asyncio import AsyncioExecutor
-from django_delayq.worker.executors.base import Executor
 from django_delayq.worker.executors.threads import ThreadExecutor, in_thread
 from django_delayq.worker.figures import FigureWriter
-from django_delayq.worker.heartbeat import Heartbeat, teller
-from django_delayq.worker.leases import LeaseLog, Leases, NoLeaseLog
-from django_delayq.worker.limiter import Limiter, release_permits
+from django_delayq.worker.leases import Lease, LeaseLog, Leases, NoLeaseLog, release_permits
+from django_delayq.worker.lifecycle import LAST_WORDS_S, Heartbeat, teller
+from django_delayq.worker.limiter import Limiter
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.loop import Loop
-from django_delayq.worker.maintenance import Maintenance, new_info
-from django_delayq.worker.memory import MemoryLimit
+from django_delayq.worker.maintenance import Maintenance, MemoryLimit, Pauses, new_info
 from django_delayq.worker.options import Options
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.pauses import Pauses
-from django_delayq.worker.prefetch import Lease
-from django_delayq.worker.queues import claim_order
+from django_delayq.worker.plan import claim_order
+from django_delayq.worker.prefetch import Executor
+from django_delayq.worker.process.sandbox import run_in_sandbox
 from django_delayq.worker.relaying import Relaying
-from django_delayq.worker.sandbox import run_in_sandbox
 from django_delayq.worker.settler import Settler
+from django_delayq.worker.startup import buffers_of, executor_infos, queues_of
 
-LAST_WORDS_S = 5.0
-"""How long a worker that ends tries to tell the broker."""
 LOOK_S = 0.05
 
 
@@ -99,7 +93,8 @@ class Worker:
             unstarted_events=unstarted_events,
             limiter=Limiter(backend, self._leases.held, lease_ms, outage_log),
         )
-        claim = claim_of(backend) if options.drain else backend.queue.claim
+        # With a store, the tables tell a drain all that is due.
+        claim = backend.store.claim_all if backend.store and options.drain else backend.queue.claim
         self._dispatcher = make_dispatcher(
             partial(claim, lease_ms=lease_ms, worker=self.name),
             executors=[sync_executor, async_executor],
@@ -228,7 +223,7 @@ def name_worker() -> str:
 
 def _interrupted(lease: Lease) -> Transition:
     span = Span(lease.ms_of(lease.started_at) if lease.started_at else None)
-    return transitions.interrupt(lease.claimed, attempt.policy_of(lease.claimed, lease.buffer.handler), span)
+    return transitions.interrupt(lease.claimed, attempt.policy_of(lease.claimed, lease.handler), span)
 
 
 def _claim_suspect(backend: Backend, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:

@@ -15,7 +15,7 @@ from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import schedule_window
 from django_delayq.worker import relaying
-from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers, Server

@@ -20,7 +20,7 @@ from django_delayq.core.errors import LeaseLost
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.worker import attempt
-from django_delayq.worker.exactly_once import staying_in_it
+from django_delayq.worker.transactions import staying_in_it
 from tests import databases
 from tests.brokers.rig import settlement
 from tests.servers import MariaDBServer

@@ -21,8 +21,8 @@ from django_delayq.store import DatabaseBackend, backend, figures
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS, to_epoch_ms, wall_clock_ms
 from django_delayq.worker import figures as writing
 from django_delayq.worker.figures import FigureWriter
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.logs import OutageLog
 from tests.servers import Server
 from tests.store.support import site_on
 from tests.worker.processes import Site
@@ -46,7 +46,7 @@ def ended(
     started_ms = at_ms - ran_ms
     claimed = Claimed("id", 1, started_ms - 7, Header(queue, key), b"null")
     clock_ms = wall_clock_ms() - time.monotonic() * 1000
-    lease = Lease(claimed, PrefetchBuffer(make_handler(print), (), 1), 0.0, 0.0, clock_ms)
+    lease = Lease(claimed, make_handler(print), 0.0, 0.0, clock_ms)
     return lease, Transition("id", 1, queue, key, action, started_ms=started_ms, ended_ms=at_ms)
 
 

@@ -17,7 +17,7 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models import StoreIdentity
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import Degraded
-from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests import databases
 from tests.servers import Server, SqliteFiles

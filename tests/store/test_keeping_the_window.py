@@ -14,7 +14,7 @@ from django_delayq.brokers.base import ClaimRequest, SettleAction
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.polling import LATE_MS, Sweep
-from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.relaying import Relaying
 from tests.brokers.rig import settlement
 from tests.servers import Server

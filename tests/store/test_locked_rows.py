@@ -14,9 +14,8 @@ from django_delayq import Message, send_delay_message
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.settler import Settler
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, WANT, claim
@@ -80,7 +79,7 @@ def test_a_worker_settles_it_when_it_is_free(
     outage = OutageLog()
     leases = Leases(broker, LEASE_MS, outage)
     settling = Settler(broker, leases, outage)
-    lease = Lease(claimed, PrefetchBuffer(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
+    lease = Lease(claimed, make_handler(nothing), 0.0, math.inf, 0.0)
     leases.add([lease])
     asked, settle = threading.Semaphore(0), broker.queue.apply
 

@@ -5,9 +5,8 @@ from typing import Any
 from django_delayq import Message, Send, send_delay_messages
 from django_delayq.conf import get_alias
 from django_delayq.store import DatabaseBackend
-from django_delayq.worker.options import Options
+from django_delayq.worker.options import Options, served_queues
 from django_delayq.worker.prefetch import MAX_PER_SLOT
-from django_delayq.worker.queues import served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.rig import make_handler
 

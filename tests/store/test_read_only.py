@@ -23,10 +23,9 @@ from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.threads import in_thread
-from django_delayq.worker.leases import Leases
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.options import Options
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 from django_delayq.worker.worker import Worker
 from tests.brokers.rig import settlement
@@ -102,8 +101,8 @@ def test_what_has_ended_waits_for_longer_than_its_lease_and_has_ended_then(
     ids = {"a", "b", "c"}
     for id in ids:
         send_delay_message("k", 1, id=id)
-    lane = PrefetchBuffer(make_handler(nothing), [("default", "k")], 1)
-    ended = [Lease(each, lane, 0.0, monotonic(), 0.0) for each in claim(broker)]
+    handler = make_handler(nothing)
+    ended = [Lease(each, handler, 0.0, monotonic(), 0.0) for each in claim(broker)]
     ReadyMessage.objects.using(database).update(lease_until=1)
     outage = OutageLog()
     settling = Settler(broker, Leases(broker, LEASE_MS, outage), outage)
@@ -167,16 +166,16 @@ def test_a_handler_that_meets_it_fails_and_its_thread_connects_anew(
         Group.objects.using(database).create(name="written")
 
     send_delay_message("k", 1, id="a")
-    lane = PrefetchBuffer(make_handler(write, atomic=atomic, backoff=0), [("default", "k")], 1)
+    handler = make_handler(write, atomic=atomic, backoff=0)
     with in_thread(database, AttemptEvents("w")) as run:
         (claimed,) = claim(broker)
         make_read_only(connections[database])
-        failed = run(Lease(claimed, lane, 0.0, math.inf, 0.0))
+        failed = run(Lease(claimed, handler, 0.0, math.inf, 0.0))
         assert failed is not None
         assert failed.action is SettleAction.RETRY
         assert connections[database].connection is None
         assert broker.queue.apply([failed]) == [True]
         (claimed,) = claim(broker)
-        finished = run(Lease(claimed, lane, 0.0, math.inf, 0.0))
+        finished = run(Lease(claimed, handler, 0.0, math.inf, 0.0))
     assert finished is not None
     assert finished.action is SettleAction.FINISH

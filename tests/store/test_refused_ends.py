@@ -22,10 +22,8 @@ from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.worker import settler as settling_module
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.threads import in_thread
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.log_exceptions import guarded
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import OutageLog, guarded
 from django_delayq.worker.settler import Settler
 from tests import databases
 from tests.servers import PostgresServer
@@ -51,12 +49,11 @@ def work(broker: DatabaseBackend, handler: Handler[Any, Any]) -> int:
     """Run what waits, once, as a worker does, and tell how it ended. Gives for how many ms it waits then."""
     outage = OutageLog()
     settling = Settler(broker, Leases(broker, LEASE_MS, outage), outage)
-    lane = PrefetchBuffer(handler, [("default", "k")], 1)
     ReadyMessage.objects.using(broker.database.using).update(due_at=broker.database.now_ms())
     settling.start()
     with in_thread(broker.database.using, AttemptEvents("w")) as run:
         for claimed in broker.queue.claim_all(WANT, lease_ms=LEASE_MS, worker="w").messages:
-            lease = Lease(claimed, lane, 0.0, math.inf, 0.0)
+            lease = Lease(claimed, handler, 0.0, math.inf, 0.0)
             settlement = run(lease)
             assert settlement is not None
             settling.add(lease, settlement)

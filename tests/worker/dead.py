@@ -13,7 +13,7 @@ from typing import Any
 
 from django_delayq.brokers.base import Backend, Claimed, ClaimRequest, Header, NewMessage, ProcessInfo, WorkerInfo
 from django_delayq.worker.events import UnstartedEvents
-from django_delayq.worker.outage_log import OutageLog
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.takeover import Takeovers, processes_of
 
 LEASE_MS = 600_000

@@ -1,6 +1,6 @@
 """What a worker knows of the queues and keys that claims left something behind in."""
 
-from django_delayq.worker.backlog import SEEN_FOR_S, Backlog
+from django_delayq.worker.plan import SEEN_FOR_S, Backlog
 
 A, B, C = ("q1", "a"), ("q1", "b"), ("q2", "a")
 NOW = 100.0

@@ -12,8 +12,8 @@ from django.db.utils import ConnectionHandler, OperationalError
 from pytest_django import DjangoDbBlocker
 
 from django_delayq.core.message import Message
-from django_delayq.worker import connections as module
-from django_delayq.worker.connections import LEAST_AGE_S, close_stale_connections
+from django_delayq.worker import transactions as module
+from django_delayq.worker.transactions import LEAST_AGE_S, close_stale_connections
 from tests import databases
 from tests.servers import PostgresServer
 from tests.worker.rig import Rig, make_handler

@@ -12,12 +12,13 @@ from django_delayq import Message
 from django_delayq.brokers.base import Claimed, ClaimRequest, Header, NewMessage, Transition
 from django_delayq.core.message import State
 from django_delayq.worker import loop, maintenance, prefetch, worker
-from django_delayq.worker.capacity import buffers_of
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.threads import in_thread
+from django_delayq.worker.leases import Lease
 from django_delayq.worker.options import Options
-from django_delayq.worker.prefetch import MAX_PER_SLOT, Lease, PrefetchBuffer
+from django_delayq.worker.prefetch import MAX_PER_SLOT, PrefetchBuffer
+from django_delayq.worker.startup import buffers_of
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
@@ -70,7 +71,7 @@ def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig:
     (claimed,) = rig.broker.queue.claim([ClaimRequest("default", "k", 1)], lease_ms=15_000, worker="w").messages
     buffer.active, now = 1, monotonic()
     buffer.note_run(100, 0.1)
-    buffer.leases.append(Lease(claimed, buffer, now - 1, now + 60, 0))
+    buffer.leases.append(Lease(claimed, buffer.handler, now - 1, now + 60, 0))
     worker._dispatcher.release_unstarted()
     assert not buffer.leases
     assert buffer.state(0).fetch_size(4) == 0
@@ -118,7 +119,7 @@ def test_what_would_start_at_once_are_the_hands_that_nothing_waits_for() -> None
 
 
 def make_leases(buffer: PrefetchBuffer, count: int) -> list[Lease]:
-    return [Lease(Claimed(f"{n}", 1, 0, None, b""), buffer, 0.0, 0.0, 0.0) for n in range(count)]
+    return [Lease(Claimed(f"{n}", 1, 0, None, b""), buffer.handler, 0.0, 0.0, 0.0) for n in range(count)]
 
 
 def test_a_handler_with_two_keys_has_one_lane_with_one_concurrency() -> None:

@@ -7,12 +7,12 @@ import pytest
 from django_delayq.brokers.base import Claimed, Header, PermitRequest, SettleAction
 from django_delayq.core import transitions
 from django_delayq.core.transitions import Failure, Span
-from django_delayq.worker import journal as module
-from django_delayq.worker.journal import Journal, JournalReader, open_memory
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.process import journal as module
+from django_delayq.worker.process.journal import Journal, JournalReader, open_memory
 from tests.worker.rig import make_handler
 
-BUFFER = PrefetchBuffer(make_handler(lambda message: None), (), 1)
+HANDLER = make_handler(lambda message: None)
 
 
 class Pair:
@@ -39,7 +39,7 @@ def pair() -> Pair:
 
 def lease(id: str, *, history: str = "", token: int = 7) -> Lease:
     claimed = Claimed(id, token, 123, Header("default", "k", tag="t"), b"secret", 1, 2, "5", history, 99, "w")
-    return Lease(claimed, BUFFER, 0.0, 1.0, 12.5)
+    return Lease(claimed, HANDLER, 0.0, 1.0, 12.5)
 
 
 def test_a_new_journal_holds_nothing(pair: Pair) -> None:

@@ -24,9 +24,8 @@ from django_delayq.brokers.base import (
 from django_delayq.core.message import State
 from django_delayq.worker import leases as leases_module
 from django_delayq.worker.dispatcher import Dispatcher
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import OutageLog
 from tests.brokers.rig import settlement
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -123,8 +122,8 @@ def test_a_long_lease_is_renewed_as_often_as_a_connection_needs_to_be_heard_of(m
     monkeypatch.setattr(leases_module, "LONGEST_PAUSE_S", 0.01)
     rig = Rig(3_600_000, FaultyBroker)
     leases = Leases(rig.broker, 3_600_000, OutageLog())
-    buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
-    leases.add([Lease(Claimed("a", 1, 0, None, b""), buffer, 0.0, math.inf, 0.0)])
+    handler = make_handler(lambda message: None)
+    leases.add([Lease(Claimed("a", 1, 0, None, b""), handler, 0.0, math.inf, 0.0)])
     leases.start()
     broker = broker_of(rig)
     broker.until(lambda: broker.renewals >= 1)
@@ -143,8 +142,8 @@ class FullPagesRefused(FaultyBroker):
 def test_a_page_that_cannot_be_renewed_keeps_no_other_from_it() -> None:
     rig = Rig(LEASE_MS, FullPagesRefused)
     leases = Leases(rig.broker, LEASE_MS, OutageLog())
-    buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
-    leases.add(Lease(Claimed(f"{n}", 1, 0, None, b""), buffer, 0.0, math.inf, 0.0) for n in range(BATCH + 1))
+    handler = make_handler(lambda message: None)
+    leases.add(Lease(Claimed(f"{n}", 1, 0, None, b""), handler, 0.0, math.inf, 0.0) for n in range(BATCH + 1))
     leases.start()
     broker = broker_of(rig)
     broker.until(lambda: broker.renewals == 1)
@@ -161,9 +160,9 @@ def test_a_close_waits_for_the_renewal_that_is_under_way(faulty: Rig, monkeypatc
         return renew(held, lease_ms)
 
     monkeypatch.setattr(faulty.broker, "renew", until_closed)
-    buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
+    handler = make_handler(lambda message: None)
     leases.start()
-    leases.add([Lease(Claimed("a", 1, 0, None, b""), buffer, 0.0, math.inf, 0.0)])
+    leases.add([Lease(Claimed("a", 1, 0, None, b""), handler, 0.0, math.inf, 0.0)])
     assert begun.wait(PATIENCE_S)
     leases.close(PATIENCE_S)
     assert broker_of(faulty).renewals == 1
@@ -395,9 +394,10 @@ def test_the_threads_of_leases_outlive_a_stop_of_a_handler_that_raises(faulty: R
     faulty.send("a", "b")
     faulty.broker.advance(1)
     claims = faulty.broker.queue.claim([ClaimRequest("default", "k", 2)], lease_ms=LEASE_MS, worker="w")
-    buffer = PrefetchBuffer(make_handler(lambda message: None), [("default", "k")], 1)
+    handler = make_handler(lambda message: None)
     ending, lasting = (
-        Lease(claimed, buffer, 0.0, until, 0.0) for claimed, until in zip(claims.messages, (0.0, math.inf), strict=True)
+        Lease(claimed, handler, 0.0, until, 0.0)
+        for claimed, until in zip(claims.messages, (0.0, math.inf), strict=True)
     )
     ending.cancel = cancel
     leases = Leases(faulty.broker, LEASE_MS, OutageLog())

@@ -13,7 +13,7 @@ from django.db import DatabaseError, connections, transaction
 
 from django_delayq import Message, Snooze
 from django_delayq.core.message import State
-from django_delayq.worker.left_open import SyncThread
+from django_delayq.worker.transactions import SyncThread
 from tests.servers import PostgresServer
 from tests.worker.processes import Site
 from tests.worker.rig import PATIENCE_S, Rig, make_handler

@@ -16,7 +16,7 @@ from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.worker import leases, maintenance
 from django_delayq.worker.dispatcher import Dispatcher
-from django_delayq.worker.queues import served_queues
+from django_delayq.worker.options import served_queues
 from django_delayq.worker.settler import Settler
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 

@@ -10,12 +10,12 @@ import pytest
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import ClaimRequest, Claims, Pause
 from django_delayq.core.message import State
-from django_delayq.worker import maintenance, pauses
-from django_delayq.worker.drain import summary
+from django_delayq.management.commands.run_delayq import summary
+from django_delayq.worker import maintenance
 from django_delayq.worker.events import UnstartedEvents
-from django_delayq.worker.executors.base import Executor
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.queues import served_queues
+from django_delayq.worker.logs import OutageLog
+from django_delayq.worker.options import served_queues
+from django_delayq.worker.prefetch import Executor
 from tests.worker.processes import Site
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -134,7 +134,7 @@ def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: p
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)
     for key, seconds in (("k", 1_000), ("l", 60), ("m", 2_000)):
         rig.broker.presence.pause(Pause(None, key, "x", rig.broker.queue.counts().now_ms + seconds * 1_000))
-    known = pauses.Pauses(rig.broker)
+    known = maintenance.Pauses(rig.broker)
     known.read_due()
     chores = maintenance.Maintenance(
         rig.broker, "default", 15_000, list, known, UnstartedEvents("default", "w", {}), OutageLog()
@@ -210,7 +210,7 @@ def test_nothing_is_claimed_before_the_pauses_are_known() -> None:
 
 def test_pauses_and_resumes_are_logged_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "django_delayq")
-    known = pauses.Pauses(rig.broker)
+    known = maintenance.Pauses(rig.broker)
     rig.broker.presence.pause(Pause("mail", "k", "50% fail", until_ms=10**30))
     for _ in range(2):
         rig.broker.presence.pause_version += 1

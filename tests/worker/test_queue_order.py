@@ -12,10 +12,9 @@ from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Header, NewM
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.worker import prefetch
-from django_delayq.worker.options import Options
+from django_delayq.worker.options import Options, served_queues
 from django_delayq.worker.plan import BufferState
 from django_delayq.worker.prefetch import MAX_PER_SLOT
-from django_delayq.worker.queues import served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.processes import Site
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler

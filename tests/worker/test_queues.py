@@ -17,9 +17,9 @@ from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.claim import MOST
 from django_delayq.conf import Alias, get_alias
 from django_delayq.worker import maintenance
-from django_delayq.worker.options import Options
+from django_delayq.worker.options import Options, ServedQueue, served_queues
+from django_delayq.worker.plan import claim_order
 from django_delayq.worker.prefetch import TIME_SLICE_S
-from django_delayq.worker.queues import ServedQueue, claim_order, served_queues
 from django_delayq.worker.worker import Worker
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 

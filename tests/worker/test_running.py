@@ -10,7 +10,7 @@ import pytest
 from django_delayq import BrokerUnavailable, Bury, Message, Retry, Snooze
 from django_delayq.brokers.base import ClaimRequest
 from django_delayq.core.message import State
-from django_delayq.worker.queues import served_queues
+from django_delayq.worker.options import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 ANYTHING = [

@@ -12,11 +12,10 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed, Header, SettleAction, Transition
-from django_delayq.worker import sandbox
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import OutageLog
+from django_delayq.worker.process import sandbox
 from tests.servers.cluster import until
 from tests.worker.processes import PATIENCE_S, Site
 from tests.worker.rig import Rig, make_handler
@@ -38,9 +37,9 @@ class Bench:
         def func(message: Message[str]) -> None:
             """Never called: the child has its own."""
 
-        buffer = PrefetchBuffer(make_handler(func, at_most_once=at_most_once), (), 1)
+        handler = make_handler(func, at_most_once=at_most_once)
         claimed = Claimed("a", 1, 0, Header("default", key, timeout_ms=timeout_ms), data)
-        return Lease(claimed, buffer, monotonic(), monotonic() + 60, 0.0, started_at=monotonic())
+        return Lease(claimed, handler, monotonic(), monotonic() + 60, 0.0, started_at=monotonic())
 
     def run(self, lease: Lease) -> Transition | None:
         """How it ends."""

@@ -13,9 +13,8 @@ from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction, Tran
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.message import State
 from django_delayq.worker import settler as settling_module
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.settler import Settler
 from tests.brokers.rig import end_of, settlement
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
@@ -87,9 +86,9 @@ def test_a_batch_gathers_until_something_is_urgent(monkeypatch: pytest.MonkeyPat
     outage_log = OutageLog()
     settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
     settler.start()
-    buffer = PrefetchBuffer(make_handler(nothing), [("default", "k")], 1)
+    handler = make_handler(nothing)
     for claimed in claims.messages:
-        lease = Lease(claimed, buffer, 0.0, math.inf, 0.0)
+        lease = Lease(claimed, handler, 0.0, math.inf, 0.0)
         settler.add(lease, settlement(claimed, SettleAction.FINISH), urgent=claimed is claims.messages[-1])
     rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 50)
     settler.close(PATIENCE_S)
@@ -141,9 +140,7 @@ def test_a_settlement_whose_lease_could_not_be_renewed_is_for_the_broker_to_judg
         claim(lease_ms=60_000)
     outage_log = OutageLog()
     settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
-    lease = Lease(
-        claimed, PrefetchBuffer(make_handler(nothing), [("default", "k")], 1), 0.0, held_until=0.0, clock_ms=0.0
-    )
+    lease = Lease(claimed, make_handler(nothing), 0.0, held_until=0.0, clock_ms=0.0)
     settler.add(lease, settlement(claimed, SettleAction.FINISH))
     settler.start()
     settler.close(PATIENCE_S)
@@ -156,9 +153,9 @@ def test_who_is_refused_is_sent_to_explain(caplog: pytest.LogCaptureFixture) -> 
     rig = Rig(broker_class=WatchedBroker)
     outage_log = OutageLog()
     settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
-    buffer = PrefetchBuffer(make_handler(nothing), [("default", "k")], 1)
+    handler = make_handler(nothing)
     settler.add(
-        Lease(Claimed("a", 1, 0, None, b""), buffer, 0.0, held_until=0.0, clock_ms=0.0),
+        Lease(Claimed("a", 1, 0, None, b""), handler, 0.0, held_until=0.0, clock_ms=0.0),
         end_of("a", 1, SettleAction.FINISH, "default", "k"),
     )
     settler.start()
@@ -261,7 +258,7 @@ def test_the_crash_that_buries_a_message_counts_as_a_bury(crashes: int, counted:
     claimed.crashes = crashes
     outage_log = OutageLog()
     settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
-    lease = Lease(claimed, PrefetchBuffer(make_handler(nothing), [("default", "k")], 1), 0.0, math.inf, 0.0)
+    lease = Lease(claimed, make_handler(nothing), 0.0, math.inf, 0.0)
     settler.add(lease, settlement(claimed, SettleAction.CRASH, error="died"))
     settler.start()
     settler.close(PATIENCE_S)

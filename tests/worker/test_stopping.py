@@ -9,8 +9,8 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import ClaimRequest
 from django_delayq.core.message import State
-from django_delayq.worker.drain import summary
-from django_delayq.worker.queues import served_queues
+from django_delayq.management.commands.run_delayq import summary
+from django_delayq.worker.options import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 

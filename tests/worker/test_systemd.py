@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from django_delayq.worker.heartbeat import READY, WATCHDOG, teller
+from django_delayq.worker.lifecycle import READY, WATCHDOG, teller
 
 
 def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from django.dispatch import Signal
 
 from django_delayq import Message, Snooze, signals
 from django_delayq.brokers.base import ClaimRequest, Claims
-from django_delayq.worker import heartbeat
-from django_delayq.worker.heartbeat import Heartbeat
+from django_delayq.worker import lifecycle
+from django_delayq.worker.lifecycle import Heartbeat
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
@@ -228,7 +228,7 @@ def test_a_heartbeat_is_a_touched_file(tmp_path: Path) -> None:
 def test_a_heartbeat_that_cannot_be_written_is_said_once_until_it_works_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "EVERY_S", 0)
+    monkeypatch.setattr(lifecycle, "EVERY_S", 0)
     directory = tmp_path / "late"
     beating = Heartbeat(directory / "beat", lambda state: None)
     said = []

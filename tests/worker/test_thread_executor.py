@@ -10,11 +10,10 @@ import pytest
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Claimed, Transition
 from django_delayq.conf import Alias
-from django_delayq.worker.executors.base import Run
 from django_delayq.worker.executors.threads import ThreadExecutor
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.outage_log import OutageLog
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import OutageLog
+from django_delayq.worker.prefetch import PrefetchBuffer, Run
 from django_delayq.worker.settler import Settler
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
@@ -39,7 +38,7 @@ def make_buffer(key: str, concurrency: int = 1) -> PrefetchBuffer:
 
 
 def fill(buffer: PrefetchBuffer) -> None:
-    buffer.leases.append(Lease(Claimed(buffer.handler.key, 1, 0, None, b""), buffer, 0.0, float("inf"), 0.0))
+    buffer.leases.append(Lease(Claimed(buffer.handler.key, 1, 0, None, b""), buffer.handler, 0.0, float("inf"), 0.0))
 
 
 def fetch_size(executor: ThreadExecutor, buffer: PrefetchBuffer) -> int:
@@ -64,9 +63,9 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
     warm, ended = make_buffer("warm"), threading.Event()
 
     def run(lease: Lease) -> Transition | None:
-        if lease.buffer is slow:
+        if lease.handler is slow.handler:
             gate.wait(PATIENCE_S)
-        elif lease.buffer is fast:
+        elif lease.handler is fast.handler:
             ended.set()
         return None
 
@@ -125,7 +124,7 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
     ended = threading.Event()
 
     def run(lease: Lease) -> Transition | None:
-        if lease.buffer is other:
+        if lease.handler is other.handler:
             ended.set()
         elif not gate.is_set() and not ended.is_set():
             fill(fast)  # its backlog has no end

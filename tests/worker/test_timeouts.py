@@ -12,8 +12,8 @@ from django_delayq import Message
 from django_delayq.brokers.base import Claimed
 from django_delayq.core.message import State
 from django_delayq.worker.executors import asyncio as asyncio_executor
+from django_delayq.worker.leases import Lease
 from django_delayq.worker.maintenance import warn_overdue
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
@@ -98,9 +98,9 @@ def test_a_handler_in_a_thread_over_its_timeout_is_overdue_and_runs_on(
 
 
 def test_only_what_nothing_can_stop_is_told_overdue(caplog: pytest.LogCaptureFixture) -> None:
-    buffer = PrefetchBuffer(make_handler(lambda message: None, timeout_ms=1), [("default", "k")], 1)
+    handler = make_handler(lambda message: None, timeout_ms=1)
     thread, task, over = (
-        Lease(Claimed(id, 1, 0, None, b""), buffer, 0.0, math.inf, 0.0, started_at=1.0)
+        Lease(Claimed(id, 1, 0, None, b""), handler, 0.0, math.inf, 0.0, started_at=1.0)
         for id in ("thread", "task", "over")
     )
     task.cancel = lambda: None

@@ -4,6 +4,11 @@ import argparse
 import dataclasses
 import gc
 import math
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,23 +18,21 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_delayq.api.handlers import handlers_by_key
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Backend
+from django_delayq.brokers.base import Backend, Pause, SetCount, SettleAction, covering
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.errors import DelayqError
 from django_delayq.management.support.arguments import USAGE, checked, whole_number
 from django_delayq.support.units import to_bytes
 from django_delayq.worker import logs
-from django_delayq.worker.banner import banner
-from django_delayq.worker.drain import progress, summary
-from django_delayq.worker.heartbeat import check_path
-from django_delayq.worker.memory import check_limit
-from django_delayq.worker.options import Options
-from django_delayq.worker.preflight import ask_report
-from django_delayq.worker.queues import served_queues
-from django_delayq.worker.reloading import run_reloading
-from django_delayq.worker.shutdown import Runnable, run_until_signalled
-from django_delayq.worker.supervisor import Supervisor
+from django_delayq.worker.lifecycle import Runnable, check_path, run_reloading, run_until_signalled
+from django_delayq.worker.maintenance import check_limit
+from django_delayq.worker.options import Options, served_queues
+from django_delayq.worker.process.supervisor import Supervisor
+from django_delayq.worker.startup import ask_report, banner
 from django_delayq.worker.worker import Worker
+
+EVERY_S = 0.2
+Sets = set[tuple[str, str]]
 
 
 class Command(BaseCommand):
@@ -145,3 +148,56 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; write 0 or more, such as 30 or 2.5")
     return seconds
+
+
+def summary(backend: Backend, ended: Counter[SettleAction], served: Sets) -> str:
+    """Return one line on how the messages ended, and how many are left: some due, if the drain was stopped early."""
+    counts, pauses = backend.queue.counts(), backend.presence.pauses()
+    waiting = counts.waiting
+    not_due = sum(count.pending for count in waiting)
+    parked = sum(count.ready for count in waiting if count.pair not in served)
+    paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, *count.pair))
+    return (
+        f"Drained: {ended[SettleAction.FINISH]} finished, {ended[SettleAction.RETRY]} to retry,"
+        f" {ended[SettleAction.SNOOZE]} snoozed, {ended[SettleAction.BURY]} buried."
+        f" Left: {_due(waiting, served, pauses)} due, {not_due} not due, {parked} parked,"
+        f" {paused} paused, {counts.running} running elsewhere."
+    )
+
+
+@contextmanager
+def progress(backend: Backend, ended_so_far: Callable[[], Counter[SettleAction]], served: Sets) -> Iterator[None]:
+    """Show a progress bar for the block, if standard error is a terminal and tqdm is installed."""
+    try:
+        from tqdm import tqdm  # type: ignore[import-untyped]
+    except ImportError:
+        yield
+        return
+    if not sys.stderr.isatty():
+        yield
+        return
+    due = _due(backend.queue.counts().waiting, served, backend.presence.pauses())
+    ended = threading.Event()
+    with tqdm(total=due, unit=" messages") as bar:
+
+        def show() -> None:
+            while not ended.wait(EVERY_S):
+                bar.update(ended_so_far().total() - bar.n)
+
+        thread = threading.Thread(target=show, name="delayq-progress")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            bar.update(ended_so_far().total() - bar.n)
+
+
+def _due(waiting: list[SetCount], served: Sets, pauses: Iterable[Pause]) -> int:
+    """Return how many messages may start now."""
+    return sum(count.ready for count in _served(waiting, served) if not covering(pauses, *count.pair))
+
+
+def _served(waiting: list[SetCount], served: Sets) -> list[SetCount]:
+    return [count for count in waiting if count.pair in served]

@@ -14,20 +14,20 @@ from django_delayq.core.message import Message
 from django_delayq.support.logging import logger
 from django_delayq.support.units import to_text
 from django_delayq.worker import attempt
-from django_delayq.worker.connections import (
+from django_delayq.worker.attempt import interrupted_settlement
+from django_delayq.worker.events import AttemptEvents
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import guarded
+from django_delayq.worker.plan import ExecutorState
+from django_delayq.worker.prefetch import Executor, PrefetchBuffer
+from django_delayq.worker.settler import Settler
+from django_delayq.worker.transactions import (
     LEAST_AGE_S,
+    SyncThread,
     close_read_only_connections,
     close_stale_connections,
     health_checks_are_on,
 )
-from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executors.base import Executor, interrupted_settlement
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.left_open import SyncThread
-from django_delayq.worker.log_exceptions import guarded
-from django_delayq.worker.plan import ExecutorState
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
-from django_delayq.worker.settler import Settler
 
 CONCURRENCY = 100
 """How many messages of a key run at once where its handler doesn't say."""
@@ -123,7 +123,7 @@ class AsyncioExecutor(Executor):
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
         """Run a message, and return how its lease ends; None lets it lapse."""
         self._events.starting(lease)
-        claimed, handler = lease.claimed, lease.buffer.handler
+        claimed, handler = lease.claimed, lease.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.check_held)
         if not isinstance(begun, Message):
             await self._events.aended(lease, begun, None, None)
@@ -151,7 +151,7 @@ class AsyncioExecutor(Executor):
         lease.cancel = partial(loop.call_soon_threadsafe, _cancel, lease, task)
         exception: BaseException | None
         if lease.check_held():
-            exception = await attempt.run_async(lease.buffer.handler, message, self._sync_thread.watch())
+            exception = await attempt.run_async(lease.handler, message, self._sync_thread.watch())
         else:  # lost when there was nothing to cancel yet
             exception = LeaseLost("Its lease was lost before it started.")
         lease.cancel = None
@@ -171,7 +171,7 @@ class AsyncioExecutor(Executor):
         if lease in self._timed_out:
             logger.error(
                 "Message %r (%s) timed out and takes no notice of being cancelled; its lease is given up.",
-                lease.claimed.id, lease.buffer.handler.key, extra={"id": lease.claimed.id},
+                lease.claimed.id, lease.handler.key, extra={"id": lease.claimed.id},
             )  # fmt: skip
             self._leases.lose([lease])
 

@@ -13,18 +13,14 @@ from django_delayq.brokers.base import Transition
 from django_delayq.core.message import Message
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt
-from django_delayq.worker.connections import (
-    close_read_only_connections,
-    close_stale_connections,
-    health_checks_are_on,
-)
+from django_delayq.worker.attempt import interrupted_settlement
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.executors.base import Executor, Run, interrupted_settlement
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.logs import guarded
 from django_delayq.worker.plan import ExecutorState
-from django_delayq.worker.prefetch import TIME_SLICE_S, Lease, PrefetchBuffer
+from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer, Run
 from django_delayq.worker.settler import Settler
+from django_delayq.worker.transactions import close_read_only_connections, close_stale_connections, health_checks_are_on
 
 CHECK_EVERY_S = 1.0
 """A look at the connections costs as much as a small handler; each thread takes one this often, and after a failure."""
@@ -199,7 +195,7 @@ class ThreadRunner:
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + self._check_every_s
             guarded(close_stale_connections)
-        claimed, handler = lease.claimed, lease.buffer.handler
+        claimed, handler = lease.claimed, lease.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.check_held)
         if not isinstance(begun, Message):
             self._events.ended(lease, begun, None, None)

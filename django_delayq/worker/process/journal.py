@@ -19,7 +19,7 @@ from typing import NamedTuple
 from django_delayq.brokers.base import Claimed, Header, PermitRequest
 from django_delayq.core import codec, transitions
 from django_delayq.core.transitions import SettleAction, Span, Transition
-from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.leases import Lease
 
 _HALF = 1 << 25
 """The notes lie in one of two halves. When it is full, those of the leases still held are copied to the other."""

@@ -1,7 +1,8 @@
 """One of the worker processes of `run_delayq --processes N`: a whole worker, which its supervisor starts and ends.
 
-It is started as `python -m django_delayq.worker.worker_process JOURNAL CONTROL PID ORDER`, with the descriptors of the
-journal's memory and of a socket, and its supervisor. The first byte on the socket stops it, the second has it hurry.
+It is started as `python -m django_delayq.worker.process.worker_process JOURNAL CONTROL PID ORDER`, with the descriptors
+of the journal's memory and of a socket, and its supervisor. The first byte on the socket stops it, the second has it
+hurry.
 """
 
 import gc
@@ -21,12 +22,12 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.worker import logs
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.journal import Journal
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.lifecycle import taken_signals
 from django_delayq.worker.options import Options
-from django_delayq.worker.prefetch import Lease
-from django_delayq.worker.sandboxed import LEASE_ENDED
-from django_delayq.worker.signal_handlers import taken_signals
-from django_delayq.worker.spawn import die_with_parent
+from django_delayq.worker.process.journal import Journal
+from django_delayq.worker.process.sandboxed import LEASE_ENDED
+from django_delayq.worker.process.spawn import die_with_parent
 
 if TYPE_CHECKING:
     from django_delayq.worker.worker import Worker
@@ -73,8 +74,8 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
         from django_delayq.api.handlers import handlers_by_key  # these import models, which the apps must be ready for
         from django_delayq.brokers import get_backend
         from django_delayq.conf import get_alias
-        from django_delayq.worker.capacity import concurrency_of
-        from django_delayq.worker.shutdown import INTERRUPTED, exit_at_once
+        from django_delayq.worker.lifecycle import INTERRUPTED, exit_at_once
+        from django_delayq.worker.startup import concurrency_of
         from django_delayq.worker.worker import Worker, name_worker
 
         logs.start(order.level)

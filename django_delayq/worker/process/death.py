@@ -6,10 +6,10 @@ from django_delayq.core.transitions import Span, Transition
 from django_delayq.support.logging import logger
 from django_delayq.support.units import to_text
 from django_delayq.worker import attempt
+from django_delayq.worker.attempt import interrupted_settlement
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.exactly_once import was_committed
-from django_delayq.worker.executors.base import interrupted_settlement
-from django_delayq.worker.prefetch import Lease
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.transactions import was_committed
 
 
 class ProcessDied(Exception):
@@ -35,7 +35,7 @@ def after_death(lease: Lease, ending: Exception, events: AttemptEvents) -> Trans
 
     An atomic handler may have committed. Then its message is finished, whatever ended its process.
     """
-    claimed, handler = lease.claimed, lease.buffer.handler
+    claimed, handler = lease.claimed, lease.handler
     started_ms, now_ms = lease.ms_of(lease.started_at), lease.now_ms()
     policy = attempt.policy_of(claimed, handler)
     exception: Exception | None = ending.with_traceback(None)  # this tells nothing about its handler

@@ -13,10 +13,10 @@ from django_delayq.core.errors import HandlerTimeout
 from django_delayq.core.transitions import with_history
 from django_delayq.support.logging import logger
 from django_delayq.worker.events import AttemptEvents
-from django_delayq.worker.prefetch import Lease
-from django_delayq.worker.process_death import ProcessDied, ProcessGaveUp, after_death, timeout_of
-from django_delayq.worker.sandboxed import LEASE_ENDED, NOT_STARTED, Job, Lines, Report
-from django_delayq.worker.spawn import death_of, spawn
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.process.death import ProcessDied, ProcessGaveUp, after_death, timeout_of
+from django_delayq.worker.process.sandboxed import LEASE_ENDED, NOT_STARTED, Job, Lines, Report
+from django_delayq.worker.process.spawn import death_of, spawn
 
 START_S = 60.0
 """How long a child may take to load the site's code."""
@@ -82,7 +82,7 @@ class Sandbox:
         self._socket, theirs = socket.socketpair()
         self._lines = Lines(self._socket)
         with theirs:
-            self._process = spawn("django_delayq.worker.sandboxed", [theirs.fileno()])
+            self._process = spawn("django_delayq.worker.process.sandboxed", [theirs.fileno()])
         try:
             if self._line(within_s=START_S) is None:
                 raise SandboxUnavailableError(f"it is not ready after {START_S:g} s")

@@ -1,8 +1,8 @@
 """The child process of a sandbox: it runs the one message that its parent hands it, and ends with it.
 
-It is started as `python -m django_delayq.worker.sandboxed FD PID`, with its end of a socket pair, and its parent. Each
-line on the socket is JSON: the child says that it is ready, the parent gives the job, and then times until which the
-lease is held; the child answers with the end of the message, and exits.
+It is started as `python -m django_delayq.worker.process.sandboxed FD PID`, with its end of a socket pair, and its
+parent. Each line on the socket is JSON: the child says that it is ready, the parent gives the job, and then times until
+which the lease is held; the child answers with the end of the message, and exits.
 """
 
 import os
@@ -20,9 +20,9 @@ from django_delayq.brokers.base import Claimed, Transition
 from django_delayq.core import codec
 from django_delayq.support.logging import logger
 from django_delayq.worker import logs
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
-from django_delayq.worker.signal_handlers import taken_signals
-from django_delayq.worker.spawn import die_with_parent
+from django_delayq.worker.leases import Lease
+from django_delayq.worker.lifecycle import taken_signals
+from django_delayq.worker.process.spawn import die_with_parent
 
 LEASE_ENDED = 76
 """The exit code of a process that ended itself because a lease was lost, or not renewed in time."""
@@ -92,9 +92,7 @@ def main(fd: int, parent: int) -> None:
         django.setup()
         from django_delayq.conf import get_alias
         from django_delayq.worker.events import AttemptEvents
-        from django_delayq.worker.executors.threads import (
-            in_thread,  # it imports models, which the apps must be ready for
-        )
+        from django_delayq.worker.executors.threads import in_thread
 
         lines = Lines(connection)
         connection.sendall(b"\n")
@@ -122,7 +120,7 @@ def _take(lines: Lines) -> tuple[Job, Lease]:
         logger.exception("A child process can't take a message.")
         os._exit(NOT_STARTED)
     now = monotonic()
-    return job, Lease(job.claimed, PrefetchBuffer(handler, (), 1), now, job.held_until, job.clock_ms, started_at=now)
+    return job, Lease(job.claimed, handler, now, job.held_until, job.clock_ms, started_at=now)
 
 
 def _listen(lines: Lines, lease: Lease) -> None:

@@ -25,22 +25,20 @@ from django_delayq.core import codec
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.support.units import size_text
-from django_delayq.worker.capacity import concurrency_of, served_of
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.figures import FigureWriter
-from django_delayq.worker.heartbeat import Heartbeat, teller
-from django_delayq.worker.journal import Held, JournalReader, open_memory
-from django_delayq.worker.leases import Leases
-from django_delayq.worker.log_exceptions import guarded
+from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.lifecycle import LAST_WORDS_S, Heartbeat, teller
+from django_delayq.worker.logs import OutageLog, guarded, waits
 from django_delayq.worker.options import Options
-from django_delayq.worker.outage_log import OutageLog, waits
-from django_delayq.worker.prefetch import Lease, PrefetchBuffer
-from django_delayq.worker.process_death import ProcessDied, ProcessEnded, ProcessGaveUp, after_death, timeout_of
-from django_delayq.worker.sandboxed import LEASE_ENDED
+from django_delayq.worker.process.death import ProcessDied, ProcessEnded, ProcessGaveUp, after_death, timeout_of
+from django_delayq.worker.process.journal import Held, JournalReader, open_memory
+from django_delayq.worker.process.sandboxed import LEASE_ENDED
+from django_delayq.worker.process.spawn import death_of, spawn
+from django_delayq.worker.process.worker_process import FULL, Order
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.spawn import death_of, spawn
-from django_delayq.worker.worker import LAST_WORDS_S, name_worker
-from django_delayq.worker.worker_process import FULL, Order
+from django_delayq.worker.startup import concurrency_of, served_of
+from django_delayq.worker.worker import name_worker
 
 LOOK_S = 0.1
 """How often it looks at its workers: a handler is ended this much after its time-out at most."""
@@ -58,7 +56,7 @@ class SupervisedWorker:
             self._control, theirs = socket.socketpair()
             with theirs:
                 self._process = spawn(
-                    "django_delayq.worker.worker_process",
+                    "django_delayq.worker.process.worker_process",
                     [memory, theirs.fileno()],
                     codec.dumps(order).decode(),
                 )
@@ -332,7 +330,7 @@ class Supervisor:
         if handler is None:
             return None
         now = monotonic()
-        lease = Lease(claimed, PrefetchBuffer(handler, (), 1), now, now + self._leases.hold_s, held.leased.clock_ms)
+        lease = Lease(claimed, handler, now, now + self._leases.hold_s, held.leased.clock_ms)
         if held.started is not None:
             lease.started_at, lease.permit_request = held.started.at, held.started.permit_request
         return lease

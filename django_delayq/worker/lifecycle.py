@@ -1,0 +1,388 @@
+"""The life of a worker's process: signals, its exit, `--reload`, and how others see that it lives.
+
+Probes look at the age of a file; systemd is told.
+"""
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol
+
+from django.core.management.base import CommandError
+from django.utils import autoreload
+
+from django_delayq.brokers.base import SettleAction
+from django_delayq.core.errors import DelayqError
+from django_delayq.support.logging import logger
+
+LOOK_S = 1.0
+"""How often the main thread looks up, and `--reload` for a change of code that can't be loaded."""
+LAST_WORDS_S = 5.0
+"""How long a worker that ends tries to tell the broker."""
+INTERRUPTED = (
+    "Not every handler ended in time. What still ran was interrupted: "
+    "it runs again, but what is at_most_once goes to error."
+)
+
+
+class Runnable(Protocol):
+    """A worker, or the supervisor of several."""
+
+    @property
+    def counts(self) -> "Counter[SettleAction]":
+        """Return how many leases ended by each action."""
+
+    @property
+    def served(self) -> set[tuple[str, str]]:
+        """Return the (queue, key) pairs that it claims from."""
+
+    def run(self) -> bool:
+        """Work until there is a reason to stop, then wind down. Returns False when a handler would not end."""
+
+    def stop(self) -> None:
+        """Claim no more, finish what runs within the shutdown time-out, give back the rest."""
+
+    def hurry(self) -> None:
+        """Interrupt what runs instead of waiting for it."""
+
+
+Run = Callable[[Runnable], bool]
+
+
+def run_until_signalled(make_worker: Callable[[], Runnable], run: Run = lambda worker: worker.run()) -> None:
+    """Make and run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
+
+    Returns when the worker ended well; raises what `make_worker` raised. A second signal ends the process at once. So
+    does a handler that doesn't end in time, with exit code 0: its message is safe.
+    """
+    # The main thread only reads this pipe: a signal handler must take no lock, and the thread that it interrupts
+    # might hold any.
+    reader, writer = os.pipe()
+    running = _Running(make_worker, run, lambda: os.write(writer, b"\0"))
+    with taken_signals(lambda signum: os.write(writer, bytes([signum]))):
+        running.thread.start()
+        first = _next_byte(reader)
+        if first and running.stop():
+            logger.info("Stopping on %s: finishing what runs; a second signal stops at once.", _name(first))
+            second = _next_byte(reader)
+            if second:
+                logger.warning("Stopping at once on a second %s.", _name(second))
+                running.hurry(LAST_WORDS_S * 2)
+                exit_at_once(128 + second)
+        elif first:
+            return  # the broker was still waited for: nothing is held
+        running.thread.join()
+    os.close(reader)
+    os.close(writer)
+    if running.error is not None:
+        raise running.error
+    if not running.ended_well:
+        logger.warning(INTERRUPTED)
+        exit_at_once(0)
+
+
+def _next_byte(reader: int) -> int:
+    # Python handles a signal in the main thread, and a read is not interrupted by one that the system gave to another
+    # thread, or that came a moment before the read: so the main thread looks up now and then.
+    while not select.select([reader], [], [], LOOK_S)[0]:
+        pass
+    return os.read(reader, 1)[0]
+
+
+class _Running:
+    """The thread of a worker."""
+
+    def __init__(self, make_worker: Callable[[], Runnable], run: Run, on_end: Callable[[], object]) -> None:
+        self.thread = threading.Thread(target=self._run, name="delayq-loop", daemon=True)
+        self.error: BaseException | None = None
+        self.ended_well = False
+        self._make_worker = make_worker
+        self._run_worker = run
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._worker: Runnable | None = None
+
+    def stop(self) -> bool:
+        """Stop the worker. Returns False when there is none yet, and never will be."""
+        with self._lock:
+            self._stopped = True
+        if self._worker is None:
+            return False
+        self._worker.stop()
+        return True
+
+    def hurry(self, timeout: float) -> None:
+        """Stop the worker without waiting for handlers."""
+        if self._worker is not None:
+            self._worker.hurry()
+        self.thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            worker = self._make_worker()
+            with self._lock:
+                if self._stopped:
+                    return
+                self._worker = worker
+            self.ended_well = self._run_worker(worker)
+        except BaseException as error:  # noqa: BLE001 - raised again where it is told to the operator
+            self.error = error
+        finally:
+            self._on_end()
+
+
+def exit_at_once(code: int) -> None:
+    """End the process without waiting for threads: one of them may never end."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _name(signum: int) -> str:
+    return signal.Signals(signum).name
+
+
+_TAKEN = (signal.SIGTERM, signal.SIGINT)
+
+_before: dict[int, Any] = {}
+"""The earlier handler of each signal that is taken."""
+_forking = threading.local()
+
+
+@contextmanager
+def taken_signals(handle: Callable[[int], object]) -> Iterator[None]:
+    """Handle SIGTERM and SIGINT by `handle` for the block, in this process alone. Call it in the main thread."""
+
+    def handle_own(signum: int, frame: object) -> None:
+        handle(signum)
+
+    _before.update({signum: signal.signal(signum, handle_own) for signum in _TAKEN})
+    try:
+        yield
+    finally:
+        _give_back()
+
+
+def _give_back() -> None:
+    while _before:
+        signum, handler = _before.popitem()
+        signal.signal(signum, handler)
+
+
+def _hold_back() -> None:
+    # Python drops signals that a new process gets before its fork hooks have run; a blocked one the system keeps.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _start_anew() -> None:
+    _give_back()
+    _let_through()
+
+
+os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_start_anew)
+
+
+CODE_CHANGED = 3
+"""The exit code with which Django's autoreloader asks to be started again."""
+FAILED = 1
+"""The exit code for code that can't be loaded, or that fails its checks: it has told why."""
+
+
+def run_reloading(make_worker: Callable[[], Runnable]) -> None:
+    """Run a worker that winds down, and starts again in a new process, when code changes. For development.
+
+    SIGTERM, and a terminal's Ctrl-C, end it as they end a worker; a second Ctrl-C interrupts what runs.
+    """
+    if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
+        _run_watched(make_worker)
+    else:
+        sys.exit(_start_again_and_again())
+
+
+def _start_again_and_again() -> int:
+    """Run the inner process, start it again when it asks, pass SIGTERM on, and return its exit code."""
+    inner: list[subprocess.Popen[bytes]] = []
+    stopping = threading.Event()
+
+    def stop(signum: int, frame: object) -> None:
+        stopping.set()
+        for process in inner:
+            if signum == signal.SIGTERM:  # a terminal's Ctrl-C reaches it by itself
+                process.terminate()
+
+    # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, stop)
+    code = CODE_CHANGED
+    while code == CODE_CHANGED and not stopping.is_set():
+        started_at = time.time()
+        environment = os.environ | {autoreload.DJANGO_AUTORELOAD_ENV: "true"}
+        inner[:] = [subprocess.Popen(autoreload.get_child_arguments(), env=environment)]  # noqa: S603 - our own command
+        if stopping.is_set():  # the signal came before there was a process to pass it to
+            inner[0].terminate()
+        code = inner[0].wait()
+        if code == FAILED and not stopping.is_set():
+            logger.error("The code can't be run. Waiting for a change of code.")
+            code = _wait_for_change(started_at, stopping)
+    if stopping.is_set() and code in (CODE_CHANGED, -signal.SIGTERM):  # wound down already, or not begun
+        return 0
+    return code if code >= 0 else 128 - code
+
+
+def _wait_for_change(since: float, stopping: threading.Event) -> int:
+    """Wait until a file of the code that this process has loaded is changed, as the inner process would.
+
+    That one could not load it. A module that is new since this process started is not known here.
+    """
+    while not any(_changed_at(path) > since for path in autoreload.iter_all_python_module_files()):
+        if stopping.wait(LOOK_S):
+            break
+    return CODE_CHANGED
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # removed
+        return 0.0
+
+
+def _run_watched(make_worker: Callable[[], Runnable]) -> None:
+    workers: list[Runnable] = []
+    ended = threading.Event()
+
+    def run() -> None:
+        try:
+            worker = make_worker()
+            workers.append(worker)
+            worker.run()
+        except (CommandError, DelayqError) as error:
+            logger.error("%s Waiting for a change of code.", error)
+        finally:
+            ended.set()
+
+    try:
+        autoreload.run_with_reloader(run)
+    finally:
+        for worker in workers:
+            _hurry_on_ctrl_c(worker)
+            logger.info("Code changed, or a signal came: finishing what runs.")
+            worker.stop()
+            ended.wait()
+
+
+def _hurry_on_ctrl_c(worker: Runnable) -> None:
+    # SIGTERM may come twice, from the outer process and from whoever signals the whole group.
+    signal.signal(signal.SIGTERM, lambda signum, frame: None)
+    signal.signal(signal.SIGINT, lambda signum, frame: worker.hurry())
+
+
+EVERY_S = 1.0
+
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+WATCHDOG = "WATCHDOG=1"
+
+SEND_S = 1.0
+"""How long a datagram to systemd may take."""
+
+
+class HeartbeatRefused(DelayqError):
+    """The path of a heartbeat can't be used."""
+
+
+def check_path(path: Path) -> None:
+    """Write the file for the first time, as an old one: the worker is not alive until its first claim.
+
+    Raises `HeartbeatRefused`, which names the path and the fix.
+    """
+    fix = "give --heartbeat-file a file in a directory that this user may write to."
+    if path.is_dir():  # which could be touched
+        raise HeartbeatRefused(f"The heartbeat file {path} is a directory; {fix}")
+    try:
+        path.touch()
+        os.utime(path, (0, 0))
+    except OSError as error:
+        raise HeartbeatRefused(f"The heartbeat file {path} can't be touched: {error.strerror}; {fix}") from error
+
+
+class Heartbeat:
+    """Touches `path`, if there is one, and tells systemd, at most once a second."""
+
+    def __init__(self, path: Path | str | None, tell: Callable[[str], None]) -> None:
+        self._path = None if path is None else Path(path)
+        self._tell = tell
+        self._is_ready = False
+        self._next_at = 0.0
+        self._failing = False
+
+    def beat(self) -> None:
+        """Note that the main loop asked the broker and was answered, or waits for slots on schedule."""
+        if monotonic() < self._next_at:
+            return
+        self._next_at = monotonic() + EVERY_S
+        self._tell(WATCHDOG if self._is_ready else READY)
+        self._is_ready = True
+        if self._path is not None:
+            self._touch(self._path)
+
+    def begin_end(self) -> None:
+        """Tell systemd that the worker stops. Until it has stopped, it counts as alive."""
+        self._tell(STOPPING)
+
+    def _touch(self, path: Path) -> None:
+        try:
+            path.touch()
+        except OSError as error:
+            if not self._failing:
+                logger.error("The heartbeat file %s can't be touched: %s.", path, error.strerror)
+            self._failing = True
+        else:
+            self._failing = False
+
+
+def teller() -> Callable[[str], None]:
+    """Return a function that tells systemd of the worker's state, by a datagram for each as in sd_notify(3).
+
+    It does nothing unless `NOTIFY_SOCKET` names a socket. The name is taken out of the environment: the
+    processes that handlers and children start are not the service.
+    """
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if not address:
+        return lambda state: None
+    if address.startswith("@"):  # a name that is in no directory
+        address = "\0" + address[1:]
+
+    failing = False
+
+    def tell(state: str) -> None:
+        nonlocal failing
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+                line.settimeout(SEND_S)
+                line.sendto(state.encode(), address)
+        except OSError as error:
+            if not failing:
+                logger.warning("systemd can't be told %s: %s.", state, error.strerror or error)
+            failing = True
+        else:
+            failing = False
+
+    return tell

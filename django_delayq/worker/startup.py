@@ -1,0 +1,231 @@
+"""What a worker has, checked and said before it starts: handlers, slots, connections, and a broker that it may use."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from time import sleep
+from typing import Any
+from zlib import crc32
+
+from django.db import connections
+
+from django_delayq.api.handlers import Handler
+from django_delayq.brokers.base import Backend, ExecutorInfo, Pair, ServerReport
+from django_delayq.conf import DEFAULT_QUEUE, Alias
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.store.backend import missing_grants
+from django_delayq.support.units import to_text
+from django_delayq.support.validation import did_you_mean
+from django_delayq.worker.executors.asyncio import CONCURRENCY
+from django_delayq.worker.logs import OutageLog, waits
+from django_delayq.worker.options import Options
+from django_delayq.worker.prefetch import PrefetchBuffer
+
+BROKER_CONNECTIONS = 4
+"""One each for claims, settlements, renewals and wake-ups."""
+SUPERVISOR_CONNECTIONS = 2
+"""One each for the settlements and renewals of what a dead worker leaves; to the store too, and one to look there."""
+STORE_CONNECTIONS = 4
+"""One each for claims, settlements, renewals and the relay."""
+SUSPECTS_CHILD = 1
+"""The child process that runs suspects, in every mode."""
+MIN_SIZE = 4
+"""The default of psycopg_pool for `min_size`; `max_size` defaults to `min_size`."""
+Handlers = Iterable[Handler[Any, Any]]
+
+
+def queues_of(handlers: Handlers, options: Options) -> list[str]:
+    """Return the queues to serve: those asked for, else the default one and every one that a handler names."""
+    return [queue.name for queue in options.queues] or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
+
+
+def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[PrefetchBuffer]:
+    """Return a buffer for each handler. Any key may wait in any queue, because `send` takes a queue too."""
+    return [
+        PrefetchBuffer(
+            handler,
+            [(queue, key) for queue in queues for key in (handler.key, *handler.former_keys)],
+            concurrency_of(handler, options),
+        )
+        for handler in dict.fromkeys(handlers)
+    ]
+
+
+def served_of(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> set[Pair]:
+    """Return the (queue, key) pairs that workers with these options claim from; `handlers` by key."""
+    return {(queue, key) for queue in queues_of(handlers.values(), options) for key in handlers}
+
+
+def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
+    """Return how many messages of a handler run at once in this worker.
+
+    The workers of one supervisor share what the handler says; a remainder falls to different ones for different keys.
+    """
+    if handler.concurrency is None:
+        return CONCURRENCY if handler.is_async else options.threads
+    workers = max(options.processes, 1)
+    place = (options.index + crc32(handler.key.encode())) % workers
+    return (handler.concurrency + workers - 1 - place) // workers
+
+
+def slots_of(handlers: Handlers, options: Options) -> int:
+    """Return how many sync handlers run at once at most."""
+    sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
+    return min(sync, options.max_threads)
+
+
+def tasks_of(handlers: Handlers, options: Options) -> int:
+    """Return how many async handlers run at once at most."""
+    return sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
+
+
+def executor_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
+    """Return the heartbeat's facts on the threads, and on the tasks; `handlers` by key."""
+
+    def of(*, is_async: bool) -> dict[str, int]:
+        return {
+            key: concurrency_of(handler, options) for key, handler in handlers.items() if handler.is_async is is_async
+        }
+
+    each = set(handlers.values())  # one that has former keys once
+    return [
+        ExecutorInfo(slots_of(each, options), of(is_async=False)),
+        ExecutorInfo(tasks_of(each, options), of(is_async=True)),
+    ]
+
+
+def database_connections(handlers: Handlers, options: Options) -> int:
+    """Return how many connections a worker's handlers open to each database at most; the store's come on top."""
+    async_thread = int(tasks_of(handlers, options) > 0)  # async handlers share one
+    return slots_of(handlers, options) + async_thread + SUSPECTS_CHILD
+
+
+def pooled_connections(handlers: Handlers, options: Options) -> int:
+    """Return `database_connections` of the worker's own process alone: the suspects' child has a pool of its own."""
+    return database_connections(handlers, options) - SUSPECTS_CHILD
+
+
+def pool_warning(database: str, needed: int) -> str:
+    """Return a warning for a database whose pool has fewer connections than one process of a worker needs; else ''."""
+    size = _size_of_pool(database)
+    if size is None or size >= needed:
+        return ""
+    return (
+        f"One worker may hold {needed} connections to database {database!r} at once, whose pool has {size}: handlers "
+        "and the renewal of leases then wait for one another, and messages run twice. Give "
+        f'DATABASES["{database}"]["OPTIONS"]["pool"] a "max_size" of at least {needed}, or the worker fewer --threads.'
+    )
+
+
+def _size_of_pool(database: str) -> int | None:
+    pool = connections.settings[database]["OPTIONS"].get("pool")
+    if not pool or connections[database].vendor != "postgresql":
+        return None
+    given = {} if pool is True else pool
+    return int(given.get("max_size") or given.get("min_size", MIN_SIZE))
+
+
+def ask_report(backend: Backend) -> ServerReport:
+    """Wait for the broker, and return its report on itself. Raises `BrokerRefused` when it must not be used."""
+    outage_log = OutageLog()
+    backoff = waits()
+    while True:
+        try:
+            report = backend.report()
+            if backend.store and not report.problems:
+                report.problems += missing_grants(backend.store.database)
+        except BrokerUnavailable as error:
+            outage_log.begin("starting", error)
+            sleep(next(backoff))
+            continue
+        outage_log.end("starting")
+        if report.problems:
+            raise BrokerRefused(" ".join(report.problems))
+        return report
+
+
+def banner(
+    alias: Alias, report: ServerReport, handlers: Mapping[str, Handler[Any, Any]], options: Options
+) -> list[str]:
+    """Return the lines: the connection, the handlers, what a crash can lose, and the most connections it opens."""
+    registered = list(dict.fromkeys(handlers.values()))
+    queues = queues_of(registered, options)
+    return [
+        f"delayq {alias.name!r} on {report.server}",
+        f"Durability: {report.durability}",
+        f"Queues: {_queues_text(queues, options)}; lease {to_text(alias.options.lease)}",
+        *_handler_lines(registered, queues, options),
+        _connections_line(registered, options) + (_of_store(alias, options) if alias.store else ""),
+        *(
+            f"Warning: {warning}"
+            for warning in [
+                *report.warnings,
+                *_pool_warnings(alias, registered, options),
+                *_queue_warnings(registered, queues),
+            ]
+        ),
+    ]
+
+
+def _queues_text(queues: Sequence[str], options: Options) -> str:
+    if len(options.queues) < 2:
+        return ", ".join(queues)
+    return f"{', '.join(map(str, options.queues))}, in this order{_by_weight(options)}"
+
+
+def _by_weight(options: Options) -> str:
+    return " and by weight" if any(queue.weight for queue in options.queues) else ""
+
+
+def _of_store(alias: Alias, options: Options) -> str:
+    supervisor = SUPERVISOR_CONNECTIONS + 1 if options.processes else 0
+    count = STORE_CONNECTIONS * max(options.processes, 1) + supervisor
+    return f", and {count} to {alias.database!r} for the store"
+
+
+def _handler_lines(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str], options: Options) -> list[str]:
+    at_home = [handler for handler in handlers if handler.queue in queues]
+    lines = [_handler_line(handler, options) for handler in at_home]
+    if guests := len(handlers) - len(at_home):
+        lines.append(f"  and what is sent into these queues for {guests} handler(s) of other queues")
+    return lines
+
+
+def _handler_line(handler: Handler[Any, Any], options: Options) -> str:
+    kind = "async" if handler.is_async else "process" if options.processes else "thread"
+    at_once = _in_all(lambda each: concurrency_of(handler, each), options)
+    former = f", also {', '.join(handler.former_keys)}" if handler.former_keys else ""
+    return f"  {handler.key}{former}: queue {handler.queue}, {kind}, {at_once} at once"
+
+
+def _pool_warnings(alias: Alias, handlers: Sequence[Handler[Any, Any]], options: Options) -> list[str]:
+    stores = {alias.database: STORE_CONNECTIONS} if alias.store else {}
+    needed = pooled_connections(handlers, options)
+    warnings = [pool_warning(name, needed + stores.get(name, 0)) for name in connections]
+    return [warning for warning in warnings if warning]
+
+
+def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]) -> list[str]:
+    known = {DEFAULT_QUEUE} | {handler.queue for handler in handlers}
+    return [
+        f"No handler names the queue {queue!r}, so only what is sent with queue={queue!r} waits there: "
+        f"{did_you_mean(queue, known)}"
+        for queue in queues
+        if queue not in known
+    ]
+
+
+def _connections_line(handlers: Sequence[Handler[Any, Any]], options: Options) -> str:
+    own = BROKER_CONNECTIONS * max(options.processes, 1)
+    if options.processes:
+        own += SUPERVISOR_CONNECTIONS
+    sending = _in_all(lambda each: slots_of(handlers, each) + tasks_of(handlers, each) + SUSPECTS_CHILD, options)
+    to_databases = _in_all(lambda each: database_connections(handlers, each), options)
+    return (
+        f"Connections at most: {own + sending} to the broker ({own} while no handler sends), "
+        f"{to_databases} to each database"
+    )
+
+
+def _in_all(of_one: Callable[[Options], int], options: Options) -> int:
+    """Return a figure of one worker for all that the options start."""
+    return sum(of_one(replace(options, index=index)) for index in range(max(options.processes, 1)))
