@@ -223,7 +223,7 @@ class CommitNotifier:
             if connection.get_autocommit():
                 self.put([alarm for alarm in alarms if alarm.wait_ms <= SOON_MS])
             return
-        hook = last_hook(connection, _Hook)
+        hook = last_hook(connection, _Hook) if connection.run_on_commit else None  # most transactions send once
         if hook is None or hook.commit_notifier is not self:
             hook = _Hook(self)
             connection.on_commit(hook.after_commit, robust=True)
