@@ -14,9 +14,9 @@ The cursor shares the fate of the alarms. If it is lost, it begins at now.
 """
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import monotonic
+from typing import TypeVar
 
 from django_delayq.brokers.base import BATCH, Alarm, Timer
 from django_delayq.conf import Alias
@@ -27,6 +27,8 @@ from django_delayq.store.queries import Position, page_after
 from django_delayq.support.logging import logger
 from django_delayq.support.texts import text as _
 from django_delayq.support.units import to_text
+
+T = TypeVar("T")
 
 WINDOW_MS = 10_000
 """How far ahead of now a pass sets the cursor."""
@@ -83,7 +85,8 @@ class Degraded:
 
     def __init__(self, after_ms: float) -> None:
         self._after_ms = after_ms
-        self._away_since: float | None = None
+        self.silent_since: float | None = None
+        """When the timer was first asked in vain; None if the last call of it was answered, at least by a part."""
         self._partly_since: float | None = None
         self.on = False
 
@@ -93,34 +96,29 @@ class Degraded:
         return self.on or self._since is not None
 
     @property
-    def is_silent(self) -> bool:
-        """Return whether the last call of the timer failed: not even a part of it answered."""
-        return self._away_since is not None
-
-    @property
     def is_alone(self) -> bool:
         """Return whether there are only the tables to ask."""
-        return self.on and self.is_silent
+        return self.on and self.silent_since is not None
 
     @property
     def _since(self) -> float | None:
-        return min((since for since in (self._away_since, self._partly_since) if since is not None), default=None)
+        return min((since for since in (self.silent_since, self._partly_since) if since is not None), default=None)
 
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Note whether the block, which is a call of the timer, succeeds or fails."""
+    def ask(self, call: Callable[[], T]) -> T:
+        """Call the timer, and note whether it answers."""
         began_at = monotonic()
         try:
-            yield
+            answer = call()
         except PartlyUnavailable as error:
-            self._away_since = None
+            self.silent_since = None
             self.hear(str(error))
             raise
         except Exception:
-            if self._away_since is None:
-                self._away_since = began_at
+            if self.silent_since is None:
+                self.silent_since = began_at
             raise
-        self._away_since = None
+        self.silent_since = None
+        return answer
 
     def hear(self, away: str) -> None:
         """Note why a part of the timer is away, though the timer answered; '' if all of it answers.
@@ -138,7 +136,9 @@ class Degraded:
         if self.on or since is None or monotonic() - since < self._after_ms / 1000:
             return
         self.on = True
-        away, tables = ("away", "the tables alone") if self.is_silent else ("away in part", "the tables too")
+        away, tables = (
+            ("away", "the tables alone") if self.silent_since is not None else ("away in part", "the tables too")
+        )
         logger.warning(
             "Degraded: the broker has been %s for over %s. Going on from %s, up to a second later.",
             away,
@@ -149,12 +149,15 @@ class Degraded:
     def end(self) -> None:
         """End degraded mode: the timer answers, and has every alarm."""
         self.on = False
-        self._away_since = self._partly_since = None
+        self.silent_since = self._partly_since = None
         logger.warning("No longer degraded: the broker answers and has its alarms.")
 
 
 def identify(database: Database) -> str:
     """Return the identity that tells this store from all others. It is made up at the first call."""
+    _, identity = look(database)
+    if identity:
+        return identity
     rows = StoreIdentity.objects.using(database.using)
     with database.telling_what_it_lacks():
         row, _made = rows.get_or_create(alias=database.alias, defaults={"identity": secrets.token_hex(8)})

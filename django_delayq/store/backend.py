@@ -102,8 +102,7 @@ def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> Server
     """
     before_ms = database.now_ms()
     try:
-        with degraded.asking():
-            found = broker.report()
+        found = degraded.ask(broker.report)
     except BrokerUnavailable as error:
         degraded.begin_if_due()
         if not degraded.on:
@@ -172,21 +171,18 @@ def isolation_problems(database: Database) -> list[str]:
 
 def missing_grants(database: Database) -> list[str]:
     """Return why a worker can't end messages: rights that its user lacks. One line, or none. No row is touched."""
-    denied = [(verb, table) for table, verbs in _WRITTEN.items() for verb in verbs if _is_denied(database, verb, table)]
-    if not denied:
-        return []
-    ((user,),) = database.rows("SELECT current_user")
+    denied = []
+    with database.available():
+        for verb, table in ((verb, table) for table, verbs in _WRITTEN.items() for verb in verbs):
+            try:
+                database.rows(_WRITES[verb].format(table=table))
+            except BrokerRefused:
+                denied.append((verb, table))
+        if not denied:
+            return []
+        ((user,),) = database.rows("SELECT current_user")
     grants = "; ".join(f"GRANT {verb} ON {table} TO {user}" for verb, table in denied)
     return [f"Database {database.using!r} does not let its user do what a worker must: {grants}."]
-
-
-def _is_denied(database: Database, verb: str, table: str) -> bool:
-    try:
-        with database.available():
-            database.rows(_WRITES[verb].format(table=table))
-    except BrokerRefused:
-        return True
-    return False
 
 
 def durability(database: Database) -> str:

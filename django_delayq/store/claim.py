@@ -2,8 +2,7 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
@@ -70,17 +69,19 @@ def claim(
         f"delayq_ready r WHERE {of_pks.text} AND {may_be_leased}",
         [*of_pks.parameters, database.alias, *may_wait.parameters, *chain.from_iterable(sets)],
     )
-    with _noting_unanswered(database, of_pks, token):
-        asked_at = monotonic()
-        leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker)
-        claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms(), rearm=rearm)
-        for pk, _, *row in sorted(leased, key=lambda row: (row[8], row[0])):  # by due time
-            claimed.messages.append(claimed_of(pk, tuple(row), token, claimed.now_ms))
-            del by_pk[pk]
+    asked_at = monotonic()
+    try:
+        claimed = _lease(database, found, lease_ms, token, worker)
+        claimed.rearm = rearm
+        for one in claimed.messages:
+            del by_pk[int(one.pk)]
         hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
         _look_at_others(database, by_pk, claimed, hold_off_ms)
         _claim_lapsed(database, claimed, requests, lease_ms, worker)
-        return claimed
+    except Exception:
+        _note_unanswered(database, of_pks, token)
+        raise
+    return claimed
 
 
 def _over_idle_slots(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest]) -> list[int]:
@@ -167,35 +168,31 @@ def claim_suspect(database: Database, requests: Iterable[ClaimRequest], lease_ms
         [database.alias, *chain.from_iterable(sets)],
     )
     of_suspects = Sql(f"r.alias = %s AND {CRASHED}", [database.alias])
-    with _noting_unanswered(database, of_suspects, token):
-        leased = _lease(database, found, f"id, {dialect.now}, {CLAIMED}", lease_ms, token, worker)
-        claimed = ClaimedRows(int(leased[0][1]) if leased else database.now_ms())
-    claimed.messages = [claimed_of(pk, tuple(row), token, claimed.now_ms) for pk, _, *row in leased]
-    return claimed
+    try:
+        return _lease(database, found, lease_ms, token, worker)
+    except Exception:
+        _note_unanswered(database, of_suspects, token)
+        raise
 
 
-def _lease(database: Database, found: Sql, returning: str, lease_ms: int, token: int, worker: str) -> list[Row]:
+def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: str) -> ClaimedRows:
+    """Lease the rows that are found, except those that another transaction holds. The messages are by due time."""
+    dialect = database.dialect
     changes = Sql(
-        f"lease_until = {database.dialect.now} + %s, token = %s, worker = %s, started_at = {database.dialect.now}",
+        f"lease_until = {dialect.now} + %s, token = %s, worker = %s, started_at = {dialect.now}",
         [lease_ms, token, worker],
     )
-    unlocked = Sql(f"{found.text}{database.dialect.skip_locked}", found.parameters)
-    return database.dialect.change(database, changes, unlocked, returning)
+    unlocked = Sql(f"{found.text}{dialect.skip_locked}", found.parameters)
+    leased = dialect.change(database, changes, unlocked, f"id, {dialect.now}, {CLAIMED}")
+    now_ms = int(leased[0][1]) if leased else database.now_ms()
+    in_order = sorted(leased, key=lambda row: (row[8], row[0]))
+    return ClaimedRows(now_ms, [claimed_of(pk, tuple(row), token, now_ms) for pk, _, *row in in_order])
 
 
-@contextmanager
-def _noting_unanswered(database: Database, where: Sql, token: int) -> Iterator[None]:
-    """Note, if the block fails, the rows `r` that a claim may have leased under the token without an answer."""
-    try:
-        yield
-    except Exception:
-        database.unanswered.append(
-            Sql(
-                f"delayq_ready r WHERE {where.text} AND r.token = %s{database.dialect.skip_locked}",
-                [*where.parameters, token],
-            )
-        )
-        raise
+def _note_unanswered(database: Database, where: Sql, token: int) -> None:
+    """Note the rows `r` that a claim which failed may have leased under the token without an answer."""
+    held = f"delayq_ready r WHERE {where.text} AND r.token = %s{database.dialect.skip_locked}"
+    database.unanswered.append(Sql(held, [*where.parameters, token]))
 
 
 def _end_unanswered(database: Database) -> list[Alarm]:

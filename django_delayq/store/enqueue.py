@@ -9,7 +9,7 @@ call. If the call fails, the sweep finds what it was for.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
@@ -39,19 +39,14 @@ def enqueue(
     """
     enqueued: dict[int, Enqueued] = {}
     alarms: list[Alarm] = []
-    for some in _distinct(messages):
-        enqueued_now, alarms_now = _enqueue(database, {message.id: message for message in some.values()}, on_conflict)
-        enqueued |= {i: enqueued_now[message.id] for i, message in some.items()}
+    todo = dict(enumerate(messages))
+    while todo:  # a message of each id, then the second of each id that is there twice, and so on
+        first = {message.id: i for i, message in reversed(todo.items())}
+        by_id = {todo[i].id: todo.pop(i) for i in sorted(first.values())}
+        enqueued_now, alarms_now = _enqueue(database, by_id, on_conflict)
+        enqueued |= {first[id]: answer for id, answer in enqueued_now.items()}
         alarms += alarms_now
     return [enqueued[i] for i in range(len(messages))], alarms
-
-
-def _distinct(messages: Sequence[NewMessage]) -> Iterator[dict[int, NewMessage]]:
-    """Yield messages by position, in groups with each id once: the first of each id, then the second, and so on."""
-    todo = dict(enumerate(messages))
-    while todo:
-        first = {message.id: i for i, message in reversed(todo.items())}
-        yield {i: todo.pop(i) for i in sorted(first.values())}
 
 
 def _enqueue(
@@ -60,23 +55,22 @@ def _enqueue(
     """Insert messages with different ids as `enqueue` does. `messages` and the answers are by id."""
     enqueued: dict[str, Enqueued] = {}
     alarms: list[Alarm] = []
+    todo = list(messages.values())
     for _ in range(TRIES):
-        for row in database.dialect.insert(
-            database, [message for id, message in messages.items() if id not in enqueued]
-        ):
+        for row in database.dialect.insert(database, todo):
             header = messages[row.id].header
             enqueued[row.id] = Enqueued(row.id, row.due_ms, created=True)
             alarms.append(Alarm(header.queue, header.key, str(row.pk), max(row.due_ms - row.now_ms, 0)))
-        there = [message for id, message in messages.items() if id not in enqueued]
-        if there:
-            settled, changed = _resolve_conflicts(database, there, on_conflict)
+        todo = [message for message in todo if message.id not in enqueued]
+        if todo:
+            settled, changed = _resolve_conflicts(database, todo, on_conflict)
             enqueued |= settled
             alarms += changed
-        if len(enqueued) == len(messages):
+            todo = [message for message in todo if message.id not in settled]
+        if not todo:
             break
-    for id in messages.keys() - enqueued.keys():  # it comes and goes faster than we look: as good as one that was there
-        enqueued[id] = Enqueued(id, 0, created=False)
-    return enqueued, alarms
+    # What comes and goes faster than we look is as good as one that was there.
+    return enqueued | {message.id: Enqueued(message.id, 0, created=False) for message in todo}, alarms
 
 
 _TIMES = {"of_id": str, "delay_ms": int, "at_ms": int}

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, ClaimRequest, Claims, Pair, pages
+from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, ClaimRequest, Claims, Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
@@ -171,12 +171,13 @@ def due(
         sets = [one for one in sets if one[:2] in known]
     found: list[Alarm] = []
     full: set[Pair] = set()
-    for page in pages(sets, SETS):
+    for start in range(0, len(sets), SETS):
+        page = sets[start : start + SETS]
         if len(found) >= BATCH:  # nothing of the rest would be returned
             full.update((queue, key) for queue, key, _ in page)
             continue
         alarms = _due_of(database, page, late_ms, lock, since or {})
-        given = Counter((alarm.queue, alarm.key) for alarm in alarms)
+        given = Counter([(alarm.queue, alarm.key) for alarm in alarms])
         full.update((queue, key) for queue, key, count in page if given[queue, key] >= count)
         found += alarms
     return found[:BATCH], full.union((alarm.queue, alarm.key) for alarm in found[BATCH:])
@@ -199,8 +200,6 @@ def _due_of(
     lock: str | None,
     since: Mapping[Pair, int],
 ) -> list[Alarm]:
-    if not sets:
-        return []
     dialect = database.dialect
     ending = dialect.limit.format(count="%s") + (dialect.skip_locked if lock is None else lock)
     of_set = (
@@ -239,8 +238,8 @@ class Underfilled:
         If the timer has more that is due (`left`), a pair that gave any alarm does not count: the rest may be behind
         stale alarms.
         """
-        heard = Counter((alarm.queue, alarm.key) for alarm in alarms)
-        given = Counter((one.header.queue, one.header.key) for one in messages if one.header)
+        heard = Counter([(alarm.queue, alarm.key) for alarm in alarms])
+        given = Counter([(one.header.queue, one.header.key) for one in messages if one.header])
         self._pairs = {
             (request.queue, request.key)
             for request in requests

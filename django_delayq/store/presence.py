@@ -163,7 +163,7 @@ class DatabaseLimiter:
     def release(self, requests: Sequence[PermitRequest]) -> None:
         """Release as the protocol says. A broker that is away is not asked: its permits lapse."""
         if self._of_broker is not None:
-            if not self._degraded.is_silent:
+            if self._degraded.silent_since is None:
                 self._of_broker.release(requests)
             return
         check_batch(requests)

@@ -4,6 +4,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 from asgiref.sync import sync_to_async
@@ -159,8 +160,7 @@ class DatabaseQueue:
         Very many more stale ones may be ahead of what is due: alarms of messages that were cancelled or moved together,
         or that ran from the tables alone; and messages, which are left.
         """
-        with self.degraded.asking():
-            found = self.timer.take_due(requests, lease_ms=lease_ms, worker=worker)
+        found = self.degraded.ask(partial(self.timer.take_due, requests, lease_ms=lease_ms, worker=worker))
         self._timer_left_out = False
         if found.away:  # a claim can't tell that nothing is away: it needs no memory
             self.degraded.hear(found.away)
@@ -192,8 +192,8 @@ class DatabaseQueue:
         """
         readable = [release(claimed, LEFT_ALONE_MS) for claimed in messages if claimed.header]
         if readable and self._broker_queue is not None:
-            with contextlib.suppress(DelayqError), self.degraded.asking():
-                self._broker_queue.apply(readable)
+            with contextlib.suppress(DelayqError):
+                self.degraded.ask(partial(self._broker_queue.apply, readable))
 
     def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         with self.database.available():
@@ -252,8 +252,7 @@ class DatabaseQueue:
 
     def _maintain_timer(self, lease_ms: int) -> MaintenanceResult:
         try:
-            with self.degraded.asking():
-                result = self.timer.maintain(lease_ms=lease_ms)
+            result = self.degraded.ask(partial(self.timer.maintain, lease_ms=lease_ms))
         except BrokerRefused as error:  # until somebody mends it; the rows must not wait for that
             result = MaintenanceResult(0, away=str(error))
         self.degraded.hear(result.away)
@@ -263,12 +262,12 @@ class DatabaseQueue:
     def wait(self, timeout: float) -> bool:
         if self._all_stale:
             return True
+        if not self.degraded.on:
+            return self._timer_left_out or self.timer.wait(timeout)
         if self.degraded.is_alone:
             return self._polling.wait(timeout)
         if self._timer_left_out:
             return True
-        if not self.degraded.on:
-            return self.timer.wait(timeout)
         rest_s = self._polling.rest_s
         return self.timer.wait(min(timeout, rest_s)) or rest_s <= timeout
 
@@ -281,10 +280,9 @@ class DatabaseQueue:
 
         The rows have moved already, and alarms prove nothing: those that can't be dropped lapse, and are found stale.
         """
-        if self.degraded.is_silent or not (drop or rearm):
-            return
-        with contextlib.suppress(DelayqError), self.degraded.asking():
-            self.timer.drop(drop, rearm)
+        if (drop or rearm) and self.degraded.silent_since is None:
+            with contextlib.suppress(DelayqError):
+                self.degraded.ask(partial(self.timer.drop, drop, rearm))
 
     # Operations by id
 
