@@ -17,7 +17,7 @@ from benchmarks.scale import scaled
 from benchmarks.site import DATA, DATA_BYTES, KEYS, site
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.brokers.redis import enqueue
-from django_delayq.brokers.redis.scripts import CallCells, load
+from django_delayq.brokers.redis.shards import CallCells, load
 
 SLICE = 100
 LEAST = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) return redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1])"

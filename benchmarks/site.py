@@ -10,7 +10,7 @@ from benchmarks.delayed import noop
 from benchmarks.server import AnyServer, Server, private_server
 from benchmarks.settings import delayq_at
 from django_delayq import Send, send_delay_messages
-from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.shards import Keys
 from django_delayq.conf import Options
 from django_delayq.core.message import When
 

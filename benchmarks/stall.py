@@ -13,7 +13,7 @@ from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled
 from benchmarks.site import fill, site
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.shards import load
 
 LOGGED_US = 5_000
 """Few are as long: a log of very many is memory that the server gets rid of in the next calls, which are long by it."""

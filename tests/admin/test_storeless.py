@@ -242,7 +242,7 @@ def test_what_messages_say_is_text(broker: Backend, superuser: Client, text: str
 
 
 def test_a_broker_that_is_away_is_told(settings: Settings, superuser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_delayq.brokers.redis.client.transport.BUDGET", 0.1)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.client.BUDGET", 0.1)
     redis = "django_delayq.brokers.redis.RedisBroker"
     settings.DELAYQ = {"default": {"BROKER": redis, "LOCATION": FAR, "STORE": None}}
     moved = superuser.post(MOVE, {"move": "rescue", "id": ["a"], "sure": "yes"}, follow=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.shards import Keys
 from django_delayq.core.message import State
 from django_delayq.core.transitions import MOVES
 from tests.docs.site import ROOT

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from django_delayq.brokers.redis.client import Client, parse_location
+from django_delayq.brokers.redis.client import Client, client_of, parse_location
 from tests.brokers.rig import Rig, redis_rig
 from tests.servers import Server
 
@@ -21,7 +21,7 @@ def rig(redis_server: Server) -> Iterator[Rig]:
 @pytest.fixture
 def links(redis_server: Server) -> Iterator[Client]:
     """Connections to the shared server, to run single operations on."""
-    links = Client(parse_location(redis_server.url))
+    links = client_of(parse_location(redis_server.url))
     yield links
     links.close()
 

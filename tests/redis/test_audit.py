@@ -1,9 +1,9 @@
 """The audit of a Redis on which messages move meanwhile."""
 
 from django_delayq.brokers.base import Audit, SettleAction
-from django_delayq.brokers.redis.audit import audit
 from django_delayq.brokers.redis.client import Client, Operation
-from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.queries import audit
+from django_delayq.brokers.redis.shards import Keys
 from tests.brokers.rig import Rig
 
 

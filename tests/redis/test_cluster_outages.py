@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage, PermitRequest, SettleAction, WorkerInfo
-from django_delayq.brokers.redis import poll_ownership
-from django_delayq.brokers.redis.keys import Keys, LimitKeys
-from django_delayq.brokers.redis.shards import Shards
+from django_delayq.brokers.redis import claim
+from django_delayq.brokers.redis.shards import Keys, LimitKeys, Shards
 from django_delayq.core.errors import BrokerUnavailable, PartlyUnavailable, SendError
 from tests import servers
 from tests.brokers.rig import LEASE_MS, Rig, ids, rig_on, settlement
@@ -75,7 +74,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Soon:
     @contextmanager
     def soon() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            patch.setattr("django_delayq.brokers.redis.client.transport.BUDGET", 0.4)
+            patch.setattr("django_delayq.brokers.redis.client.client.BUDGET", 0.4)
             yield
 
     return soon
@@ -151,7 +150,7 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
         rig.timer.schedule(alarms, within_s=0.5)
     asked: list[object] = []
     monkeypatch.setattr(
-        "django_delayq.brokers.redis.client.transport.Server.connect", lambda self, timeout: asked.append(self.shown)
+        "django_delayq.brokers.redis.client.client.Server.connect", lambda self, timeout: asked.append(self.shown)
     )
     uses = (partial(rig.timer.schedule, alarms), partial(rig.timer.drop, alarms))
     for use in (*uses, partial(rig.broker.limiter.release, asks)):
@@ -163,7 +162,7 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
 def test_who_claims_beside_one_that_is_gone_asks_everywhere_at_once(
     cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poll_ownership, "FIRST", 0)  # of several, none looks before long
+    monkeypatch.setattr(claim, "FIRST", 0)  # of several, none looks before long
     rig.claim()
     until(lambda: rig.broker.presence.pause_version > 0)
     rig.broker.presence.heartbeat(replace(WORKER, name="other"))
@@ -178,7 +177,7 @@ def test_who_claims_beside_one_that_is_gone_asks_everywhere_at_once(
 def test_who_can_not_tell_its_heartbeat_asks_everywhere_at_once(
     cluster: ClusterServers, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poll_ownership, "FIRST", 0)  # of several, none looks before long
+    monkeypatch.setattr(claim, "FIRST", 0)  # of several, none looks before long
     rig.claim()
     until(lambda: rig.broker.presence.pause_version > 0)
     rig.broker.presence.heartbeat(replace(WORKER, name="other"))
@@ -201,7 +200,7 @@ def test_one_that_hangs_is_waited_for_once(
     node_of(cluster, gone).freeze()
     first = rig.claim(1)
     monkeypatch.setattr(
-        "django_delayq.brokers.redis.client.transport.Server.connect", lambda self, timeout: asked.append(self.shown)
+        "django_delayq.brokers.redis.client.client.Server.connect", lambda self, timeout: asked.append(self.shown)
     )
     claimed = [*first, *(one for _ in MANY for one in rig.claim(1))]
     assert sorted(ids(claimed)) == [id for id in MANY if id not in of(gone)]

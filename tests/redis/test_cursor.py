@@ -7,9 +7,9 @@ import pytest
 
 from django_delayq.brokers.base import Alarm, MaintenanceResult
 from django_delayq.brokers.redis import RedisBroker, timer
-from django_delayq.brokers.redis.client import Client, Operation, parse_location
-from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.client import Operation, client_of, parse_location
 from django_delayq.brokers.redis.maintenance import ShardMonitor
+from django_delayq.brokers.redis.shards import Keys
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
@@ -75,7 +75,7 @@ def test_an_older_snapshot_has_an_older_one(start_redis: Callable[..., Server]) 
 
 
 def test_who_dies_on_his_way_leaves_no_cursor_ahead_of_its_alarms(own_rig: Rig, own_server: Server) -> None:
-    links = Client(parse_location(own_server.url))
+    links = client_of(parse_location(own_server.url))
     own_rig.timer.advance_cursor([], None, 1_000)
     links.run(ask(next(timer._advance_cursor(KEYS, ALARMS, 1_000, 2_000))))  # its first round trip
     links.close()
@@ -92,7 +92,7 @@ def test_a_server_that_takes_no_more_alarms_gets_no_cursor(own_rig: Rig, own_ser
 
 
 def test_an_upkeep_is_one_round_trip_also_the_first(redis_url: str) -> None:
-    links = Client(parse_location(redis_url))
+    links = client_of(parse_location(redis_url))
     trips = 0
 
     def counted() -> Operation[MaintenanceResult]:

@@ -3,7 +3,7 @@
 import pytest
 
 from django_delayq.brokers.redis.claim import MOST
-from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.shards import Keys
 from tests.brokers.rig import Rig
 from tests.servers import Server
 

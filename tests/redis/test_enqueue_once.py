@@ -4,8 +4,7 @@ from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.brokers.redis.broker import RedisBroker
 from django_delayq.brokers.redis.client import Client
 from django_delayq.brokers.redis.enqueue import enqueue_once
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import CallCells
+from django_delayq.brokers.redis.shards import CallCells, Keys
 from tests.brokers.rig import Rig
 from tests.redis.test_lost_replies import ask
 from tests.servers import Server

@@ -8,8 +8,8 @@ import redis
 
 from django_delayq.brokers.base import Claimed, SettleAction
 from django_delayq.brokers.redis.client import Client, Operation
-from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.maintenance import ShardMonitor
+from django_delayq.brokers.redis.shards import Keys
 from django_delayq.core.message import State
 from django_delayq.core.requests import MaintenanceResult
 from django_delayq.core.transitions import LAPSED_AT_MOST_ONCE, UNREADABLE

@@ -20,7 +20,7 @@ FIRST, SECOND, THIRD = (PermitRequest("k", "", token, 1) for token in (1, 2, 3))
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What this process takes for its own time, in seconds."""
     now = [1_000.0]
-    monkeypatch.setattr("django_delayq.brokers.redis.client.transport.Contact.clock", staticmethod(lambda: now[0]))
+    monkeypatch.setattr("django_delayq.brokers.redis.client.client.Contact.clock", staticmethod(lambda: now[0]))
     return now
 
 
@@ -59,7 +59,7 @@ def outage(request: pytest.FixtureRequest, own_server: Server, monkeypatch: pyte
     def outage(rig: Rig, *brokers: RedisBroker) -> None:
         with monkeypatch.context() as patch:
             if request.param is hang:  # waited for a tenth of a second, not two
-                patch.setattr("django_delayq.brokers.redis.client.transport.BUDGET", 0.1)
+                patch.setattr("django_delayq.brokers.redis.client.client.BUDGET", 0.1)
             request.param(own_server, *brokers)
         rig.advance(LEASE_MS)
 

@@ -5,8 +5,7 @@ import pytest
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
 from django_delayq.brokers.redis import claim, enqueue, operations, settle
 from django_delayq.brokers.redis.client import Call, Client, Operation, Replies
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import CallCells
+from django_delayq.brokers.redis.shards import CallCells, Keys
 from tests.brokers.rig import LEASE_MS, Rig, end_of, settlement
 from tests.servers import Server
 
@@ -67,7 +66,8 @@ def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: 
     operation = settle.settle(KEYS, [settlement(claimed, SettleAction.FINISH)])
     calls = next(operation)
     links.run(ask(calls))
-    replies = Replies(links.run(ask(calls)), repeated=[0])
+    replies = Replies(links.run(ask(calls)))
+    replies.repeated_at = [0]
     with pytest.raises(StopIteration) as stop:
         operation.send(replies)
     assert stop.value.value == [True]

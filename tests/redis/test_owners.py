@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import ClaimRequest, WorkerInfo
-from django_delayq.brokers.redis import poll_ownership
-from django_delayq.brokers.redis.poll_ownership import PollOwnership
+from django_delayq.brokers.redis import claim
+from django_delayq.brokers.redis.claim import PollOwnership
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core.errors import BrokerUnavailable
@@ -72,9 +72,9 @@ def workers(
 ) -> Iterator[Workers]:
     """Four, who know of no other yet. At each shard one is first, which looks now and then; the others look again in an
     hour, if nothing has them look before."""
-    monkeypatch.setattr(poll_ownership, "FIRST", 1)
-    monkeypatch.setattr(poll_ownership, "FIRST_S", 1.0)
-    monkeypatch.setattr(poll_ownership, "OTHERS_S", 3_600)
+    monkeypatch.setattr(claim, "FIRST", 1)
+    monkeypatch.setattr(claim, "FIRST_S", 1.0)
+    monkeypatch.setattr(claim, "OTHERS_S", 3_600)
     options = replace(OPTIONS, shards=SHARDS)
     at = dict(zip(redis_cluster.primaries, clients, strict=True))
     with ExitStack() as opened:
@@ -121,7 +121,7 @@ def test_one_that_is_heard_of_no_more_counts_no_more_also_where_no_heartbeat_can
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers.tell(*NAMES)
-    monkeypatch.setattr(poll_ownership, "HEARTBEAT_MS", 0)
+    monkeypatch.setattr(claim, "HEARTBEAT_MS", 0)
     assert workers.looks("a") == {"a": SHARDS}
 
 
@@ -172,7 +172,7 @@ def test_the_mark_of_a_shard_is_no_earlier_than_the_next_look_of_any(
     workers.find_nothing()
     at = dict(zip(redis_cluster.primaries, clients, strict=True))
     marks = [int(at[redis_cluster.owner(keys.timer)].hget(keys.timer, "q:k") or 0) for keys in ALL]
-    assert min(marks) > workers.rigs["a"].now_us() / 1000 + poll_ownership.OTHERS_S * 1000 - 60_000
+    assert min(marks) > workers.rigs["a"].now_us() / 1000 + claim.OTHERS_S * 1000 - 60_000
 
 
 def test_a_message_that_nobody_was_told_of_is_found_by_the_first_who_calls_the_others(

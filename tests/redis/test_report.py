@@ -7,9 +7,9 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import ServerReport
+from django_delayq.brokers.redis.broker import report_on
 from django_delayq.brokers.redis.client import parse_location
 from django_delayq.brokers.redis.client.errors import broker_error
-from django_delayq.brokers.redis.report import report_on
 from django_delayq.core.errors import BrokerUnavailable
 from tests.servers import Server, free_port
 

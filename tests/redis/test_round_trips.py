@@ -4,11 +4,9 @@ from typing import TypeVar
 
 from django_delayq.brokers.base import BATCH, ClaimRequest, Header, NewMessage, pages
 from django_delayq.brokers.redis import RedisBroker, enqueue
-from django_delayq.brokers.redis.claim import Claimant
-from django_delayq.brokers.redis.claim_planner import MOST_DUE
+from django_delayq.brokers.redis.claim import MOST_DUE, Claimant
 from django_delayq.brokers.redis.client import Client, Operation
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import CallCells
+from django_delayq.brokers.redis.shards import CallCells, Keys
 from tests.brokers.rig import LEASE_MS, Rig, ids
 
 R = TypeVar("R")

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 import pytest
 
-from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.shards import load
 from tests.brokers.rig import Rig
 from tests.servers import Server
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from django_delayq.brokers.redis.client import Client
-from django_delayq.brokers.redis.keys import Keys
 from django_delayq.brokers.redis.maintenance import ShardMonitor
+from django_delayq.brokers.redis.shards import Keys
 from django_delayq.core.message import State
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
 from tests.servers import Server

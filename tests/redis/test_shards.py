@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from django_delayq.brokers.base import Alarm, ClaimRequest, Header, NewMessage
-from django_delayq.brokers.redis import RedisBroker, claim_planner
+from django_delayq.brokers.redis import RedisBroker
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused
@@ -84,7 +84,7 @@ def test_a_backlog_costs_few_calls_at_any_number_of_shards(rig: Rig, client: red
 def test_a_backlog_is_looked_at_once_a_second_also_while_other_slots_are_free(
     rig: Rig, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim_planner, "LONGEST_S", 3_600)
+    monkeypatch.setattr("django_delayq.brokers.redis.claim.LONGEST_S", 3_600)
     rig.send(*MANY)
     wants = [ClaimRequest("q", "k", 2), ClaimRequest("q", "other", 1)]
     rig.broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w")  # it has looked, and the scripts are there now
@@ -98,8 +98,8 @@ def test_a_backlog_is_looked_at_once_a_second_also_while_other_slots_are_free(
 def test_what_falls_due_beside_a_backlog_is_seen_before_that_is_done(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, delay_ms: int
 ) -> None:
-    monkeypatch.setattr(claim_planner, "FRESH_S", 0)
-    monkeypatch.setattr(claim_planner, "LONGEST_S", 3_600)
+    monkeypatch.setattr("django_delayq.brokers.redis.claim.FRESH_S", 0)
+    monkeypatch.setattr("django_delayq.brokers.redis.claim.LONGEST_S", 3_600)
     for part in range(5):
         rig.send(*(f"{part}-{id}" for id in MANY))
     wants = [ClaimRequest("q", "k", 1), ClaimRequest("q", "other", 1)]

@@ -65,7 +65,7 @@ def test_an_absent_server_is_tried_for_the_time_given(own_rig: Rig, own_server: 
 def test_a_look_through_everything_waits_no_longer_for_an_absent_server_than_other_calls(
     own_rig: Rig, own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_delayq.brokers.redis.client.transport.BUDGET", SHORT_S)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.client.BUDGET", SHORT_S)
     own_server.kill()
     assert is_over_in_time(lambda: own_rig.broker.queue.rescue(["a"]))
     assert is_over_in_time(lambda: async_to_sync(own_rig.broker.queue.aget)("a"))

@@ -10,8 +10,7 @@ import redis
 from django_delayq.brokers.base import ClaimRequest
 from django_delayq.brokers.redis.claim import Claimant, claim
 from django_delayq.brokers.redis.client import Client
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.scripts import CallCells
+from django_delayq.brokers.redis.shards import CallCells, Keys
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
 from tests.servers.cluster import until

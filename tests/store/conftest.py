@@ -41,4 +41,4 @@ def broker(stored_delayq: dict[str, Any]) -> DatabaseBackend:
 @pytest.fixture
 def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Redis that is away is waited for a tenth of a second, not two."""
-    monkeypatch.setattr("django_delayq.brokers.redis.client.transport.BUDGET", 0.1)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.client.BUDGET", 0.1)

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.shards import Shards
+from django_delayq.brokers.redis.shards import Keys, Shards
 from django_delayq.conf import Alias
 from tests import servers
 from tests.brokers.rig import OPTIONS

@@ -8,24 +8,22 @@ can't undo it.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from django_delayq.brokers.redis.claim_planner import ClaimPlanner
+from django_delayq.brokers.redis.claim import ClaimPlanner, PollOwnership
 from django_delayq.brokers.redis.client import (
     BUDGET,
     Call,
-    Client,
     ErrorFactory,
     Operation,
     Reply,
     TransientError,
+    client_of,
     colocated,
     gather,
     gather_available,
     parse_location,
 )
 from django_delayq.brokers.redis.maintenance import MaintenanceSchedule
-from django_delayq.brokers.redis.poll_ownership import PollOwnership
-from django_delayq.brokers.redis.scripts import CallCells, load
-from django_delayq.brokers.redis.shards import Shards
+from django_delayq.brokers.redis.shards import CallCells, Shards, load
 from django_delayq.brokers.redis.waiter import Waiter
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUnavailable
@@ -42,7 +40,7 @@ class Access:
     def __init__(self, alias: Alias) -> None:
         self.options = alias.options
         self.location = parse_location(alias.location)
-        self.client = Client(self.location)
+        self.client = client_of(self.location)
         self.shards = Shards(alias.options.prefix, alias.options.shards)
         self.layout = Layout(self.shards)
         self.confirming = Confirming(alias.options.confirm, self.shards)

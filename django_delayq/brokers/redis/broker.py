@@ -1,17 +1,29 @@
 """The Redis broker: a timer for the tables, or a queue of its own. Every transition is a Lua script."""
 
-from functools import partial
-from typing import ClassVar
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.access import Access
-from django_delayq.brokers.redis.client import Operation, Reply, colocated, parse_location
+from django_delayq.brokers.redis.client import (
+    Operation,
+    Reply,
+    clock_ms,
+    colocated,
+    gather_available,
+    parse_location,
+    plain,
+    split,
+)
 from django_delayq.brokers.redis.limiter import RedisLimiter
 from django_delayq.brokers.redis.presence import RedisPresence
 from django_delayq.brokers.redis.queue import RedisQueue
-from django_delayq.brokers.redis.report import leftover_warnings, merge_reports, on_each_server, report_on
+from django_delayq.brokers.redis.shards import Keys, Shards
 from django_delayq.brokers.redis.timer import RedisTimer
 from django_delayq.conf import Alias
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.support.texts import text as _
 
 
 class RedisBroker:
@@ -44,18 +56,188 @@ class RedisBroker:
 
     def report(self) -> ServerReport:
         access = self._access
-        servers = access.run(on_each_server(access.shards))
-        reports = [report_on(partial(self._ask_beside, key), access.location.shown) for key in servers]
-        report = merge_reports(reports)
+        servers = access.run(_on_each_server(access.shards))
+        reports = [
+            report_on(lambda *command, key=key: access.run(_ask(key, command)), access.location.shown)
+            for key in servers
+        ]
+        report = _merge_reports(reports)
         report.warnings.extend(access.location.warnings)
         if self.alias.store is not None:
-            report.warnings.extend(access.run(leftover_warnings(access.shards)))
+            report.warnings.extend(access.run(_leftover_warnings(access.shards)))
         return report
 
-    def _ask_beside(self, key: str, *command: str) -> Reply:
-        return self._access.run(_ask_beside(key, command))
 
-
-def _ask_beside(key: str, command: tuple[str, ...]) -> Operation[Reply]:
+def _ask(key: str, command: tuple[str, ...]) -> Operation[Reply]:
     (reply,) = yield [colocated(key, *command)]
     return reply
+
+
+# The report: whether the server is fit, before a worker starts, and what a crash of it would lose.
+
+OLDEST = (6, 2)
+"""The first version of Redis that has all commands of the scripts."""
+
+Run = Callable[..., Any]
+Info = dict[str, str]
+
+
+def report_on(run: Run, shown: str) -> ServerReport:
+    """Check the server through `run("INFO", …)`, which runs one command and returns its raw RESP2 reply.
+
+    `shown` says where it is, without a password. CONFIG may be refused: then what it would tell is a warning. Raises
+    `BrokerUnavailable` while the server loads its data.
+    """
+    info = _info(run)
+    if info.get("loading", "0") != "0":  # until then Redis says that it has no append-only file
+        raise BrokerUnavailable(_("%(server)s is loading its data.", server=_server(info, shown)))
+    return ServerReport(
+        server=_server(info, shown),
+        durability=_durability(run, info),
+        warnings=[*_warnings(info), *_warnings_of_node(run, info)],
+        problems=_problems(info),
+        now_ms=clock_ms(run("TIME")),
+    )
+
+
+def _on_each_server(shards: Shards) -> Operation[list[str]]:
+    """Return a key of each server that has a shard and can be reached, by which calls go to that server."""
+    looks = yield from gather_available([_look_at(keys.msg) for keys in shards.all])
+    return list(dict(split(looks)[0]).values())
+
+
+def _look_at(key: str) -> Operation[tuple[bytes, str]]:
+    (info,) = yield [colocated(key, "INFO", "server")]
+    found = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
+    return found[1] if found else b"", key
+
+
+def _leftover_warnings(shards: Shards) -> Operation[list[str]]:
+    """Return a warning if Redis holds messages that only workers without a store would run."""
+    found, _away = split((yield from gather_available([_messages(keys) for keys in shards.all])))
+    if not sum(found):
+        return []
+    return [
+        _(
+            "%(number)d message(s) lie in Redis from before the store, and no worker runs them: start one with the old "
+            'settings ("STORE": None) until they have run.',
+            number=sum(found),
+        )
+    ]
+
+
+def _messages(keys: Keys) -> Operation[int]:
+    (count,) = yield [plain("HLEN", keys.msg)]
+    return int(count)
+
+
+def _info(run: Run) -> Info:
+    text = b"".join(run("INFO", section) for section in ("server", "memory", "persistence", "replication")).decode(
+        errors="replace"
+    )
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+def _server(info: Info, shown: str) -> str:
+    return _("%(server)s at %(address)s", server=_name(info), address=shown)
+
+
+def _name(info: Info) -> str:
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    if "redis_version" in info:
+        return f"Redis {info['redis_version']}"
+    return _("Redis of unknown version")
+
+
+def _problems(info: Info) -> list[str]:
+    problems: list[str] = []
+    if _version(info) < OLDEST:
+        problems.append(_("%(server)s is too old; use Redis 6.2 or newer, or Valkey.", server=_name(info)))
+    policy = info.get("maxmemory_policy", "")
+    if policy.startswith("allkeys-"):
+        problems.append(
+            _(
+                "maxmemory-policy is %(policy)s: a full Redis would throw waiting messages away. "
+                "Set it to noeviction, or use a Redis of its own.",
+                policy=policy,
+            )
+        )
+    if info.get("role", "master") != "master":
+        primary = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
+        problems.append(
+            _("This Redis is a replica and can't be written to; use its primary, %(primary)s.", primary=primary)
+        )
+    if _mode(info) == "sentinel":
+        problems.append(_("This is a sentinel; name it with redis+sentinel:// in LOCATION."))
+    return problems
+
+
+def _version(info: Info) -> tuple[int, ...]:
+    # Valkey says here which Redis it is compatible with.
+    return tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdigit())
+
+
+def _mode(info: Info) -> str:
+    return info.get("redis_mode") or info.get("server_mode", "standalone")  # Valkey's name, from 9 on
+
+
+def _warnings(info: Info) -> list[str]:
+    warnings: list[str] = []
+    if "maxmemory_policy" not in info:
+        warnings.append(_("maxmemory-policy is not known: with allkeys-*, a full Redis throws waiting messages away."))
+    if info.get("aof_last_write_status", "ok") != "ok":
+        warnings.append(_("Redis failed to append to its file: see its log; it may refuse writes until that works."))
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        warnings.append(_("Redis failed to save a snapshot: see its log; it may refuse writes until that works."))
+    return warnings
+
+
+def _warnings_of_node(run: Run, info: Info) -> list[str]:
+    if _mode(info) != "cluster" or _config(run, "cluster-require-full-coverage") != "yes":
+        return []
+    return [
+        _(
+            "cluster-require-full-coverage is yes: when one node is gone, the whole cluster is down. "
+            "Set it to no, and the others go on."
+        )
+    ]
+
+
+def _durability(run: Run, info: Info) -> str:
+    if info.get("aof_enabled") == "1":
+        return _APPENDS.get(_config(run, "appendfsync") or "", _APPENDS_PERHAPS)
+    save = _config(run, "save")
+    if save == "":
+        return _("no persistence: a crash or a restart of Redis loses every message")
+    if save is None:
+        return _(
+            "snapshots at most: a crash of Redis loses what was sent, and repeats what was done, since the last one"
+        )
+    return _("snapshots only: a crash of Redis loses what was sent, and repeats what was done, since the last one")
+
+
+_APPENDS = {
+    "always": _("append-only file synced at each write: a crash loses nothing"),
+    "everysec": _("append-only file synced each second: a crash can lose the last second or two"),
+    "no": _("append-only file synced by the system: a crash of the machine can lose half a minute"),
+}
+_APPENDS_PERHAPS = _(
+    "append-only file synced each second: a crash can lose the last second or two (if not set otherwise)"
+)
+
+
+def _config(run: Run, name: str) -> str | None:
+    try:
+        found = run("CONFIG", "GET", name)
+    except BrokerRefused:  # forbidden, as it often is with a hosted Redis
+        return None
+    return found[1].decode() if found else None
+
+
+def _merge_reports(servers: Sequence[ServerReport]) -> ServerReport:
+    """Return the first report, with the problems and warnings of all, each once."""
+    first = servers[0]
+    first.problems = list(dict.fromkeys(problem for one in servers for problem in one.problems))
+    first.warnings = list(dict.fromkeys(warning for one in servers for warning in one.warnings))
+    return first

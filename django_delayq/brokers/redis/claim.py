@@ -1,15 +1,38 @@
-"""Claim what is due. Operations, as `client/calls.py` defines them."""
+"""Claim what is due: from one shard, or by a look at where something is due.
 
+The sets are served in the order of the requests, each with its oldest first. A look asks every shard in one round trip.
+Claims ask one shard first, then two, four, … until every slot is full: a backlog costs one call a batch at any number
+of shards, and thinly spread messages take few round trips. What a look saw serves the next claims too, as long as it
+meets their demand. As with a sleep, that ends when something falls due, when a nearer due time is published, and after
+a second. A worker that sleeps looks when it maintains, at each shard in its turn (`PollOwnership`), and claims only
+once there is a reason to.
+"""
+
+import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import NamedTuple, cast
 
-from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Claims
-from django_delayq.brokers.redis.client import Call, Operation, Reply
-from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, as_int, is_newer, unpack_message, unpack_state
-from django_delayq.brokers.redis.scripts import CallCells, load
+from django_delayq.brokers.base import BATCH, Alarm, Claimed, ClaimRequest, Claims, Pair, earliest, pages
+from django_delayq.brokers.redis.client import (
+    Argument,
+    Call,
+    Operation,
+    Reply,
+    TransientError,
+    as_int,
+    gather_available,
+    split,
+)
+from django_delayq.brokers.redis.records import US, is_newer, unpack_message, unpack_state
+from django_delayq.brokers.redis.shards import CallCells, Keys, Shards, load, set_name
+from django_delayq.brokers.redis.waiter import SleepHint, Waiter
+from django_delayq.brokers.shared_state import HEARTBEAT_MS
+from django_delayq.core.requests import WorkerInfo
 from django_delayq.support.logging import logger
 
 MOST = 100
@@ -104,3 +127,420 @@ def _warn_of_newer(format: str) -> None:
         "that version: start some.",
         format,
     )
+
+
+# Which workers poll a shard of a cluster first, where nothing is known to be due: each worker knows the others by their
+# heartbeats, and ranks all of them for each node by rendezvous hashing (Thaler and Ravishankar, 1998). All come to the
+# same ranking without a coordinator, and a worker that joins, leaves or dies changes only its own part. Workers with a
+# low rank poll less often. That makes nothing late, because a nearer message wakes each worker that would sleep past it
+# (docs/internals/wake-up.md). Polling finds what nobody was notified of.
+
+ALONE_S = 1.0
+"""How often a worker polls that knows of no other or hears nothing. On a single server every worker polls as often,
+because a look at all shards is one round trip."""
+
+FIRST, FIRST_S = 3, 4.0
+"""How many workers are first, and how long each leaves a shard alone, at most. It is less than a third of a lease:
+after as long without maintenance Redis seems to have hung (lua/reclaim.lua), and it must not seem so after two have
+died."""
+
+OTHERS_S = 30.0
+"""How long every other worker leaves a shard alone, at most."""
+
+
+class PollOwnership:
+    """One worker's knowledge of the others.
+
+    It polls everywhere until it has announced itself, and while it does not hear what is published.
+    """
+
+    def __init__(self, shards: Sequence[Keys], place_of: Callable[[str], object], hears: Callable[[], bool]) -> None:
+        self._shards = shards
+        self._place_of = place_of
+        self._hears = hears
+        self._own: WorkerInfo | None = None
+        self._last_seen: dict[str, float] = {}  # by the monotonic clock, of those that look for all that this one does
+
+    def learn(self, worker: WorkerInfo, workers: Iterable[WorkerInfo], now_ms: int) -> None:
+        """Take in `workers`, with which the heartbeat of `worker`, this one, was answered."""
+        now = time.monotonic()
+        self._own = worker
+        self._last_seen = {
+            other.name: now - (now_ms - other.seen_ms) / 1000
+            for other in workers
+            if other.name != worker.name and _serves_all(other, worker)
+        }
+
+    @property
+    def are_several(self) -> bool:
+        """Return whether several workers share the shards out."""
+        return bool(self._others()) and self._place_of(self._shards[0].msg) is not None
+
+    def spans_s(self, lease_ms: int) -> list[float]:
+        """Return for how many seconds this worker may leave each shard alone."""
+        others = self._others() if self._hears() else []
+        places = [self._place_of(keys.msg) if others else None for keys in self._shards]
+        spans = {place: self._span_s(places.index(place), others, lease_ms) for place in set(places) - {None}}
+        return [spans.get(place, ALONE_S) for place in places]
+
+    def _others(self) -> list[str]:
+        now = time.monotonic()
+        return [name for name, seen_at in self._last_seen.items() if now - seen_at < HEARTBEAT_MS / 1000]
+
+    def _span_s(self, place: int, others: Sequence[str], lease_ms: int) -> float:
+        """Return that time for a node. Its first shard names it, because workers may know it by different addresses."""
+        own = _weight(place, self._own.name) if self._own else b""
+        rank = sum(_weight(place, other) > own for other in others)
+        lease_s = lease_ms / 1000
+        return max(min(FIRST_S, lease_s / 3 - 1) if rank < FIRST else min(OTHERS_S, lease_s * 2), ALONE_S)
+
+
+def _weight(place: int, worker: str) -> bytes:
+    return hashlib.blake2b(f"{place} {worker}".encode(), digest_size=8).digest()
+
+
+def _serves_all(worker: WorkerInfo, of: WorkerInfo) -> bool:
+    """Return whether a worker serves all that another one does."""
+    return set(of.queues) <= set(worker.queues) and set(of.keys) <= set(worker.keys)
+
+
+# Claims from all shards
+
+FRESH_S = 0.001
+"""How long a look at one shard serves at least. A look at n shards serves n times as long, so that where something
+falls due all the time looks cost the same at any number of shards."""
+
+LONGEST_S = 1.0
+"""How long a look serves at most."""
+
+MOST_DUE = 2_000
+"""How many sets with something due one look names: it takes Redis about a millisecond."""
+
+SLACK_S = 1.0
+"""How much longer than until the next look a sleep may last, so that the look comes first."""
+
+_Place = tuple[int, str]
+"""A wait set: its shard and its name."""
+
+
+class _Look(NamedTuple):
+    """The answer of one shard to a look, at `now_ms` by its server's clock.
+
+    `due` has the wait sets with something due, each with the due time of its oldest entry. `next_due_ms` is when
+    something falls due next in the other sets.
+    """
+
+    now_ms: int
+    next_due_ms: int | None
+    due: dict[str, int]
+
+
+@dataclass(slots=True)
+class _DueSnapshot:
+    """The wait sets with something due, by shard, each with the due time of its oldest entry.
+
+    A look at the shards fills it, and each claim takes out what it got.
+    """
+
+    names: frozenset[str]
+    looked_at: float  # by the monotonic clock
+    now_ms: int
+    next_due_ms: int | None  # of what is not due yet
+    due: dict[_Place, int]
+    hints: dict[int, SleepHint]  # of each shard
+    away: str = ""  # why some shards did not answer
+
+    def falls_due(self, shard: int, at_ms: int | None) -> None:
+        """Note when something is due in a shard next, or when the shard is to be asked again."""
+        if at_ms is not None:
+            hint = self.hints[shard]
+            self.hints[shard] = hint._replace(sleep_ms=min(hint.sleep_ms, at_ms))
+            self.next_due_ms = earliest(self.next_due_ms, at_ms)
+
+
+class Demand:
+    """How many messages a claim still wants of each wait set, and in all (`left`, never more than one call gives).
+
+    A set that gives less than it was asked for has no more. Several requests may name one set.
+    """
+
+    def __init__(self, requests: Sequence[ClaimRequest]) -> None:
+        counts: dict[str, int] = {}  # Counter adds slowly, and many queues of many handlers are 10,000 sets
+        idle_slots: dict[str, int] = {}
+        self._sets: dict[str, tuple[str, str]] = {}
+        for request in requests:
+            if request.count > 0:
+                name = set_name(request.queue, request.key)
+                self._sets[name] = request.queue, request.key
+                counts[name] = counts.get(name, 0) + request.count
+                idle_slots[name] = idle_slots.get(name, 0) + max(request.idle_slots, 0)
+        self._counts, self._idle_slots = Counter(counts), Counter(idle_slots)
+        self.names = frozenset(self._sets)
+        self._ranks = {name: rank for rank, name in enumerate(self._sets)}
+        self.left = min(MOST, self._counts.total())
+
+    def count(self, name: str) -> int:
+        """Return how many are still wanted of a set."""
+        return self._counts[name]
+
+    def rank(self, name: str) -> int:
+        """Return the rank of a set among those wanted: where a call can't give all, the first come first."""
+        return self._ranks[name]
+
+    def requests(self) -> dict[str, ClaimRequest]:
+        """Return all that is wanted, by the names of the sets."""
+        return {name: self.part(name, 0, 1) for name in self._sets}
+
+    def part(self, name: str, nth: int, of: int) -> ClaimRequest:
+        """Return the `nth` of `of` even shares of what is wanted of a set."""
+        return ClaimRequest(
+            *self._sets[name], _part(self._counts[name], nth, of), _part(self._idle_slots[name], nth, of)
+        )
+
+    def fill(self, name: str, count: int) -> None:
+        """Note that a set gave `count`."""
+        self.left -= count
+        self._counts[name] -= count
+        self._idle_slots[name] = max(self._idle_slots[name] - count, 0)
+
+
+def _part(number: int, nth: int, of: int) -> int:
+    return number // of + (nth < number % of)
+
+
+@dataclass(slots=True)
+class ClaimPlanner:
+    """The claims of one broker."""
+
+    shards: Shards
+    cells: CallCells
+    waiter: Waiter
+    ownership: PollOwnership
+    _snapshot: _DueSnapshot | None = field(default=None, init=False)
+    _names: frozenset[str] = field(default=frozenset(), init=False)
+
+    def claim(self, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
+        """Claim from all shards, at most as many as one call gives.
+
+        Tell the waiter how long a worker that has slots left may sleep.
+        """
+        demand = Demand(requests)
+        self._names = demand.names
+        self.waiter.before_claim(demand.names)
+        if len(self.shards.all) == 1 and len(demand.names) <= MOST_SETS:
+            return self._claim_in(self.shards.first, demand.requests(), by)
+        return self._search(demand, by)
+
+    def _claim_in(self, keys: Keys, requests: Mapping[str, ClaimRequest], by: Claimant) -> Operation[Claims]:
+        claims, sleep_ms = yield from claim(keys, self.cells, requests, by)
+        self.waiter.take_hints({keys.shard: SleepHint(time.monotonic(), claims.now_ms, sleep_ms)})
+        return claims
+
+    def due_pairs(self, pairs: Collection[Pair]) -> Operation[Collection[Pair]]:
+        """Return the pairs that have something due, on the shards that can be reached.
+
+        If very many wait sets have something due, return all pairs.
+        """
+        looks, _ = split((yield from gather_available([_due_names(keys) for keys in self.shards.all])))
+        if any(len(names) >= MOST_DUE for names in looks):
+            return pairs
+        due = {_pair_of(name) for names in looks for name in names}
+        return due.intersection(pairs)
+
+    def look(self, spans_s: Mapping[int, float]) -> Operation[None]:
+        """Look what is due in the wait sets of the last claim, and tell the waiter. `spans_s` names the shards.
+
+        A span is the time after which this worker looks at the shard again.
+        """
+        self.waiter.before_look(spans_s)
+        names, calls = self._names, self.ownership.are_several
+        looks = yield from gather_available(
+            [_look_at(self.shards.all[shard], names, span_s, calls=calls) for shard, span_s in spans_s.items()]
+        )
+        hints = {}
+        for (shard, span_s), look in zip(spans_s.items(), looks, strict=True):
+            hint = _sleep_hint(look, span_s)
+            has_due = not isinstance(look, TransientError) and look.due
+            hints[shard] = hint._replace(sleep_ms=hint.now_ms) if has_due else hint
+        self.waiter.take_hints(hints)
+
+    def claim_suspect(self, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
+        """Claim one suspect, like `claim.claim_suspect`, from the first shard that has one due."""
+        ended: list[Claims | TransientError] = []
+        for keys in self.shards.all:
+            ended += yield from gather_available([claim_suspect(keys, self.cells, requests, by)])
+            if isinstance(ended[-1], Claims) and ended[-1].messages:
+                break
+        found, _ = split(ended)
+        return found[-1]
+
+    def _search(self, demand: Demand, by: Claimant) -> Operation[Claims]:
+        snapshot = self._recall(demand.names)
+        has_looked = snapshot is None
+        if snapshot is None:
+            snapshot = yield from self._look(demand.names, by.lease_ms)
+        given, behind = Claims([], [], snapshot.now_ms, snapshot.next_due_ms), set[int]()
+        most = 1
+        while demand.left > 0:
+            asked = _requests_of(snapshot, demand, most)
+            if not asked:
+                # Where nothing is known to be due it looks, because its worker sleeps or ends after it.
+                is_busy = bool(given.messages or given.alarms or snapshot.due)
+                if has_looked or (is_busy and self._is_complete(snapshot, demand.names)):
+                    break
+                snapshot, has_looked = (yield from self._look(demand.names, by.lease_ms)), True
+                continue
+            claimed = yield from gather_available(
+                [self._claim_in(self.shards.all[shard], some, by) for shard, some in asked.items()]
+            )
+            for (shard, some), result in zip(asked.items(), claimed, strict=True):
+                if isinstance(result, TransientError):
+                    _exclude(snapshot, shard, result)
+                    continue
+                _fill(snapshot, demand, shard, some, result)
+                _merge_claims(given, result)
+                (behind.add if result.more_available else behind.discard)(shard)
+            most *= 2
+        self._snapshot = snapshot
+        self.waiter.take_hints(snapshot.hints)
+        left = [at for (_, name), at in snapshot.due.items() if name in demand.names]
+        given.messages.sort(key=lambda message: (message.due_ms, message.id))
+        given.next_due_ms = earliest(given.next_due_ms, *left)
+        given.more_available, given.away = bool(behind or left), snapshot.away
+        return given
+
+    def _recall(self, names: frozenset[str]) -> _DueSnapshot | None:
+        """Return a copy of the last snapshot if it is fresh enough to claim by, else None."""
+        snapshot = self._snapshot
+        if snapshot is None or not names <= snapshot.names:
+            return None
+        snapshot = replace(snapshot, due=snapshot.due.copy(), hints=snapshot.hints.copy())
+        is_fresh = time.monotonic() < snapshot.looked_at + FRESH_S * len(self.shards.all)
+        return snapshot if is_fresh or self._is_complete(snapshot, names) else None
+
+    def _is_complete(self, snapshot: _DueSnapshot, names: frozenset[str]) -> bool:
+        """Return whether a set that had nothing due at the look has nothing due now either, as far as is known."""
+        age_s = time.monotonic() - snapshot.looked_at
+        if age_s >= LONGEST_S or snapshot.away:
+            return False
+        if snapshot.next_due_ms is not None and snapshot.next_due_ms <= snapshot.now_ms + age_s * 1000:
+            return False
+        quiet = names.difference(name for _, name in snapshot.due)
+        return all(self.waiter.heard_at(name) < snapshot.looked_at for name in quiet)
+
+    def _look(self, names: frozenset[str], lease_ms: int) -> Operation[_DueSnapshot]:
+        looked_at = time.monotonic()
+        spans_s = self.ownership.spans_s(lease_ms)
+        looks = yield from gather_available(
+            [_look_at(keys, names, span_s) for keys, span_s in zip(self.shards.all, spans_s, strict=True)]
+        )
+        _, away = split(looks)
+        snapshot = _DueSnapshot(names, looked_at, 0, None, {}, {}, away)
+        for shard, (look, span_s) in enumerate(zip(looks, spans_s, strict=True)):
+            snapshot.hints[shard] = _sleep_hint(look, span_s)
+            if isinstance(look, TransientError):
+                continue
+            snapshot.now_ms = max(snapshot.now_ms, look.now_ms)
+            snapshot.falls_due(shard, look.next_due_ms)
+            snapshot.due.update({(shard, name): at for name, at in look.due.items()})
+        return snapshot
+
+
+def _due_names(keys: Keys) -> Operation[list[bytes]]:
+    """Return the names of up to `MOST_DUE` sets of which something is due."""
+    (names,) = yield [Call(load("due"), (keys.sets,), (MOST_DUE,))]
+    return cast(list[bytes], names)
+
+
+def _pair_of(name: bytes) -> Pair:
+    queue, _, key = name.decode(errors="replace").partition(":")
+    return queue, key
+
+
+def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[_Look]:
+    """Return what is due in these wait sets of a shard, for a worker that looks again after `span_s`.
+
+    With `calls`, other workers are woken if anything is due.
+    """
+    arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "")
+    look = _Look(0, None, {})
+    looks = [
+        Call(load("inspect"), (keys.sets, keys.timer), (*arguments, *page)) for page in pages(sorted(names), BATCH)
+    ]
+    for reply in (yield looks) if looks else ():
+        next_due_ms = earliest(look.next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
+        due = {name.decode(): as_int(at) for name, at in zip(reply[2::2], reply[3::2], strict=True)}
+        look = _Look(int(reply[0]), next_due_ms, {**look.due, **due})
+    return look
+
+
+def _sleep_hint(look: _Look | TransientError, span_s: float) -> SleepHint:
+    """Return until when a worker whose slots are full may sleep. It asks a node that was away again soon."""
+    if isinstance(look, TransientError):
+        return SleepHint(time.monotonic(), 0, round(LONGEST_S * 1000))
+    until_ms = look.now_ms + _longest_ms(span_s)
+    return SleepHint(time.monotonic(), look.now_ms, min(until_ms, look.next_due_ms or until_ms))
+
+
+def _longest_ms(span_s: float) -> int:
+    return round((span_s + SLACK_S) * 1000)
+
+
+def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int, dict[str, ClaimRequest]]:
+    """Return the requests to make of at most `most` shards, by shard and by wait set.
+
+    Together they ask for no more than `demand`. The sets that were wanted first are served first, and each of them from
+    the shards that have its oldest entries.
+    """
+    asked: dict[int, list[str]] = {}
+    places = [place for place in snapshot.due if demand.count(place[1])]
+    for shard, name in sorted(places, key=lambda place: (demand.rank(place[1]), snapshot.due[place])):
+        if (shard in asked or len(asked) < most) and len(asked.setdefault(shard, [])) < MOST_SETS:
+            asked[shard].append(name)
+    sharing = Counter(name for names in asked.values() for name in names)
+    nth: Counter[str] = Counter()
+    left = demand.left
+    requests: dict[int, dict[str, ClaimRequest]] = {}
+    for shard, names in asked.items():
+        for name in names:
+            request = demand.part(name, nth[name], sharing[name])
+            request.count = min(request.count, left)
+            left -= request.count
+            nth[name] += 1
+            if request.count:
+                requests.setdefault(shard, {})[name] = request
+    return requests
+
+
+def _fill(
+    snapshot: _DueSnapshot, demand: Demand, shard: int, asked: Mapping[str, ClaimRequest], claims: Claims
+) -> None:
+    """Take in what a shard gave. A set that gave all that was asked may have more."""
+    given = Counter(set_name(alarm.queue, alarm.key) for alarm in claims.alarms)
+    for message in claims.messages:  # a message that can't be read does not say where it was
+        of = message.header
+        given[set_name(of.queue, of.key) if of else next(iter(asked))] += 1
+    if not claims.more_available:  # a look tells the next due time only of sets where nothing was due, not of these
+        snapshot.falls_due(shard, claims.next_due_ms)
+    elif any(given[name] < one.count for name, one in asked.items()):  # its next due time is not known
+        snapshot.falls_due(shard, claims.now_ms)
+    for name, request in asked.items():
+        demand.fill(name, given[name])
+        if not claims.more_available or given[name] < request.count:
+            del snapshot.due[shard, name]
+        elif claims.next_due_ms is not None:
+            snapshot.due[shard, name] = max(snapshot.due[shard, name], claims.next_due_ms)
+
+
+def _exclude(snapshot: _DueSnapshot, shard: int, error: TransientError) -> None:
+    """Exclude a shard whose node is away."""
+    snapshot.away = str(error)
+    snapshot.due = {place: at for place, at in snapshot.due.items() if place[0] != shard}
+
+
+def _merge_claims(given: Claims, claims: Claims) -> None:
+    given.messages += claims.messages
+    given.alarms += claims.alarms
+    given.orphans += claims.orphans
+    given.now_ms = max(given.now_ms, claims.now_ms)
+    given.next_due_ms = earliest(given.next_due_ms, claims.next_due_ms)

@@ -4,10 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from django_delayq.brokers.base import Enqueued, Header, NewMessage, OnConflict, in_order, pages
-from django_delayq.brokers.redis.client import Argument, Call, Operation
-from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import as_int, flags_of, names_of_sets, pack_options
-from django_delayq.brokers.redis.scripts import CallCells, load
+from django_delayq.brokers.redis.client import Argument, Call, Operation, as_int
+from django_delayq.brokers.redis.records import flags_of, pack_options
+from django_delayq.brokers.redis.shards import CallCells, Keys, load, names_of_sets, set_name
 from django_delayq.core.errors import BrokerRefused
 
 CALL = 100

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from django_delayq.brokers.base import PermitRequest, Throttled, check_batch, in_order
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import Call, Operation, SkipUnavailable
-from django_delayq.brokers.redis.keys import LimitKeys
-from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.shards import LimitKeys, load
 from django_delayq.core.limits import Limit, by_limit
 
 

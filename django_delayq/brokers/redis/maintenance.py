@@ -1,8 +1,8 @@
 """Maintain Redis: end lapsed leases, drop old errors, and notice by the epoch when data may have been lost.
 
 The epoch is the identity of the data. Each worker maintains every shard, as often as it looks there
-(poll_ownership.py) and in the same round trip, and also when a lease ends there that it knows of. A second round trip
-writes the outcome of the messages whose leases ran out.
+(`claim.PollOwnership`) and in the same round trip, and also when a lease ends there that it knows of. A second round
+trip writes the outcome of the messages whose leases ran out.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import compress
 
 from django_delayq.brokers.base import BuriedInfo, Claimed, MaintenanceResult, Transition, earliest
-from django_delayq.brokers.redis.claim_planner import ClaimPlanner
+from django_delayq.brokers.redis.claim import ALONE_S, ClaimPlanner, PollOwnership
 from django_delayq.brokers.redis.client import (
     Argument,
     Call,
@@ -18,14 +18,13 @@ from django_delayq.brokers.redis.client import (
     Operation,
     Reply,
     TransientError,
+    as_int,
     gather_available,
     split,
 )
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.poll_ownership import ALONE_S, PollOwnership
-from django_delayq.brokers.redis.records import as_int, names_of_sets, unpack_message, unpack_state
-from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.records import unpack_message, unpack_state
 from django_delayq.brokers.redis.settle import settle
+from django_delayq.brokers.redis.shards import Keys, load, names_of_sets
 from django_delayq.conf import Alias, Options
 from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse

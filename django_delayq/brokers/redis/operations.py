@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 from django_delayq.brokers.base import pages
 from django_delayq.brokers.redis.client import Argument, Call, Operation, plain
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.records import entry_id, names_of_sets
-from django_delayq.brokers.redis.scripts import CallCells, load
+from django_delayq.brokers.redis.records import entry_id
+from django_delayq.brokers.redis.shards import CallCells, Keys, load, names_of_sets
 
 CALL = 200
 """The most ids that one script call takes."""

@@ -5,10 +5,19 @@ from dataclasses import asdict, replace
 
 from django_delayq.brokers.base import Pause, WorkerInfo
 from django_delayq.brokers.redis.access import Access
-from django_delayq.brokers.redis.client import Call, Operation, colocated, gather, or_default, plain
-from django_delayq.brokers.redis.keys import Keys
-from django_delayq.brokers.redis.records import US, as_int, clock_ms, pairs
-from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.client import (
+    Call,
+    Operation,
+    as_int,
+    clock_ms,
+    colocated,
+    gather,
+    or_default,
+    pairs,
+    plain,
+)
+from django_delayq.brokers.redis.records import US
+from django_delayq.brokers.redis.shards import Keys, load
 from django_delayq.brokers.redis.waiter import PAUSES
 from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core import codec

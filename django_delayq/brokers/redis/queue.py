@@ -23,11 +23,11 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.brokers.redis import operations, queries
 from django_delayq.brokers.redis.access import LOOK_BUDGET, Access
-from django_delayq.brokers.redis.audit import audit, merge_audits
 from django_delayq.brokers.redis.claim import Claimant
 from django_delayq.brokers.redis.client import Operation, TransientError, gather_available
 from django_delayq.brokers.redis.enqueue import due_text, enqueue, enqueue_once
 from django_delayq.brokers.redis.maintenance import take_over
+from django_delayq.brokers.redis.queries import audit, merge_audits
 from django_delayq.brokers.redis.settle import Unconfirmed, renew, settle
 from django_delayq.brokers.redis.timer import DueScan
 from django_delayq.core.errors import BrokerUnavailable, SendError

@@ -4,10 +4,10 @@ Fields are separated by US (0x1f), and the body follows RS (0x1e). Neither occur
 JSON escapes control characters.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django_delayq.brokers.base import Header
+from django_delayq.brokers.redis.client import as_int
 from django_delayq.core import codec
 
 US = b"\x1f"
@@ -121,44 +121,6 @@ def unpack_state(state: bytes) -> Record:
         return Record()
 
 
-def names_of_sets(names: Iterable[bytes]) -> list[str]:
-    """Return the names of wait sets that are ours, each once. A name that is no text is someone else's."""
-    return sorted({name.decode() for name in names if _is_text(name)})
-
-
-def _is_text(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def as_int(text: bytes) -> int:
-    """Return a score, a due time or a total as an integer.
-
-    Someone else may have written anything: what is no finite number counts as 0.
-    """
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return int(float(text))
-    except (OverflowError, ValueError):
-        return 0
-
-
 def entry_id(entry: bytes) -> str:
     """Return the message's id in the entry of a buried one (id US token)."""
     return entry.partition(US)[0].decode(errors="replace")
-
-
-def clock_ms(reply: list[bytes]) -> int:
-    """Return in ms what TIME answered."""
-    return int(reply[0]) * 1000 + int(reply[1]) // 1000
-
-
-def pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return a flat reply as pairs: the fields of a hash, or the members and scores of a zset."""
-    return list(zip(reply[::2], reply[1::2], strict=True))

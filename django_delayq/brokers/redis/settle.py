@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from django_delayq.brokers.base import Claimed, LeaseId, Transition, pages
 from django_delayq.brokers.redis.client import Argument, Call, Operation
-from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.shards import Keys, load, set_name
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, TOTALS
 

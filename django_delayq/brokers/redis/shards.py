@@ -1,18 +1,137 @@
-"""Many shards as one: the shard of an id, and operations on several shards in the same round trips.
+"""The shards of a Redis: the names of everything that we keep in each, the scripts that work on it, and many as one.
 
-Shards are independent: no script touches two, so that each may be on a node of its own.
+All keys of a shard but `meta` share the hash tag {prefix:shard}, and no script touches two shards, so that each may be
+on a node of its own.
 """
 
+import itertools
+import secrets
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from importlib.resources import files
 from typing import Any, TypeVar
 
 from django_delayq.brokers.base import in_order
-from django_delayq.brokers.redis.client import Operation, TransientError, gather, gather_available
-from django_delayq.brokers.redis.keys import Keys
+from django_delayq.brokers.redis.client import Operation, Script, TransientError, gather, gather_available
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Keys:
+    """The keys of one shard. docs/internals describes what each holds."""
+
+    prefix: str
+    shard: int = 0
+    tag: str = field(init=False)
+    msg: str = field(init=False)
+    state: str = field(init=False)
+    running: str = field(init=False)
+    suspect: str = field(init=False)
+    error: str = field(init=False)
+    sets: str = field(init=False)
+    timer: str = field(init=False)
+    count: str = field(init=False)
+    epoch: str = field(init=False)
+    cursor: str = field(init=False)
+    meta: str = field(init=False)
+    channel: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tag = f"{{{self.prefix}:{self.shard}}}:"
+        for name in ("msg", "state", "running", "suspect", "error", "timer", "count", "epoch", "cursor"):
+            setattr(self, name, self.tag + name)
+        self.sets = f"{self.tag}keys"
+        self.channel = f"{self.tag}wake"
+        self.meta = f"{{{self.prefix}:meta}}"
+
+    def wait(self, name: str) -> str:
+        """Return the key of the wait set of a name ("queue:key")."""
+        return f"{self.tag}wait:{name}"
+
+    def call(self, cell: str) -> str:
+        """Return the key of the cell that remembers the answer to one call in flight."""
+        return f"{self.tag}call:{cell}"
+
+    def job(self, name: str) -> str:
+        """Return the key of a job's ledger: the ids that it has sent."""
+        return f"{self.tag}job:{name}"
+
+
+@dataclass(slots=True)
+class LimitKeys:
+    """The keys of one limit, all in one cluster slot."""
+
+    prefix: str
+    key: str
+    value: str
+    permits: str = field(init=False)
+    line: str = field(init=False)
+    turn: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        tag = f"{{{self.prefix}:limit:{self.key}}}:"
+        self.permits, self.line, self.turn = f"{tag}permits:{self.value}", f"{tag}line:{self.value}", f"{tag}turn"
+
+
+@lru_cache(4096)
+def set_name(queue: str, key: str) -> str:
+    """Return the name of a wait set in `keys`, in `timer` and on the wake-up channel. A queue has no colon in it."""
+    return f"{queue}:{key}"
+
+
+def names_of_sets(names: Iterable[bytes]) -> list[str]:
+    """Return the names of wait sets that are ours, each once. A name that is no text is someone else's."""
+    found = set()
+    for name in names:
+        with suppress(UnicodeDecodeError):
+            found.add(name.decode())
+    return sorted(found)
+
+
+@cache
+def load(name: str) -> Script:
+    """Return the script lua/<name>.lua with the parts that its first line names ("-- uses: record sets")."""
+    folder = files(__package__) / "lua"
+    text = (folder / f"{name}.lua").read_text()
+    first, _, _ = text.partition("\n")
+    parts = first.removeprefix("-- uses:").split() if first.startswith("-- uses:") else []
+    return Script.of(name, "\n".join([*((folder / "lib" / f"{part}.lua").read_text() for part in parts), text]))
+
+
+class CallCells:
+    """The cells of one process, which remember the answers to calls in flight: see lua/lib/call.lua.
+
+    A cell serves one call at a time. There are as many as calls were ever in flight at once, so that Redis keeps few.
+    """
+
+    def __init__(self) -> None:
+        self._process = secrets.token_hex(6)
+        self._names = itertools.count()
+        self._numbers = itertools.count(1)
+        self._free: deque[str] = deque()
+
+    def number(self) -> int:
+        """Return a number that no call of this process had before."""
+        return next(self._numbers)
+
+    def take(self) -> str:
+        """Return a cell that nobody else uses until it is released."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return f"{self._process}-{next(self._names)}"
+
+    def release(self, names: Iterable[str]) -> None:
+        """Free the cells of calls that have ended, whatever came of them."""
+        self._free.extend(names)
+
+
 Operate = Callable[[Keys, Sequence[T]], Operation[R]]
 """Returns the operation of a shard on its own items."""
 

@@ -26,14 +26,15 @@ from django_delayq.brokers.redis.client import (
     Call,
     Operation,
     Reply,
+    as_int,
     gather_available,
     or_default,
+    pairs,
     plain,
     split,
 )
-from django_delayq.brokers.redis.keys import Keys, set_name
-from django_delayq.brokers.redis.records import US, as_int, pairs
-from django_delayq.brokers.redis.scripts import load
+from django_delayq.brokers.redis.records import US
+from django_delayq.brokers.redis.shards import Keys, load, set_name
 from django_delayq.support.texts import text as _
 
 SCHEDULE_CALL = 100

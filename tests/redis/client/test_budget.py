@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_delayq.brokers.redis.client import TransientError, transport
-from django_delayq.brokers.redis.client.transport import RetryBudget
+from django_delayq.brokers.redis.client import TransientError, client
+from django_delayq.brokers.redis.client.client import RetryBudget
 from django_delayq.core.errors import BrokerUnavailable
 
 
@@ -13,7 +13,7 @@ from django_delayq.core.errors import BrokerUnavailable
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of the monotonic clock, to be moved."""
     seconds = [100.0]
-    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
     return seconds
 
 

@@ -20,6 +20,7 @@ from django_delayq.brokers.redis.client import (
     SkipUnavailable,
     Subscription,
     TransientError,
+    client_of,
     gather_available,
     or_default,
     parse_location,
@@ -67,7 +68,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
 
 @pytest.fixture
 def own_client(own_server: Server) -> Iterator[Client]:
-    with closing(Client(parse_location(own_server.url))) as client:
+    with closing(client_of(parse_location(own_server.url))) as client:
         yield client
 
 
@@ -83,7 +84,7 @@ def cluster(redis_cluster: ClusterServers) -> Iterator[ClusterServers]:
 
 @pytest.fixture
 def on_cluster(cluster: ClusterServers) -> Iterator[Client]:
-    with closing(Client(parse_location(cluster.location))) as client:
+    with closing(client_of(parse_location(cluster.location))) as client:
         client.run(ask(*(plain("GET", key) for key in KEYS)))  # it knows the nodes
         yield client
 
@@ -122,7 +123,7 @@ def test_an_operation_that_asks_nothing_needs_no_server(run: Runner) -> None:
         return "done"
         yield
 
-    client = Client(parse_location(f"redis://127.0.0.1:{free_port()}"))
+    client = client_of(parse_location(f"redis://127.0.0.1:{free_port()}"))
     assert run(client, nothing()) == "done"
 
 
@@ -137,7 +138,7 @@ def test_calls_are_sent_before_their_replies_are_waited_for(own_client: Client, 
 
 
 def test_a_call_whose_reply_was_lost_is_made_again_and_says_so(own_server: Server, run: Runner) -> None:
-    with proxy_before(own_server) as network, closing(Client(parse_location(network.url))) as client:
+    with proxy_before(own_server) as network, closing(client_of(parse_location(network.url))) as client:
         assert not run(client, ask(plain("INCR", "n"))).repeated
         lost = network.lose_reply(b"INCR")
         replies = run(client, ask(plain("INCR", "n")))
@@ -146,7 +147,7 @@ def test_a_call_whose_reply_was_lost_is_made_again_and_says_so(own_server: Serve
 
 
 def test_a_call_that_never_arrived_is_made_again_once(own_server: Server, run: Runner) -> None:
-    with proxy_before(own_server) as network, closing(Client(parse_location(network.url))) as client:
+    with proxy_before(own_server) as network, closing(client_of(parse_location(network.url))) as client:
         run(client, ask(plain("GET", "n")))
         network.lose_request(b"INCR")
         assert run(client, ask(plain("INCR", "n"))) == [1]
@@ -208,7 +209,7 @@ def test_after_its_end_an_operation_is_closed(own_client: Client, own_server: Se
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 def test_no_error_shows_the_password(start_redis: Callable[..., Server], run: Runner, fault: str) -> None:
     server = start_redis(requirepass="s3cr3t", port=free_port(), bind="127.0.0.1")
-    with closing(Client(parse_location(server.tcp_url))) as client:
+    with closing(client_of(parse_location(server.tcp_url))) as client:
         assert "s3cr3t" in server.tcp_url
         run(client, ask(plain("GET", "n")))
         getattr(server, fault)()
@@ -287,8 +288,8 @@ def test_one_that_is_known_to_be_away_is_not_waited_for(
     monkeypatch.setattr("django_delayq.brokers.redis.client.cluster.AWAY_S", 3600)
     cluster.owner(KEYS[0]).freeze()
     run(on_cluster, or_default(count(KEYS[0]), 0), SHORT_S)
-    monkeypatch.setattr("django_delayq.brokers.redis.client.transport.Server.send", None)
-    monkeypatch.setattr("django_delayq.brokers.redis.client.transport.Server.ask", None)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.client.Server.send", None)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.client.Server.ask", None)
 
     def hasty() -> Operation[Replies]:
         return (yield SkipUnavailable([plain("GET", KEYS[0])]))
@@ -301,7 +302,7 @@ def test_one_that_is_known_to_be_away_is_not_waited_for(
 
 
 def test_the_primary_behind_sentinels_is_found_also_after_a_failover(redis_binary: str, run: Runner) -> None:
-    with closing(Failover(redis_binary)) as failover, closing(Client(parse_location(failover.location()))) as client:
+    with closing(Failover(redis_binary)) as failover, closing(client_of(parse_location(failover.location()))) as client:
         assert run(client, ask(plain("INCR", "n"))) == [1]
         failover.fail_over()
 
@@ -315,9 +316,9 @@ def test_the_primary_behind_sentinels_is_found_also_after_a_failover(redis_binar
 
 
 def test_an_embedded_server_is_started_and_started_again(directory: Any, run: Runner) -> None:
-    with closing(Client(parse_location({"embedded": directory}))) as client:
+    with closing(client_of(parse_location({"embedded": directory}))) as client:
         assert run(client, ask(plain("INCR", "n"))) == [1]
-        with closing(Client(parse_location(f"embedded://{directory}"))) as other:
+        with closing(client_of(parse_location(f"embedded://{directory}"))) as other:
             assert run(other, ask(plain("INCR", "n"))) == [2]
 
 

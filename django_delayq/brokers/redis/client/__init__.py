@@ -11,24 +11,34 @@ from django_delayq.brokers.redis.client.calls import (
     Reply as Reply,
     Script as Script,
     SkipUnavailable as SkipUnavailable,
+    as_int as as_int,
+    clock_ms as clock_ms,
     colocated as colocated,
     gather as gather,
     gather_available as gather_available,
     or_default as or_default,
+    pairs as pairs,
     plain as plain,
     split as split,
 )
-from django_delayq.brokers.redis.client.client import Client as Client
+from django_delayq.brokers.redis.client.client import (
+    BUDGET as BUDGET,
+    Client as Client,
+    ErrorFactory as ErrorFactory,
+    OneServer,
+    Subscription as Subscription,
+)
+from django_delayq.brokers.redis.client.cluster import Cluster
+from django_delayq.brokers.redis.client.connections import Location as Location
 from django_delayq.brokers.redis.client.errors import TransientError as TransientError
 from django_delayq.brokers.redis.client.location import (
-    Location as Location,
     embedded_directory as embedded_directory,
     hide_password as hide_password,
     parse_location as parse_location,
     stop_embedded as stop_embedded,
 )
-from django_delayq.brokers.redis.client.transport import (
-    BUDGET as BUDGET,
-    ErrorFactory as ErrorFactory,
-    Subscription as Subscription,
-)
+
+
+def client_of(location: Location) -> Client:
+    """Return a client of the server or the cluster. It connects at its first call."""
+    return Cluster(location) if location.nodes else OneServer(location)

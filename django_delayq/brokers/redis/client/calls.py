@@ -5,7 +5,7 @@ on blocking and on async connections. It may be composed with others; then they 
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from django_delayq.brokers.redis.client.errors import TransientError
@@ -48,14 +48,6 @@ class Call(NamedTuple):
             return f"{self.script.name}.lua"
         return " ".join(map(str, self.arguments[:2] if self.arguments[1:2] == (*self.keys,) else self.arguments[:1]))
 
-    def command(self, *, with_source: bool) -> tuple[Argument, ...]:
-        """Return the command for the wire; `with_source` for a server that does not have the script yet."""
-        if self.script is None:
-            return tuple(self.arguments)
-        if with_source:
-            return ("EVAL", self.script.source, len(self.keys), *self.keys, *self.arguments)
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.arguments)
-
 
 def plain(*arguments: Argument) -> Call:
     """Return a plain command whose first argument is a key, for queries."""
@@ -65,6 +57,31 @@ def plain(*arguments: Argument) -> Call:
 def colocated(key: str, *arguments: Argument) -> Call:
     """Return a plain command that names no key, for the node that has this one."""
     return Call(None, (key,), arguments)
+
+
+# What a reply says. Someone else may have written anything under our keys.
+
+
+def as_int(text: bytes) -> int:
+    """Return a score, a due time or a total as an integer; 0 for what is no finite number."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return int(float(text))
+    except (OverflowError, ValueError):
+        return 0
+
+
+def clock_ms(reply: list[bytes]) -> int:
+    """Return in ms what TIME answered."""
+    return int(reply[0]) * 1000 + int(reply[1]) // 1000
+
+
+def pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return a flat reply as pairs: the fields of a hash, or the members and scores of a zset."""
+    return list(zip(reply[::2], reply[1::2], strict=True))
 
 
 class SkipUnavailable(list[Call]):
@@ -77,26 +94,21 @@ class Replies(list[Reply]):
     In a cluster a reply may be the error of a server that is away (`is_partial`).
     """
 
-    def __init__(
-        self, replies: Iterable[Reply] = (), *, repeated: Iterable[int] = (), is_partial: bool = False
-    ) -> None:
-        super().__init__(replies)
-        self.is_partial = is_partial
-        self._repeated = frozenset(repeated)
+    is_partial = False
+    repeated_at: Collection[int] = ()
 
     @property
     def repeated(self) -> bool:
         """Return whether one of the calls was made again after its answer was lost."""
-        return bool(self._repeated)
+        return bool(self.repeated_at)
 
     def part(self, start: int, count: int) -> "Replies":
         """Return the replies to `count` calls from `start` on."""
-        replies = self[start : start + count]
-        if not self._repeated and not self.is_partial:
-            return Replies(replies)
-        repeated = [i - start for i in self._repeated if start <= i < start + count]
-        is_partial = self.is_partial and any(isinstance(reply, BrokerUnavailable) for reply in replies)
-        return Replies(replies, repeated=repeated, is_partial=is_partial)
+        part = Replies(self[start : start + count])
+        if self.repeated_at:
+            part.repeated_at = [i - start for i in self.repeated_at if start <= i < start + count]
+        part.is_partial = self.is_partial and any(isinstance(reply, BrokerUnavailable) for reply in part)
+        return part
 
 
 Operation = Generator[list[Call], Replies, R]
@@ -108,11 +120,6 @@ class PartialFailure(TransientError):
     def __init__(self, replies: Replies) -> None:
         super().__init__(str(next(reply for reply in replies if isinstance(reply, BrokerUnavailable))))
         self.replies = replies
-
-
-def proceed(operation: Operation[R], replies: Replies) -> list[Call]:
-    """Give an operation its replies, and return the calls that it makes next."""
-    return operation.throw(PartialFailure(replies)) if replies.is_partial else operation.send(replies)
 
 
 def gather(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
@@ -148,35 +155,36 @@ def or_default(operation: Operation[R], default: R) -> Operation[R]:
     return default if isinstance(result, TransientError) else result
 
 
+def _proceed(operation: Operation[R], replies: Replies) -> list[Call]:
+    """Give an operation its replies, and return the calls that it makes next."""
+    return operation.throw(PartialFailure(replies)) if replies.is_partial else operation.send(replies)
+
+
 def _side_by_side(
     operations: Sequence[Operation[R]], round_trip: Callable[[Iterable[Call]], list[Call]]
 ) -> Operation[list[R | TransientError]]:
     ended: dict[int, R | TransientError] = {}
-    asking: dict[int, list[Call]] = {}
-
-    def go_on(i: int, replies: Replies | None) -> None:
-        try:
-            asking[i] = next(operations[i]) if replies is None else proceed(operations[i], replies)
-        except StopIteration as stop:
-            asking.pop(i, None)
-            ended[i] = stop.value
-        except TransientError as error:
-            asking.pop(i, None)
-            ended[i] = error
-
+    answers: dict[int, Replies | None] = dict.fromkeys(range(len(operations)))
     try:
-        for i in range(len(operations)):
-            go_on(i, None)
-        while asking:
+        while True:
+            asking: dict[int, list[Call]] = {}
+            for i, answer in answers.items():
+                try:
+                    asking[i] = next(operations[i]) if answer is None else _proceed(operations[i], answer)
+                except StopIteration as stop:
+                    ended[i] = stop.value
+                except TransientError as error:
+                    ended[i] = error
+            if not asking:
+                return [ended[i] for i in range(len(operations))]
             try:
                 replies = yield round_trip(call for calls in asking.values() for call in calls)
             except PartialFailure as partly:
                 replies = partly.replies
-            start = 0
-            for i, calls in list(asking.items()):
-                go_on(i, replies.part(start, len(calls)))
+            start, answers = 0, {}
+            for i, calls in asking.items():
+                answers[i] = replies.part(start, len(calls))
                 start += len(calls)
     finally:
         for operation in operations:
             operation.close()
-    return [ended[i] for i in range(len(operations))]

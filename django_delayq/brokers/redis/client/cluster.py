@@ -27,9 +27,9 @@ from redis.exceptions import (
 )
 
 from django_delayq.brokers.redis.client.calls import Call, Replies, Reply, SkipUnavailable
+from django_delayq.brokers.redis.client.client import BUDGET, FAULTS, Client, Contact, RetryBudget, Server, Steps
+from django_delayq.brokers.redis.client.connections import Address, Location
 from django_delayq.brokers.redis.client.errors import TransientError, broker_error
-from django_delayq.brokers.redis.client.location import Address, Location
-from django_delayq.brokers.redis.client.transport import BUDGET, FAULTS, Contact, RetryBudget, Server, Steps
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 
@@ -132,8 +132,9 @@ class ClusterPipeline:
         errors = {i: error for i, error in self._errors.items() if i not in self._answers}
         if len(errors) == len(self.calls) and not isinstance(errors[0], TransientError):
             raise errors[0] from None
-        found = (self._answers[i] if i in self._answers else errors[i] for i in range(len(self.calls)))
-        return Replies(found, repeated=self._lost & self._answers.keys(), is_partial=bool(errors))
+        replies = Replies(self._answers[i] if i in self._answers else errors[i] for i in range(len(self.calls)))
+        replies.repeated_at, replies.is_partial = self._lost & self._answers.keys(), bool(errors)
+        return replies
 
 
 class SlotMap:
@@ -235,7 +236,7 @@ def _reason(error: Exception) -> Exception:
     return cause if isinstance(cause, Exception) else ConnectionError("no node of the cluster has slots")
 
 
-class Cluster:
+class Cluster(Client):
     """All nodes of a cluster."""
 
     def __init__(self, location: Location) -> None:

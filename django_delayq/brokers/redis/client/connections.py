@@ -1,20 +1,36 @@
-"""Connections that redis-py lacks: over a unix socket with a large send buffer, and to the primary behind sentinels.
+"""Make connections to where LOCATION points, also those that redis-py lacks.
 
-The sentinels are asked at each connect where the primary is now, so that a failover needs nobody's help.
+Those are connections over a unix socket with a large send buffer, and to the primary behind sentinels, which are asked
+at each connect where it is now, so that a failover needs nobody's help. redis-py repeats commands by itself, and a
+repeated claim would lose messages: its retries are off here, and the client does the repeating. RESP2 is requested, so
+that nothing unasked comes over a connection.
 """
 
 import asyncio
 import re
 import socket
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from redis.asyncio.connection import Connection as AsyncConnection, SSLConnection as AsyncSSLConnection
+from redis.asyncio.connection import (
+    AbstractConnection as AnyAsyncConnection,
+    Connection as AsyncConnection,
+    SSLConnection as AsyncSSLConnection,
+)
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import AuthenticationError, ConnectionError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
+
+Address = tuple[str, int]
+
+PORT = 6379
+
+TIMEOUT_S = 2.0
+"""How long a connection waits for the server, at its start and for each reply, unless told otherwise."""
 
 SEND_BUFFER = 1024 * 1024
 """The size in bytes; the system grants less where its limit is lower.
@@ -92,3 +108,48 @@ class AsyncPrimaryConnection(AsyncConnection):
 
 class AsyncTLSPrimaryConnection(AsyncSSLConnection, AsyncPrimaryConnection):
     """A connection to the primary over TLS, for an event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One parsed LOCATION. `shown` is fit for every eye; `warnings` are for the start of a worker.
+
+    `nodes` are some nodes of a cluster. Then nothing connects to this location itself, but to those that `at` returns.
+    """
+
+    shown: str
+    options: Mapping[str, Any] = field(repr=False)
+    make: Callable[..., AbstractConnection] = Connection
+    make_async: Callable[..., AnyAsyncConnection] = AsyncConnection
+    warnings: tuple[str, ...] = ()
+    nodes: tuple[Address, ...] = ()
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """Return names of the servers that it leads to: two locations with one in common lead to the same keys."""
+        db, options = self.options.get("db", 0), self.options
+        if self.nodes:
+            return frozenset(f"{host}:{port}" for host, port in self.nodes)
+        if sentinels := options.get("sentinels"):
+            return frozenset(f"{host}:{port}/{sentinels.name}/{db}" for host, port in sentinels.addresses)
+        if path := options.get("directory") or options.get("path"):
+            return frozenset({f"{path}/{db}"})
+        return frozenset({f"{options.get('host', 'localhost')}:{options.get('port', PORT)}/{db}"})
+
+    def at(self, node: Address) -> "Location":
+        """Return the location of one node of the cluster."""
+        host, port = node
+        return replace(self, shown=f"{host}:{port}", options={**self.options, "host": host, "port": port}, nodes=())
+
+    def connection(self, timeout: float = TIMEOUT_S) -> AbstractConnection:
+        """Return a connection that connects at its first command. `timeout` in seconds."""
+        return self.make(**self.options, **_common(timeout), retry=Retry(NoBackoff(), 0))
+
+    def async_connection(self, timeout: float = TIMEOUT_S) -> AnyAsyncConnection:
+        """Return a connection like `connection`, for the running event loop."""
+        return self.make_async(**self.options, **_common(timeout), retry=AsyncRetry(NoBackoff(), 0))
+
+
+def _common(timeout: float) -> dict[str, Any]:
+    times = {"socket_connect_timeout": timeout, "socket_timeout": timeout}
+    return {**times, "client_name": "delayq", "protocol": 2, "retry_on_timeout": False, "health_check_interval": 0}

@@ -1,15 +1,13 @@
-"""LOCATION: where the Redis server is and how to log in. The one place that makes connections and hides passwords.
+"""LOCATION: where the Redis server is and how to log in. The one place that hides passwords.
 
-A dict is written as the URL that says the same, so that one set of rules reads both. redis-py repeats commands by
-itself, and a repeated claim would lose messages: its retries are off here, and the client does the repeating. RESP2 is
-requested, so that nothing unasked comes over a connection.
+A dict is written as the URL that says the same, so that one set of rules reads both.
 """
 
 import os
 import re
 import ssl
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -19,14 +17,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
 from redis import asyncio as aredis
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection, Connection, SSLConnection
-from redis.retry import Retry
 
 from django_delayq.brokers.redis.client.connections import (
+    PORT,
+    Address,
     AsyncPrimaryConnection,
     AsyncTLSPrimaryConnection,
+    Location,
     PrimaryConnection,
     Sentinels,
     TLSPrimaryConnection,
@@ -35,63 +33,7 @@ from django_delayq.brokers.redis.client.connections import (
 from django_delayq.support.texts import hidden, text as _
 from django_delayq.support.validation import did_you_mean
 
-Address = tuple[str, int]
-
-PORT, SENTINEL_PORT = 6379, 26379
-
-TIMEOUT_S = 2.0
-"""How long a connection waits for the server, at its start and for each reply, unless told otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """One parsed LOCATION. `shown` is fit for every eye; `warnings` are for the start of a worker.
-
-    `nodes` are some nodes of a cluster. Then nothing connects to this location itself, but to those that `at` returns.
-    """
-
-    shown: str
-    options: Mapping[str, Any] = field(repr=False)
-    make: Callable[..., AbstractConnection] = Connection
-    make_async: Callable[..., AsyncConnection] = aredis.Connection
-    warnings: tuple[str, ...] = ()
-    nodes: tuple[Address, ...] = ()
-
-    @property
-    def servers(self) -> frozenset[str]:
-        """Return names of the servers that it leads to: two locations with one in common lead to the same keys."""
-        db, options = self.options.get("db", 0), self.options
-        if self.nodes:
-            return frozenset(f"{host}:{port}" for host, port in self.nodes)
-        if sentinels := options.get("sentinels"):
-            return frozenset(f"{host}:{port}/{sentinels.name}/{db}" for host, port in sentinels.addresses)
-        if path := options.get("directory") or options.get("path"):
-            return frozenset({f"{path}/{db}"})
-        return frozenset({f"{options.get('host', 'localhost')}:{options.get('port', PORT)}/{db}"})
-
-    def at(self, node: Address) -> "Location":
-        """Return the location of one node of the cluster."""
-        host, port = node
-        return replace(self, shown=f"{host}:{port}", options={**self.options, "host": host, "port": port}, nodes=())
-
-    def connection(self, timeout: float = TIMEOUT_S) -> AbstractConnection:
-        """Return a connection that connects at its first command. `timeout` in seconds."""
-        return self.make(**self.options, **_common(timeout), retry=Retry(NoBackoff(), 0))
-
-    def async_connection(self, timeout: float = TIMEOUT_S) -> AsyncConnection:
-        """Return a connection like `connection`, for the running event loop."""
-        return self.make_async(**self.options, **_common(timeout), retry=AsyncRetry(NoBackoff(), 0))
-
-
-def _common(timeout: float) -> dict[str, Any]:
-    return {
-        "client_name": "delayq",
-        "protocol": 2,
-        "socket_connect_timeout": timeout,
-        "socket_timeout": timeout,
-        "retry_on_timeout": False,
-        "health_check_interval": 0,
-    }
+SENTINEL_PORT = 26379
 
 
 @sensitive_variables()
