@@ -182,6 +182,7 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Ne
         body_of(send.data, data_type, alias),
         delay_ms,
         at_ms,
+        has_new_id=send.id is None,
     )
 
 

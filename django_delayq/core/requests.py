@@ -75,6 +75,8 @@ class NewMessage:
     body: bytes
     delay_ms: int = 0
     at_ms: int | None = None
+    has_new_id: bool = False
+    """Whether the id was made up for this message, so that no other can have it."""
 
 
 @dataclass(slots=True)

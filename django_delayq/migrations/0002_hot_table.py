@@ -1,8 +1,8 @@
 """PostgreSQL leaves room in the table that changes all the time, and vacuums it early. Nothing elsewhere."""
 
-from typing import Any
-
 from django.db import migrations
+
+from django_delayq.migrations._postgresql import PostgresSQL
 
 SETTINGS = {
     "fillfactor": 70,  # a claim and a renewal change no index: the new version of the row goes on the same page
@@ -11,18 +11,6 @@ SETTINGS = {
     "autovacuum_analyze_scale_factor": 0.02,
 }
 SET = ", ".join(f"{name} = {value}" for name, value in SETTINGS.items())
-
-
-class PostgresSQL(migrations.RunSQL):
-    """SQL for PostgreSQL alone."""
-
-    def database_forwards(self, app_label: str, schema_editor: Any, *states: Any) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            super().database_forwards(app_label, schema_editor, *states)
-
-    def database_backwards(self, app_label: str, schema_editor: Any, *states: Any) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            super().database_backwards(app_label, schema_editor, *states)
 
 
 class Migration(migrations.Migration):

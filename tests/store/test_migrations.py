@@ -13,7 +13,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoDbBlocker
 
-from django_delayq import send_delay_message
+from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import Alarm, Claimed, Header
 from django_delayq.core import transitions
 from django_delayq.core.history import Ended, read
@@ -48,7 +48,7 @@ def test_they_can_be_reversed_and_made_again(database: str) -> None:
 def test_postgresql_leaves_room_where_rows_change_and_vacuums_early(database: str) -> None:
     options = "SELECT reloptions FROM pg_class WHERE relname = 'delayq_ready'"
     ((found,),) = Database("default", database).rows(options)
-    assert {"fillfactor=70", "autovacuum_vacuum_scale_factor=0.01"} <= set(found)
+    assert {"fillfactor=45", "autovacuum_vacuum_scale_factor=0.01"} <= set(found)
     call_command("migrate", "delayq", "0001", database=database, verbosity=0)
     assert Database("default", database).rows(options) == [(None,)]
 
@@ -61,6 +61,16 @@ def test_a_claim_and_a_renewal_change_no_index(broker: DatabaseBackend, database
         (claimed,) = claim(broker)
         assert broker.queue.renew([claimed], LEASE_MS) == [True]
         assert broker.database.rows(in_place) == [(2,)]
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+def test_a_claim_of_all_rows_of_a_page_changes_no_index(broker: DatabaseBackend, database: str) -> None:
+    count = 500
+    send_delay_messages(Send("k", "x" * 100) for _ in range(count))
+    in_place = "SELECT pg_stat_get_xact_tuples_hot_updated('delayq_ready'::regclass)"
+    with transaction.atomic(using=database):
+        assert len(claim(broker)) == count
+        assert broker.database.rows(in_place) == [(count,)]
 
 
 def _rows_of_0006(database: str) -> Any:

@@ -21,10 +21,14 @@ SENDS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
-def test_a_send_is_one_statement(broker: DatabaseBackend, database: str, send: Callable[[], object]) -> None:
+@pytest.mark.parametrize("name", SENDS)
+def test_a_send_is_one_statement(broker: DatabaseBackend, database: str, name: str) -> None:
+    send = SENDS[name]
     with CaptureQueriesContext(connections[database]) as captured:
         send()
     assert len(captured) <= MOST_STATEMENTS[connections[database].vendor], list(captured)
+    # Nobody else can have an id that is made up: a plain INSERT costs less.
+    is_plain = "ON CONFLICT" not in captured[0]["sql"]
+    assert is_plain == (name in ("no id", "several")) or connections[database].vendor == "mysql"
     rows = list(ReadyMessage.objects.using(database))
     assert {round((row.due_at - row.sent_at).total_seconds()) for row in rows} == {3_600}

@@ -12,7 +12,7 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core import codec
 from django_delayq.store.database import Database
-from django_delayq.store.sql.postgresql import header_as, insert_from
+from django_delayq.store.sql.postgresql import PostgreSQL, header_as, insert_from
 
 _STAGING = "delayq_staging"
 _CREATE = (
@@ -113,7 +113,7 @@ def _copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     database.changed(_CREATE)
     lines, kinds = _staged(messages)
     _copy(database, f"COPY {_STAGING} FROM STDIN (NULL '')", lines)
-    inserted = f"WITH inserted AS ({insert_from(_NOT_ENDED)} RETURNING id)"
+    inserted = f"WITH inserted AS ({insert_from(_NOT_ENDED)} {PostgreSQL.unless_there} RETURNING id)"
     ((count, first, last),) = database.rows(
         f"{inserted} SELECT count(*), min(id), max(id) FROM inserted",
         [codec.dumps(kinds).decode(), database.alias, database.alias, database.alias],

@@ -83,7 +83,8 @@ class PostgreSQL(Dialect):
             " AS one (message_id, data, kind)"
         )
         rows = database.rows(
-            f"{insert_from(given, _KIND)} RETURNING message_id, id, due_at, sent_at{database.notice}",
+            f"{insert_from(given, _KIND)} {self.on_conflict(messages)}"
+            f" RETURNING message_id, id, due_at, sent_at{database.notice}",
             [
                 codec.dumps(kinds).decode(),
                 _APART.join([message.id for message in messages]),
@@ -134,7 +135,7 @@ def _array(numbers: Iterable[int | None]) -> str:
 
 
 def insert_from(given: str, kind: str = _HEADER) -> str:
-    """Return an INSERT of the messages in `given` whose ids neither wait nor run.
+    """Return an INSERT of the messages in `given`, up to what it says of conflicts.
 
     `given` is SQL for FROM: a table of ids, data and numbers of kinds. `kind` are the columns of a kind. If they have
     no due time, `given` must have it. The parameters are the kinds as JSON, those of `given`, and the alias.
@@ -148,7 +149,6 @@ def insert_from(given: str, kind: str = _HEADER) -> str:
         f" INSERT INTO delayq_ready ({SHARED})"
         ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
         " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]' FROM given ORDER BY message_id"
-        " ON CONFLICT (alias, message_id) DO NOTHING"
     )
 
 
