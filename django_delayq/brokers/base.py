@@ -15,9 +15,9 @@ methods may be called from several threads at once.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from django_delayq.conf import Alias
+from django_delayq.conf import Alias, Store
 from django_delayq.core.message import OnConflict as OnConflict  # part of this contract, and of the public API
 from django_delayq.core.requests import (  # part of this contract
     BATCH as BATCH,
@@ -57,10 +57,6 @@ from django_delayq.core.transitions import (  # part of this contract
     SettleAction as SettleAction,
     Transition as Transition,
 )
-
-if TYPE_CHECKING:
-    from django_delayq.store.database import Database
-    from django_delayq.store.queue import DatabaseQueue
 
 T = TypeVar("T")
 
@@ -381,8 +377,8 @@ class Broker(Protocol):
         """Return the queue of an alias without a store; None where the broker carries no messages."""
 
     @property
-    def database(self) -> "Database | None":
-        """Return the database whose rows are the alarms; None for a broker that is a server of its own."""
+    def database(self) -> Any:
+        """Return the `Database` whose rows are the alarms; None for a broker that is a server of its own."""
 
     def open(self) -> None:
         """Connect, or raise. If it is not called, the first other method connects."""
@@ -392,6 +388,31 @@ class Broker(Protocol):
 
     def report(self) -> ServerReport:
         """Check the server for use by a worker."""
+
+
+class Tables(Queue, Protocol):
+    """A queue that is the tables of a store, and what only they can do."""
+
+    settings: Store
+    broker: Broker
+    timer: Timer
+    alarm_index: AlarmIndex | None
+    database: Any
+    """The `Database` that runs their statements. This page knows no table, so it can't name its type."""
+
+    def reschedule(
+        self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None
+    ) -> list[bool]:
+        """Change due times as `Queue` does; with `by_ms`, move each due time later by that much."""
+
+    def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
+        """Claim what the timer has alarms for, and once it has none, what the tables show as due."""
+
+    def tagged(self, tag: str) -> list[str]:
+        """Return the ids that wait under a tag. Inside `atomically` they stay waiting until its end."""
+
+    def repair(self) -> list[str]:
+        """Mend the differences of an audit that have one right answer. Return what was mended, in words."""
 
 
 class Backend(Protocol):
@@ -414,7 +435,7 @@ class Backend(Protocol):
         """Return the keeper of limits over all workers."""
 
     @property
-    def store(self) -> "DatabaseQueue | None":
+    def store(self) -> Tables | None:
         """Return `queue` where it is the tables; None for an alias without a store."""
 
     def open(self) -> None:

@@ -7,14 +7,13 @@ from django.utils.translation import gettext, gettext as _, ngettext
 
 from django_delayq.api.handlers import get_handler
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, WorkerInfo, covering
+from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, Tables, WorkerInfo, covering
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.monitor.status import is_asked_for
 from django_delayq.store.queries import MessageFacts, message_facts
-from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.texts import Text
 
 
@@ -53,7 +52,7 @@ def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
     return _explanation(backend, info, backend.queue.counts().now_ms, backend.presence.workers(), using)
 
 
-def _explain_row(backend: Backend, store: DatabaseQueue, id: str, using: str) -> Explanation | None:
+def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explanation | None:
     story = message_facts(store.database, id)
     if story is None:
         return None

@@ -16,6 +16,7 @@ from django_delayq.brokers.base import (
     Pause,
     ServerReport,
     SetCount,
+    Tables,
     WorkerInfo,
     covering,
 )
@@ -28,7 +29,6 @@ from django_delayq.monitor.looking import within
 from django_delayq.monitor.throughput import Throughput, last_day, last_hour, mean_run_times_ms, measure
 from django_delayq.store import alarms, backend as store_backend, statistics
 from django_delayq.store.database import skew, skew_warnings
-from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.texts import text as _
 from django_delayq.support.timestamps import HOUR_MS, wall_clock_ms
 from django_delayq.support.units import to_text
@@ -178,7 +178,7 @@ def now_ms(using: str = DEFAULT_ALIAS) -> int:
     backend = get_backend(using)
     if backend.store is not None:
         with backend.store.database.available():
-            return backend.store.database.now_ms()
+            return int(backend.store.database.now_ms())
     return backend.queue.counts().now_ms
 
 
@@ -204,7 +204,7 @@ def _without_store(backend: Backend) -> Status:
     )
 
 
-def _with_store(backend: Backend, store: DatabaseQueue, patience_s: float | None, zone: tzinfo) -> Status:
+def _with_store(backend: Backend, store: Tables, patience_s: float | None, zone: tzinfo) -> Status:
     database = store.database
     with database.available():
         before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
@@ -265,7 +265,7 @@ def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport, str]
     return broker.presence.workers(), broker.report(), broker.timer.owner()
 
 
-def _away(store: DatabaseQueue, error: Exception) -> ServerReport:
+def _away(store: Tables, error: Exception) -> ServerReport:
     after = to_text(store.settings.degraded_after)
     told = _(
         "%(error)s After %(after)s of this workers are degraded: they go on from the tables alone, a second later.",

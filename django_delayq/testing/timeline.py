@@ -7,13 +7,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import F
 
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Alarm, ClaimRequest, Transition
+from django_delayq.brokers.base import Alarm, ClaimRequest, Tables, Transition
 from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
 from django_delayq.store.claim import claim
-from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.testing.broker import LEASE_MS, RUN_DUE, VIRTUAL_TIME_BROKER, AnyHandler, Due, VirtualTimeBroker
 
@@ -29,14 +28,14 @@ class AgedRows:
     1 ms longer than the delay that was asked for, and then counts for 1 ms less.
     """
 
-    def __init__(self, queue: DatabaseQueue, clock: VirtualTimeBroker) -> None:
+    def __init__(self, queue: Tables, clock: VirtualTimeBroker) -> None:
         self._queue = queue
         self._clock = clock
 
     @property
     def now_ms(self) -> int:
         """Return the time that the instants of rows are compared with."""
-        return self._queue.database.now_ms()
+        return int(self._queue.database.now_ms())
 
     @property
     def moved_ms(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, cast
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, Backend, ClaimRequest, Claims, SettleAction, Transition, pages
@@ -18,6 +18,7 @@ from django_delayq.conf import Alias
 from django_delayq.core import transitions
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import Span
+from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.dispatcher import Dispatcher
@@ -69,7 +70,7 @@ class Worker:
         self._figures = FigureWriter(backend.store.database, outage_log) if backend.store else None
         count = self._figures.count if self._figures else None
         self.settler = Settler(backend, self._leases, outage_log, self._wake, count)
-        self._relaying = Relaying(backend.store, lease_ms, outage_log) if backend.store else None
+        self._relaying = Relaying(cast(DatabaseQueue, backend.store), lease_ms, outage_log) if backend.store else None
         if backend.store and not options.drain:  # a drain is to run what there is now
             backend.store.database.clock_monitor.start(lease_ms)
         self._heartbeat = Heartbeat(options.heartbeat_file, tell or teller())

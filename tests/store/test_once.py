@@ -13,9 +13,9 @@ from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
+from django_delayq.store.bulk_copy import can_copy, copy_missing, copy_new
 from django_delayq.store.database import Database
 from django_delayq.store.enqueue import insert_new
-from django_delayq.store.sql.bulk_copy import can_copy, copy_missing, copy_new
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 

@@ -71,7 +71,8 @@ def database_of(using: str) -> Database:
     store = get_backend(using).store
     if store is None:
         raise SparkError(f"{using!r} has no store, so there are no tables.")
-    return store.database
+    database: Database = store.database
+    return database
 
 
 def recover(lake: Lake, database: Database) -> tuple[int, int]:

@@ -10,8 +10,8 @@ from pyarrow import compute as pc, csv
 from django_delayq.spark.read.filters import Wanted
 from django_delayq.spark.read.parts import EndedBetween, KeyRange
 from django_delayq.spark.read.shapes import column
+from django_delayq.store.bulk_copy import can_copy
 from django_delayq.store.database import Database
-from django_delayq.store.sql.bulk_copy import can_copy
 from django_delayq.store.sql.dialect import Sql, marks
 from django_delayq.store.sql.rows import WAITING
 

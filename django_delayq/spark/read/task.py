@@ -75,4 +75,5 @@ def _followed(alias: Alias) -> Database:
             f"{alias.name!r} can't be followed as a stream: only PostgreSQL tells in which order transactions commit. "
             "Use a store there, or read the table again and again."
         )
-    return store.database
+    database: Database = store.database
+    return database

@@ -13,9 +13,9 @@ from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable, SendError
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
+from django_delayq.store.bulk_copy import can_copy, copy_missing, copy_new
 from django_delayq.store.database import Database
 from django_delayq.store.enqueue import insert_new
-from django_delayq.store.sql.bulk_copy import can_copy, copy_missing, copy_new
 
 T = TypeVar("T")
 
