@@ -12,11 +12,14 @@ NAMES = (
     *("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall"),
     *("shards", "served", "processes"),
     *("stored_bulk", "stored_send", "stored_drain", "stored_fresh", "stored_peer"),
-    *("stored_lateness", "stored_waiting", "stored_life", "takeover", "admin_pages"),
+    *("stored_lateness", "stored_waiting", "stored_life", "stored_snapshot", "stored_memory"),
+    *("takeover", "flush", "admin_pages"),
+    *("alone_lateness", "alone_idle", "alone_drain", "alone_workers"),
 )
 """The benchmarks, a module each."""
-BY_NAME = ("plans", "spark", "trip")
-"""What is run by name only: it measures nothing, needs Spark beside, or counts what has a goal and no bound yet."""
+BY_NAME = ("plans", "spark", "stored_huge", "trip")
+"""What is run by name only: it measures nothing, needs Spark beside, takes very long, or counts what has a goal and no
+bound yet."""
 
 
 def main(names: list[str]) -> int:

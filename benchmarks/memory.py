@@ -1,11 +1,10 @@
 """What a waiting message takes of Redis' memory, and what is left of it when it is done."""
 
-import redis
-
 from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled
 from benchmarks.server import Server
 from benchmarks.site import KEYS, fill, site
+from benchmarks.spent import memory_bytes
 from benchmarks.until import wait_until
 from benchmarks.worker import worker
 
@@ -19,12 +18,12 @@ def run() -> list[Result]:
     with site() as server, server.client() as client:
         fill(1_000)
         _drain(server)  # what only the first messages cost: scripts, totals
-        before = _used(client)
+        before = memory_bytes(client)
         fill(count)
-        waiting = _used(client) - before
+        waiting = memory_bytes(client) - before
         _drain(server)
-        wait_until(lambda: _used(client) - before <= MOST_LEFT, "memory is free again", within_s=10)
-        left = _used(client) - before
+        wait_until(lambda: memory_bytes(client) - before <= MOST_LEFT, "memory is free again", within_s=10)
+        left = memory_bytes(client) - before
         keys_left = [key for key in client.scan_iter() if _holds_messages(key.decode())]
     return [
         at_most("Redis memory per waiting message, 100 bytes of data", waiting / count, 450, "bytes", f"of {count:,}"),
@@ -36,12 +35,6 @@ def run() -> list[Result]:
 def _drain(server: Server) -> None:
     with worker(server, "--drain") as running:
         running.wait()
-
-
-def _used(client: redis.Redis) -> int:
-    """Without the buffers of connections, which hold what was sent last for a while."""
-    info = client.info("memory")
-    return int(info["used_memory"]) - int(info["mem_clients_normal"])
 
 
 def _holds_messages(key: str) -> bool:

@@ -26,11 +26,12 @@ class AnyServer(Protocol):
     def url(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
 class Server:
-    """A running redis-server. What belongs to one benchmark may be kept in its directory, which goes with it."""
+    """A redis-server. What belongs to one benchmark may be kept in its directory, which goes with it."""
 
-    directory: Path
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -41,25 +42,42 @@ class Server:
         """A plain redis-py client: the floor, and looks behind the broker's back."""
         return redis.Redis.from_url(self.url)
 
+    def start(self) -> None:
+        """Start it, empty, and return when it answers."""
+        socket = self.directory / "redis.sock"
+        self._process = subprocess.Popen(  # noqa: S603
+            [_binary(), "--port", "0", "--save", "", "--dir", self.directory, "--unixsocket", socket],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        wait_until(lambda: _answers(self), "redis-server answers")
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
 
 @contextmanager
 def private_server() -> Iterator[Server]:
     """An empty server that ends with the block."""
     directory = Path(tempfile.mkdtemp(prefix="delayq-bench-", dir="/tmp"))  # a socket's path must be short
     server = Server(directory)
-    process = subprocess.Popen(  # noqa: S603
-        [_binary(), "--port", "0", "--save", "", "--dir", directory, "--unixsocket", directory / "redis.sock"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
     try:
-        wait_until(lambda: _answers(server), "redis-server answers")
+        server.start()
         yield server
     finally:
-        process.kill()
-        process.wait()
+        server.kill()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def no_server() -> Iterator[Server]:
+    """A directory of which nobody answers, for a site without a broker's server. It ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="delayq-bench-", dir="/tmp") as directory:
+        yield Server(Path(directory))
 
 
 @dataclass(frozen=True, slots=True)

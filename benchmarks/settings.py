@@ -2,6 +2,7 @@
 
 import json
 import os
+from importlib import import_module
 from typing import Any
 
 SECRET_KEY = "not secret: benchmarks only"  # noqa: S105
@@ -42,13 +43,25 @@ DATABASES = {
     **json.loads(os.environ.get("DELAYQ_BENCH_DATABASES", "{}")),
 }
 
+if any(database["ENGINE"].endswith("mysql") for database in DATABASES.values()):
+    import_module("pymysql").install_as_MySQLdb()  # Django asks for mysqlclient
+
+REDIS = "django_delayq.brokers.redis.RedisBroker"
+ALONE = "django_delayq.brokers.database.DatabaseBroker"
+"""The database alone."""
+
 
 def delayq_at(
-    location: str, store: dict[str, Any] | None = None, database: str = "default", shards: int | None = None
+    location: str,
+    store: dict[str, Any] | None = None,
+    database: str = "default",
+    shards: int | None = None,
+    broker: str = REDIS,
 ) -> dict[str, Any]:
     """DELAYQ with everything but its places, and the shards that are given, at its default."""
-    broker = "django_delayq.brokers.redis.RedisBroker"
     delayq = {"BROKER": broker, "LOCATION": location, "STORE": store, "DATABASE": database}
+    if broker == ALONE:
+        del delayq["LOCATION"]  # it has none
     return {"default": delayq if shards is None else {**delayq, "OPTIONS": {"shards": shards}}}
 
 
@@ -56,4 +69,5 @@ DELAYQ = delayq_at(
     os.environ.get("DELAYQ_BENCH_LOCATION", "redis://127.0.0.1:6379/0"),
     json.loads(os.environ.get("DELAYQ_BENCH_STORE", "null")),
     shards=json.loads(os.environ.get("DELAYQ_BENCH_SHARDS", "null")),
+    broker=os.environ.get("DELAYQ_BENCH_BROKER", REDIS),
 )

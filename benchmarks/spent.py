@@ -2,6 +2,7 @@
 
 import time
 
+import psycopg
 import redis
 
 
@@ -13,6 +14,27 @@ def round_trips(client: redis.Redis) -> int:
 def commands(client: redis.Redis) -> int:
     """How many commands the server has run, those of scripts too."""
     return sum(stats["calls"] for stats in client.info("commandstats").values())
+
+
+def memory_bytes(client: redis.Redis) -> int:
+    """Return what a server uses, without the buffers of connections, which hold what was sent last for a while."""
+    info = client.info("memory")
+    return int(info["used_memory"]) - int(info["mem_clients_normal"])
+
+
+STATEMENTS = """
+    SELECT coalesce(sum(calls), 0), coalesce(sum(rows) FILTER (WHERE query LIKE '%%SKIP LOCKED%%'), 0)
+    FROM pg_stat_statements
+    WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query NOT LIKE '%%pg_stat_%%'"""
+
+
+def statements(client: psycopg.Connection) -> tuple[int, int]:
+    """Return how many statements a database has run, and how many rows those that lock what is free have locked.
+
+    By the extension pg_stat_statements, which must be there.
+    """
+    ((calls, locked),) = client.execute(STATEMENTS).fetchall()
+    return int(calls), int(locked)
 
 
 def cpu_s(pid: int) -> float:

@@ -1,7 +1,12 @@
 """Draining with a store, by the real worker."""
 
-from benchmarks.stored_site import StoredSite
+import psycopg
 
+from benchmarks.site import fill
+from benchmarks.stored_site import StoredSite
+from benchmarks.worker import Worker
+
+LONGEST_S, LOOK_S = 1_800, 0.2
 ENDED = "SELECT count(*), min(ended_at), max(ended_at) FROM delayq_finish"
 FIRST = "SELECT count(*) FROM delayq_finish WHERE ended_at = %s"
 
@@ -16,6 +21,33 @@ def drain_s(site: StoredSite, count: int) -> float:
         with site.worker("--drain") as running:
             running.wait()
     return seconds_of(site, count)
+
+
+def run_standing(site: StoredSite, count: int) -> None:
+    """Have a worker that stands waiting for more run messages, until `count` have finished."""
+    with site.worker() as running, site.client() as client:
+        wait_until_ended(client, running, count)
+
+
+def standing_s(site: StoredSite, count: int) -> float:
+    """Send messages that are due, and have a worker that stands waiting for more run them.
+
+    Gives the seconds from its first to its last finish.
+    """
+    with site.client() as client:
+        client.execute("TRUNCATE delayq_finish")
+    fill(count)
+    run_standing(site, count)
+    return seconds_of(site, count)
+
+
+def wait_until_ended(client: psycopg.Connection, running: Worker, count: int) -> None:
+    """Return when so many messages have finished."""
+
+    def ended() -> bool:
+        return bool(client.execute(ENDED).fetchall()[0][0] >= count)
+
+    running.wait_until(ended, f"{count} messages have finished", LONGEST_S, LOOK_S)
 
 
 def seconds_of(site: StoredSite, count: int) -> float:

@@ -1,6 +1,5 @@
 """What a message writes to the log of PostgreSQL in its whole life: sent in bulk, claimed by a worker, finished."""
 
-import time
 from statistics import median
 
 import psycopg
@@ -9,7 +8,7 @@ from benchmarks.rates import ROUNDS
 from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled
 from benchmarks.site import fill
-from benchmarks.stored_drains import ENDED
+from benchmarks.stored_drains import wait_until_ended
 from benchmarks.stored_site import stored_site
 
 FIRST = 200
@@ -21,7 +20,7 @@ def run() -> list[Result]:
     """Bytes a message, without the images of pages that follow a checkpoint: these depend on when one comes."""
     count = scaled(10_000, least=1_000)
     what = f"WAL of one message's life, of {count:,} sent in bulk and run by a worker"
-    return [at_most(what, median(_bytes_of_each(count) for _ in range(ROUNDS)), 2_400, "bytes")]
+    return [at_most(what, median(_bytes_of_each(count) for _ in range(ROUNDS)), 1_600, "bytes")]
 
 
 def _bytes_of_each(count: int) -> float:
@@ -32,19 +31,14 @@ def _bytes_of_each(count: int) -> float:
         with site.worker() as running:
             running.wait_until_up()
             fill(FIRST)
-            _wait_until_ended(client, FIRST)
+            wait_until_ended(client, running, FIRST)
             client.execute("CHECKPOINT")
             before = _written(client)
             fill(count)
-            _wait_until_ended(client, FIRST + count)
+            wait_until_ended(client, running, FIRST + count)
             return (_written(client) - before) / count
 
 
 def _written(client: psycopg.Connection) -> float:
     ((written,),) = client.execute(WRITTEN).fetchall()
     return float(written)
-
-
-def _wait_until_ended(client: psycopg.Connection, count: int) -> None:
-    while client.execute(ENDED).fetchall()[0][0] < count:
-        time.sleep(0.2)

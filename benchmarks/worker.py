@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchmarks.server import AnyServer
-from benchmarks.until import wait_until
+from benchmarks.until import POLL_S, wait_until
 from django_delayq.brokers import get_backend
 
 RECORDS = "records"
@@ -33,9 +33,11 @@ class Worker:
         """Return when the broker of the current site knows it, and others, so many in all."""
         self.wait_until(lambda: len(get_backend().presence.workers()) >= count, "it announces itself", 60 + 10 * count)
 
-    def wait_until(self, happened: Callable[[], bool], what: str, within_s: float = 60) -> float:
+    def wait_until(
+        self, happened: Callable[[], bool], what: str, within_s: float = 60, every_s: float = POLL_S
+    ) -> float:
         """As `until.wait_until`. Raises `RuntimeError` with the worker's log when it ends before."""
-        at = wait_until(lambda: happened() or self._process.poll() is not None, what, within_s)
+        at = wait_until(lambda: happened() or self._process.poll() is not None, what, within_s, every_s)
         if not happened():
             raise RuntimeError(f"The worker ended before this: {what}.\n{self._log.read_text()[-4000:]}")
         return at

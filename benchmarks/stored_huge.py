@@ -1,0 +1,43 @@
+"""As `stored_waiting`, with twice as many rows that wait; and sending and `delayq status` beside them."""
+
+from collections.abc import Callable
+from io import StringIO
+from time import perf_counter
+
+from django.core.management import call_command
+
+from benchmarks.rates import in_turn
+from benchmarks.result import Result, at_least
+from benchmarks.scale import scaled
+from benchmarks.stored_send import SLICE, send
+from benchmarks.stored_site import StoredSite
+from benchmarks.stored_waiting import FEW, crowded_and_calm, draining
+
+
+def run() -> list[Result]:
+    """Return the ratios of messages, and of looks, a second."""
+    many = scaled(10_000_000, least=2 * FEW)
+    with crowded_and_calm(many) as (crowded, calm):
+        crowded.tidy()
+        calm.tidy()
+
+        def ratio(what: str, work: Callable[[], None], items: int) -> Result:
+            rates = in_turn(lambda: _seconds(crowded, work), lambda: _seconds(calm, work), items, scaled(20))
+            return at_least(f"{what} with {many:,} rows waiting / with {FEW:,}", rates.ratio, 0.9, str(rates))
+
+        return [
+            ratio("sending one at a time", send, SLICE),
+            ratio("delayq status", _status, 1),
+            draining(crowded, calm, many),
+        ]
+
+
+def _seconds(site: StoredSite, work: Callable[[], None]) -> float:
+    with site.sending():
+        started = perf_counter()
+        work()
+        return perf_counter() - started
+
+
+def _status() -> None:
+    call_command("delayq", "status", stdout=StringIO())
