@@ -1,7 +1,7 @@
 """Claim what the executors have slots for, in one call a turn, and distribute the leases."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
 
@@ -13,21 +13,15 @@ from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.maintenance import Pauses
 from django_delayq.worker.plan import Backlog, ExecutorState, Plan, accept, plan, wants_any
-from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer
+from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer, note_empty_claim
 from django_delayq.worker.settler import Settler
 
 DRAIN_S = 0.5
 """How long after a claim that gave something to wait for a slot for what is due already, before all is asked for."""
+UNSTARTED_LOOK_S = 0.25
+"""How often to look for messages that wait for a slot for too long."""
 UNSTARTED_S = 1.0
 """Seconds after its claim at which a lease that no slot has started is given back."""
-
-
-@dataclass(slots=True)
-class _Result:
-    """The result of a claim: whether anything was kept, and the buffers for which more may be left behind."""
-
-    found: bool
-    more_for: set[str] = field(default_factory=set)
 
 
 class Dispatcher:
@@ -46,19 +40,18 @@ class Dispatcher:
         leases: Leases,
         settler: Settler,
         unstarted_events: UnstartedEvents,
-        limiter: Limiter,
+        limiter: Limiter | None,
         order: Callable[[], Sequence[str]] = list,
         most: int | None = None,
     ) -> None:
         self._claim = claim
         self._due_pairs = due_pairs
         self._executors = executors
-        buffers = [buffer for executor in executors for buffer in executor.buffers]
-        self._limited = [buffer for buffer in buffers if buffer.handler.limits is not None]
+        self._all_buffers = [buffer for executor in executors for buffer in executor.buffers]
         self._buffers = {
             key: (buffer, executor) for executor in executors for buffer in executor.buffers for key in buffer.keys
         }
-        self._pairs = [pair for buffer in buffers for pair in buffer.subscriptions]
+        self._pairs = [pair for buffer in self._all_buffers for pair in buffer.subscriptions]
         self._all_queues = list(dict.fromkeys(queue for queue, _ in self._pairs))
         self._pauses = pauses
         self._leases = leases
@@ -91,21 +84,24 @@ class Dispatcher:
     @property
     def has_run(self) -> bool:
         """Return whether a message has ended."""
-        return any(executor.has_run for executor in self._executors)
+        return any(buffer.ended for buffer in self._all_buffers)
 
     @property
     def busy(self) -> bool:
         """Return whether a message waits or runs here, or has been refused by a limit and comes again soon."""
-        if self._deferred_duplicates or any(executor.is_busy for executor in self._executors):
+        if self._deferred_duplicates or any(buffer.leases or buffer.active for buffer in self._all_buffers):
             return True
-        return bool(self._limited) and self._limiter.waits() and not self.spent
+        return self._limiter is not None and self._limiter.waits() and not self.spent
 
-    @property
-    def next_at(self) -> float | None:
-        """Return when to claim again at the latest, by the monotonic clock, because a limit or a slot is waited for."""
-        if self._try_again_at > monotonic():
-            return self._try_again_at
-        return self._limiter.next_at if self._limited else None
+    def wait_s(self) -> float:
+        """Return for how long there is nothing to do here, unless a slot frees or something comes due."""
+        now = monotonic()
+        until = now + UNSTARTED_LOOK_S if self.busy else math.inf
+        if self._try_again_at > now:
+            until = min(until, self._try_again_at)
+        elif self._limiter is not None:
+            until = min(until, self._limiter.next_at)
+        return until - now
 
     def claim(self) -> bool:
         """Claim once, except what is paused, and distribute what comes.
@@ -122,21 +118,24 @@ class Dispatcher:
             self._backlog.forget()
             return False
         claims = self._claim(planned.requests)
-        result = self._distribute(claims, sent_at, planned, executors)
+        found = self._distribute(claims, sent_at, planned, executors)
         if claims.buried or claims.orphans:
             self._unstarted_events.report(claims.buried, claims.orphans)
-        self._note_backlog(planned, result)
-        if result.found:  # else another order, over and over until there is a slot, would give all the same chance
+        if len(self._queues) > 1:
+            self._note_backlog(planned, found=found)
+        if found:  # else another order, over and over until there is a slot, would give all the same chance
             self._queues = self._order()
             self._found_at = sent_at
-        return result.found or not planned.is_complete
+        return found or not planned.is_complete
 
     def _plan(self, executors: Sequence[ExecutorState]) -> Plan:
         """Plan the next claim. While something is left behind in queues with an order, first look where that is."""
         in_order = len(self._queues) > 1
-        free_permits = self._limiter.free_permits(self._limited) if self._limited else {}
+        free_permits = {} if self._limiter is None else self._limiter.free_permits(self._all_buffers)
         if in_order and self._backlog.needs_look and wants_any(executors, free_permits) and not self.spent:
-            due = [pair for pair in self._due_pairs(self._pairs) if not self._is_closed(pair)]
+            due = self._due_pairs(self._pairs)
+            if self._limiter is not None:
+                due = [pair for pair in due if not self._limiter.is_closed(self._buffers[pair[1]][0])]
             self._backlog.see(due, monotonic())
         return plan(
             executors,
@@ -148,24 +147,25 @@ class Dispatcher:
             quota=self._quota(),
         )
 
-    def _is_closed(self, pair: Pair) -> bool:
-        buffer, _ = self._buffers[pair[1]]
-        return buffer in self._limited and self._limiter.is_closed(buffer)
-
-    def _note_backlog(self, planned: Plan, result: _Result) -> None:
+    def _note_backlog(self, planned: Plan, *, found: bool) -> None:
         if planned.is_complete:
-            self._backlog.note_claim_of_all(more_available=bool(result.more_for))
+            more_available = any(self._buffers[key][0].more_available for key in planned.sizes)
+            self._backlog.note_claim_of_all(more_available=more_available)
             return
         asked = [request.pair for request in planned.requests]
         emptied = asked
-        if result.found:  # else no queue of a buffer had anything, though there may be more for it in another
-            emptied = [pair for pair in asked if self._buffers[pair[1]][0].handler.key not in result.more_for]
-        self._backlog.note_claim(asked, emptied, found=result.found, now=monotonic())
+        if found:  # else no queue of a buffer had anything, though there may be more for it in another
+            emptied = [pair for pair in asked if not self._buffers[pair[1]][0].more_available]
+        self._backlog.note_claim(asked, emptied, found=found, now=monotonic())
 
-    def _distribute(self, claims: Claims, sent_at: float, planned: Plan, executors: Sequence[ExecutorState]) -> _Result:
-        """Give the executors what came. Give back what they can't take."""
+    def _distribute(self, claims: Claims, sent_at: float, planned: Plan, executors: Sequence[ExecutorState]) -> bool:
+        """Give the executors what came, and return whether anything was kept. Give back what they can't take."""
+        if not claims.messages:
+            asked = [self._buffers[key][0] for key in planned.sizes]
+            note_empty_claim(asked, more_available=claims.more_available)
+            return False
         given, foreign = self._leases_of(claims, sent_at)
-        running = self._leases.running_ids() if given else set()
+        running = self._leases.running_ids()
         self._leases.add([*chain.from_iterable(given.values()), *foreign])
         self._bury(foreign)
         limits: Mapping[tuple[int, str], int] = {place_key: len(leases) for place_key, leases in given.items()}
@@ -175,14 +175,12 @@ class Dispatcher:
         ranks = {key: rank for rank, key in enumerate(planned.sizes)}
         for place, key in sorted(given, key=lambda each: (each[0], ranks.get(each[1], BATCH))):
             parts.setdefault(key, []).append((given[place, key], limits[place, key]))
-        result = _Result(found=bool(foreign))
+        found = bool(foreign)
         for key, of_buffer in parts.items():
-            self._add(key, of_buffer, planned.sizes.get(key, BATCH), claims.more_available, running, result)
-        for key in planned.sizes.keys() - parts.keys():
-            self._buffers[key][0].note_claim(more_available=claims.more_available)
-            if claims.more_available:
-                result.more_for.add(key)
-        return result
+            found |= self._add(key, of_buffer, planned.sizes.get(key, BATCH), claims.more_available, running)
+        empty = [self._buffers[key][0] for key in planned.sizes.keys() - parts.keys()]
+        note_empty_claim(empty, more_available=claims.more_available)
+        return found
 
     def _add(
         self,
@@ -191,9 +189,8 @@ class Dispatcher:
         size: int,
         more_available: bool,
         running: Collection[str],
-        result: _Result,
-    ) -> None:
-        """Give a buffer what came for it: a part of each queue, with how much of it to keep."""
+    ) -> bool:
+        """Give a buffer what came for it: a part of each queue, with how much to keep. Return whether it kept any."""
         buffer, executor = self._buffers[key]
         once = {lease for leases, _ in parts for lease in leases if _is_at_most_once(lease)}
         kept, surplus = self._split(buffer, executor, parts, size, once)
@@ -206,9 +203,7 @@ class Dispatcher:
         saturated = any(len(leases) >= size for leases, _ in parts)
         more_available = more_available or len(kept) < sum(len(leases) for leases, _ in parts)
         buffer.note_claim(saturated=saturated, more_available=more_available, has_at_most_once=bool(once))
-        result.found |= bool(kept)  # a lease that is given back at once would come again at once
-        if buffer.more_available:
-            result.more_for.add(key)
+        return bool(kept)  # a lease that is given back at once would come again at once
 
     def _leases_of(self, claims: Claims, sent_at: float) -> tuple[dict[tuple[int, str], list[Lease]], list[Lease]]:
         """Return the leases by the place of their queue and the key of their handler, and those of foreign messages."""
@@ -259,7 +254,7 @@ class Dispatcher:
 
     def _admit(self, buffer: PrefetchBuffer, leases: list[Lease]) -> list[Lease]:
         """Return the leases that may start as far as limits go. Give back the others for a while."""
-        if buffer in self._limited:
+        if self._limiter is not None and buffer.handler.limits is not None:
             refused = self._limiter.admit(buffer, leases)
             self._settler.put_off(refused)
             self.skipped |= bool(refused)
@@ -284,20 +279,20 @@ class Dispatcher:
         claimed_before = monotonic() - older_than_s
         if self._deferred_duplicates:
             self._settler.release(self._take_deferred(lambda lease: lease.claimed_at < claimed_before))
-        for executor in self._executors:
-            executor.release_unstarted(claimed_before)
+        if any(buffer.leases for buffer in self._all_buffers):
+            for executor in self._executors:
+                executor.release_unstarted(claimed_before)
 
     def look_after_unstarted(self) -> None:
         """Give back leases that are paused or have waited too long, and start duplicates that may start now."""
-        self._release_paused()
+        if self._pauses.known:
+            self._release_paused()
         self.release_unstarted()
-        self._start_deferred()
+        if self._deferred_duplicates:
+            self._start_deferred()
 
     def _release_paused(self) -> None:
-        if not self._pauses.known:
-            return
-        if self._deferred_duplicates:
-            self._settler.release(self._take_deferred(self._pauses.cover))
+        self._settler.release(self._take_deferred(self._pauses.cover))
         for executor in self._executors:
             executor.release_paused(self._pauses.cover)
 
@@ -306,8 +301,6 @@ class Dispatcher:
 
         A worker that was given up for dead, but lives, may claim a message that its own thread still runs.
         """
-        if not self._deferred_duplicates:
-            return
         running = self._leases.running_ids()
         for lease in self._take_deferred(lambda lease: lease.claimed.id not in running):
             buffer, executor = self._buffers[lease.handler.key]

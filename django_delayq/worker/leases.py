@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, Backend, Claimed, PermitRequest, pages
@@ -87,8 +87,8 @@ class Lease:
         return monotonic() >= self.started_at + self.timeout_s
 
 
-class LeaseLog(Protocol):
-    """A record of the leases of this process, as they come and go."""
+class LeaseLog:
+    """A record of the leases of this process, as they come and go. This one keeps nothing: nobody supervises."""
 
     def lease(self, leases: Iterable[Lease]) -> None:
         """Note leases that were taken, before anything starts."""
@@ -101,21 +101,6 @@ class LeaseLog(Protocol):
 
     def held_until(self, lease: Lease) -> float:
         """Return until when another process has renewed a lease for this one; 0 where none has."""
-
-
-class NoLeaseLog:
-    """No record, for a worker without a supervisor."""
-
-    def lease(self, leases: Iterable[Lease]) -> None:
-        pass
-
-    def forget(self, leases: Iterable[Lease]) -> None:
-        pass
-
-    def tick(self) -> None:
-        pass
-
-    def held_until(self, lease: Lease) -> float:
         return 0.0
 
 
@@ -126,15 +111,9 @@ class Leases:
     is renewed all the same: whoever took it meanwhile has changed its token, so an answer tells whose it is.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        lease_ms: int,
-        outage_log: OutageLog,
-        log: LeaseLog = NoLeaseLog(),  # noqa: B008 - no state
-    ) -> None:
+    def __init__(self, backend: Backend, lease_ms: int, outage_log: OutageLog, log: LeaseLog | None = None) -> None:
         self._backend = backend
-        self._log = log
+        self._log = log or LeaseLog()
         self._outage_log = outage_log
         self._lease_ms = lease_ms
         self.hold_s = lease_ms / 1000 * HOLD

@@ -330,14 +330,14 @@ class Heartbeat:
         self._path = None if path is None else Path(path)
         self._tell = tell
         self._is_ready = False
-        self._next_at = 0.0
+        self.due_at = 0.0
         self._failing = False
 
     def beat(self) -> None:
         """Note that the main loop asked the broker and was answered, or waits for slots on schedule."""
-        if monotonic() < self._next_at:
+        if monotonic() < self.due_at:
             return
-        self._next_at = monotonic() + EVERY_S
+        self.due_at = monotonic() + EVERY_S
         self._tell(WATCHDOG if self._is_ready else READY)
         self._is_ready = True
         if self._path is not None:

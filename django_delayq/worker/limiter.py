@@ -1,5 +1,6 @@
 """Keep to the limits over all workers: a claimed message starts when the broker lets it, else goes back for a while."""
 
+import math
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic
@@ -63,10 +64,10 @@ class Limiter:
         return monotonic() < self._closed_until.get(buffer, 0.0)
 
     @property
-    def next_at(self) -> float | None:
+    def next_at(self) -> float:
         """Return when a buffer that is left alone now may be claimed for again, by the monotonic clock."""
         now = monotonic()
-        return min((until for until in self._closed_until.values() if until > now), default=None)
+        return min((until for until in self._closed_until.values() if until > now), default=math.inf)
 
     def waits(self) -> bool:
         """Return whether a message that was due, and was refused, can't have come again yet."""

@@ -36,7 +36,8 @@ class OutageLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._failing: set[str] = set()
+        self.failing: set[str] = set()
+        """Whose work fails now."""
         self._said: set[str] = set()
         self._ends: set[str] = set()
 
@@ -44,7 +45,7 @@ class OutageLog:
         """Note that a call failed, and log each new error once."""
         text = str(error) if isinstance(error, DelayqError) else f"{type(error).__name__}: {error}"
         with self._lock:
-            self._failing.add(who)
+            self.failing.add(who)
             self._ends.add(_end_of(error))
             if text in self._said:
                 return
@@ -53,11 +54,11 @@ class OutageLog:
 
     def end(self, who: str) -> None:
         """Note that a call worked, and log the end of an outage. Costs nothing while nothing fails."""
-        if who not in self._failing:
+        if who not in self.failing:
             return
         with self._lock:
-            self._failing.discard(who)
-            if self._failing:
+            self.failing.discard(who)
+            if self.failing:
                 return
             self._said.clear()
             ends, self._ends = sorted(self._ends), set()

@@ -1,17 +1,18 @@
 """The loop of a worker: maintenance, claim, sleep. Running and settling happen in other threads."""
 
 import threading
-from collections.abc import Callable
 from time import monotonic
 
-from django_delayq.brokers.base import Backend, WorkerInfo
+from django_delayq.brokers.base import Backend
+from django_delayq.support.logging import logger
+from django_delayq.support.units import size_text
 from django_delayq.worker.dispatcher import Dispatcher
+from django_delayq.worker.leases import Leases
 from django_delayq.worker.lifecycle import Heartbeat
 from django_delayq.worker.logs import OutageLog, guarded, waits
-from django_delayq.worker.maintenance import Maintenance, MemoryLimit, Pauses
+from django_delayq.worker.maintenance import Maintenance, resident
+from django_delayq.worker.options import Options
 
-UNSTARTED_LOOK_S = 0.25
-"""How often it looks for messages that wait for a slot for too long."""
 ENDING_LOOK_S = 0.02
 """How often a worker that ends by itself looks whether the last message is settled."""
 
@@ -22,29 +23,28 @@ class Loop:
     def __init__(
         self,
         backend: Backend,
+        options: Options,
         *,
         dispatcher: Dispatcher,
         suspects: Dispatcher,
         maintenance: Maintenance,
-        pauses: Pauses,
+        leases: Leases,
         outage_log: OutageLog,
         heartbeat: Heartbeat,
-        info: WorkerInfo,
-        held: Callable[[], int],
-        memory: MemoryLimit,
-        drain: bool,
     ) -> None:
         self._backend = backend
         self._dispatcher = dispatcher
         self._suspects = suspects
+        self._dispatchers = [dispatcher]  # that may be busy: that of suspects once there was one, as they are rare
         self._maintenance = maintenance
-        self._pauses = pauses
+        self._leases = leases
         self._outage_log = outage_log
         self._heartbeat = heartbeat
-        self._info = info
-        self._held = held
-        self._memory = memory
-        self._drain = drain
+        self._drain = options.drain
+        self._max_memory = options.max_memory
+        self._may_end = options.drain or options.max_messages is not None or options.max_memory is not None
+        self.is_full = False
+        """Whether the process was found to take more than `--max-memory`."""
         self._stopping = threading.Event()
         self._woken = threading.Event()
         self._asleep = False
@@ -57,22 +57,24 @@ class Loop:
             if self._woken.is_set():
                 self._woken.clear()  # only here, where a claim follows: a wake-up may come at any time
                 self._may_find = True
-            held = self._held()
-            idle = not held and not self._dispatcher.busy and not self._suspects.busy
+            busy = [each for each in self._dispatchers if each.busy]
+            idle = self._may_end and not busy and not len(self._leases)
             if idle and self._dispatcher.spent:
                 return
             self._may_find |= self._drain and idle  # the last claim, which finds nothing more
             try:
-                found = self._turn(has_leases=held > 0)
+                found = self._turn(busy)
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
                 self._outage_log.begin("claiming", error)
                 self._may_find = True
                 backoff = backoff or waits()
                 self._stopping.wait(next(backoff))
                 continue
-            self._outage_log.end("claiming")
-            backoff = None
-            self._heartbeat.beat()
+            if backoff is not None:
+                self._outage_log.end("claiming")
+                backoff = None
+            if monotonic() >= self._heartbeat.due_at:
+                self._heartbeat.beat()
             # Busy now: what it found may have been refused by a limit, and comes again.
             if self._drain and idle and not (found or self._dispatcher.busy or self._maintenance.suspects_due):
                 return
@@ -90,31 +92,36 @@ class Loop:
         if self._asleep:
             guarded(self._backend.queue.wake)  # the thread that calls must live on
 
-    def _turn(self, *, has_leases: bool) -> bool:
-        paused = self._pauses.known
-        self._maintenance.do_due(self._info)
-        self._pauses.read_due()
-        self._may_find |= self._pauses.known != paused
-        if self._memory.is_set and self._dispatcher.has_run and not self._dispatcher.spent and self._memory.check():
-            self._dispatcher.close()
-            self._suspects.close()
-        if has_leases:
-            self._dispatcher.look_after_unstarted()
-            self._suspects.look_after_unstarted()
+    def _turn(self, busy: list[Dispatcher]) -> bool:
+        self._may_find |= self._maintenance.do_due()
+        if self._max_memory is not None and not self.is_full and self._dispatcher.has_run:
+            self._check_memory(self._max_memory)
+        for dispatcher in busy:
+            dispatcher.look_after_unstarted()
         found = self._may_find and self._dispatcher.claim()
-        if self._maintenance.suspects_due and not self._suspects.busy:
+        if self._maintenance.suspects_due and self._suspects not in busy:
+            self._dispatchers = [self._dispatcher, self._suspects]
             self._maintenance.suspects_due = self._suspects.claim()
         return found
 
+    def _check_memory(self, limit: int) -> None:
+        """Claim no more if this process takes more than it may."""
+        taken = resident()
+        if taken > limit:
+            self.is_full = True
+            logger.info(
+                "Stopping: this worker takes %s, and --max-memory is %s. It finishes what runs.",
+                size_text(taken), size_text(limit),
+            )  # fmt: skip
+            self._dispatcher.close()
+            self._suspects.close()
+
     def _sleep(self) -> None:
         self._may_find = True
-        timeout = max(self._maintenance.next_at - monotonic(), 0)
-        if self._drain or self._dispatcher.spent:
+        timeout = min(self._maintenance.due_at - monotonic(), self._dispatcher.wait_s())
+        if self._may_end and (self._drain or self._dispatcher.spent):
             timeout = min(timeout, ENDING_LOOK_S)
-        elif self._dispatcher.busy:
-            timeout = min(timeout, UNSTARTED_LOOK_S)
-        if (next_at := self._dispatcher.next_at) is not None:  # read once: it is None as soon as it has passed
-            timeout = min(timeout, max(next_at - monotonic(), 0))
+        timeout = max(timeout, 0)
         if not self._dispatcher.wanted:
             # Every slot is busy. The broker would end its wait for due messages, which can't be claimed now.
             self._woken.wait(timeout)

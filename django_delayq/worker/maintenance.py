@@ -93,71 +93,71 @@ def _end(pause: Pause) -> str:
 
 
 class Maintenance:
-    """Does each task when it is due. `suspects_due` tells whether suspects wait for a child process."""
+    """Does each task when it is due, for the worker whose heartbeat is `info`."""
 
     def __init__(
         self,
         backend: Backend,
-        alias: str,
-        lease_ms: int,
+        info: WorkerInfo,
         held: Callable[[], Sequence[Lease]],
         pauses: Pauses,
         unstarted_events: UnstartedEvents,
         outage_log: OutageLog,
     ) -> None:
         self._backend = backend
-        self._alias = alias
-        self._lease_ms = lease_ms
+        self._alias = backend.alias
+        self._info = info
         self._held = held
         self._pauses = pauses
         self._unstarted_events = unstarted_events
         self._outage_log = outage_log
         self._takeovers = Takeovers(backend, unstarted_events, outage_log)
-        self._due_at = 0.0
         self._heartbeat_at = 0.0
+        self.due_at = 0.0
+        """When there is something to do again, by the monotonic clock."""
         self.suspects_due = False
+        """Whether suspects wait for a child process."""
 
-    @property
-    def next_at(self) -> float:
-        """Return when there is something to do again, by the monotonic clock."""
-        return self._due_at
-
-    def do_due(self, info: WorkerInfo) -> None:
-        """Do the tasks that are due."""
+    def do_due(self) -> bool:
+        """Do the tasks that are due. Return whether the pauses have changed."""
+        paused = self._pauses.known
         now = monotonic()
-        if now < self._due_at:
-            return
-        self._due_at = now + EVERY_S
-        self._maintain()
-        warn_overdue(self._held())
-        if now >= self._heartbeat_at:  # along with maintenance: a turn of its own would claim once more
-            self._heartbeat_at = now + HEARTBEAT_EVERY_S
+        if now >= self.due_at:
+            self.due_at = now + EVERY_S
+            self._maintain()
             held = self._held()
-            info.running, info.runs = len(held), runs_of(held)
-            self._send_heartbeat(info)
-        self._takeovers.take_over(info)
+            warn_overdue(held)
+            if now >= self._heartbeat_at:  # along with maintenance: a turn of its own would claim once more
+                self._heartbeat_at = now + HEARTBEAT_EVERY_S
+                self._send_heartbeat(held)
+            self._takeovers.take_over(self._info)
+        self._pauses.read_due()
+        return self._pauses.known != paused
 
-    def _send_heartbeat(self, info: WorkerInfo) -> None:
+    def _send_heartbeat(self, held: Sequence[Lease]) -> None:
         """Send the heartbeat.
 
         A refusal ends no turn, because the broker may still give alarms (RabbitMQ that is out of memory).
         """
+        self._info.running, self._info.runs = len(held), runs_of(held)
         try:
-            self._pauses.take(self._backend.presence.heartbeat(info))
-            self._takeovers.learn(info)
+            self._pauses.take(self._backend.presence.heartbeat(self._info))
+            self._takeovers.learn(self._info)
         except DelayqError as error:
             self._outage_log.begin("sending a heartbeat", error)
         else:
-            self._outage_log.end("sending a heartbeat")
+            if self._outage_log.failing:
+                self._outage_log.end("sending a heartbeat")
 
     def _maintain(self) -> None:
         """Have the broker do its part. A refusal, which somebody must mend, ends no turn, and no heartbeat."""
         try:
-            result = self._backend.queue.maintain(lease_ms=self._lease_ms)
+            result = self._backend.queue.maintain(lease_ms=self._alias.options.lease)
         except BrokerRefused as error:
             self._outage_log.begin("maintenance", error)
         else:
-            self._outage_log.end("maintenance")
+            if self._outage_log.failing:
+                self._outage_log.end("maintenance")
             self._act_on(result)
 
     def _act_on(self, result: MaintenanceResult) -> None:
@@ -166,14 +166,14 @@ class Maintenance:
         next_end_ms = earliest(result.next_lease_end_ms, self._pauses.next_end_ms)
         if next_end_ms is not None:
             until_end_s = max((next_end_ms - result.now_ms) / 1000, LEAST_PAUSE_S)
-            self._due_at = min(self._due_at, monotonic() + until_end_s)
+            self.due_at = min(self.due_at, monotonic() + until_end_s)
         if result.buried or result.orphans:
             self._unstarted_events.report(result.buried, result.orphans)
         if result.dropped:
             logger.warning("Maintenance dropped %d old error(s), see error_retention and error_max.", result.dropped)
         if result.lost_record:
             logger.error("What the broker held may be gone: %s", result.lost_record)
-            signals.emit(signals.broker_changed, type(self._backend), using=self._alias, reason=result.lost_record)
+            signals.emit(signals.broker_changed, type(self._backend), using=self._alias.name, reason=result.lost_record)
 
 
 def new_info(
@@ -235,24 +235,3 @@ def check_limit(limit: int) -> None:
             f"--max-memory {size_text(limit)} is less than the {size_text(taken)} that this worker takes before its "
             "first message; give it more, such as 512MiB."
         )
-
-
-class MemoryLimit:
-    """The most memory that this process may take; None: as much as it wants."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self.is_set = limit is not None
-        self.is_exceeded = False
-        """Whether it was found to take more."""
-
-    def check(self) -> bool:
-        """Return whether this process takes more than it may, and log that."""
-        if self._limit is None or (taken := resident()) <= self._limit:
-            return False
-        self.is_exceeded = True
-        logger.info(
-            "Stopping: this worker takes %s, and --max-memory is %s. It finishes what runs.",
-            size_text(taken), size_text(self._limit),
-        )  # fmt: skip
-        return True

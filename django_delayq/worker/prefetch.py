@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -160,15 +160,11 @@ class Executor(ABC):
         A process must not exit beside them: what a library does then, such as closing a connection, may crash it.
         """
 
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a message waits or runs here."""
-        return any(buffer.leases or buffer.active for buffer in self.buffers)
-
-    @property
-    def has_run(self) -> bool:
-        """Return whether a message has ended."""
-        return any(buffer.ended for buffer in self.buffers)
+    def _states(self, available: Iterable[int]) -> list[BufferState]:
+        """Return the state of each buffer, with the slots that may come to it, for the claim that follows."""
+        for buffer in self.buffers:
+            buffer.more_available = True
+        return [buffer.state(slots) for buffer, slots in zip(self.buffers, available, strict=True)]
 
     def add(self, buffer: PrefetchBuffer, leases: Sequence[Lease]) -> None:
         """Put leases into a buffer, and offer them to its slots."""
@@ -234,3 +230,9 @@ def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease
             break
         taken.append(lease)
     return taken
+
+
+def note_empty_claim(buffers: Iterable[PrefetchBuffer], *, more_available: bool) -> None:
+    """Note a claim that gave these buffers nothing."""
+    for buffer in buffers:
+        buffer.note_claim(more_available=more_available)

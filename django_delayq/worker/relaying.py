@@ -63,7 +63,8 @@ class Relaying:
             self._outage_log.begin(what, error)
             self._queue.degraded.begin_if_due()
             return False
-        self._outage_log.end(what)
+        if self._outage_log.failing:
+            self._outage_log.end(what)
         return is_full
 
     def _sweep_once(self) -> bool:

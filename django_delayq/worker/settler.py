@@ -99,19 +99,17 @@ class Settler:
             self._enough.clear()
             self._some.clear()
             guarded(self._settle_ended)
-            guarded(self._settle_refused)
             self._ended.extend(self._passed_over)
             self._passed_over.clear()
             if self._closed.is_set():
                 self._some.set()
 
     def _settle_ended(self) -> None:
-        while batch := self._take():
-            self._settle(batch)
-
-    def _take(self) -> list[Settlement]:
         ended = self._ended
-        return [ended.popleft() for _ in range(min(len(ended), BATCH))]  # this thread alone pops
+        while ended:
+            self._settle([ended.popleft() for _ in range(min(len(ended), BATCH))])  # this thread alone pops
+        if self._refused:
+            self._settle_refused()
 
     def _settle(self, batch: list[Settlement]) -> None:
         try:
@@ -170,7 +168,8 @@ class Settler:
                 backoff = backoff or waits()
                 sleep(next(backoff))
                 continue
-            self._outage_log.end("settling")
+            if self._outage_log.failing:
+                self._outage_log.end("settling")
             answers = list(zip(batch, settled, strict=True))
             self._passed_over += [ended for ended, was_held in answers if was_held is None]
             over = [lease for (lease, _), was_held in answers if was_held is not None]

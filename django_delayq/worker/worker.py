@@ -26,12 +26,12 @@ from django_delayq.worker.events import AttemptEvents, UnstartedEvents
 from django_delayq.worker.executors.asyncio import AsyncioExecutor
 from django_delayq.worker.executors.threads import ThreadExecutor, in_thread
 from django_delayq.worker.figures import FigureWriter
-from django_delayq.worker.leases import Lease, LeaseLog, Leases, NoLeaseLog, release_permits
+from django_delayq.worker.leases import Lease, LeaseLog, Leases, release_permits
 from django_delayq.worker.lifecycle import LAST_WORDS_S, Heartbeat, teller
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.loop import Loop
-from django_delayq.worker.maintenance import Maintenance, MemoryLimit, Pauses, new_info
+from django_delayq.worker.maintenance import Maintenance, Pauses, new_info
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import claim_order
 from django_delayq.worker.prefetch import Executor
@@ -66,7 +66,7 @@ class Worker:
         lease_ms = alias.options.lease
         outage_log = OutageLog()
         self._events = events or AttemptEvents(self.name)
-        self._leases = Leases(backend, lease_ms, outage_log, lease_log or NoLeaseLog())
+        self._leases = Leases(backend, lease_ms, outage_log, lease_log)
         self._figures = FigureWriter(backend.store.database, outage_log) if backend.store else None
         count = self._figures.count if self._figures else None
         self.settler = Settler(backend, self._leases, outage_log, self._wake, count)
@@ -74,17 +74,15 @@ class Worker:
         if backend.store and not options.drain:  # a drain is to run what there is now
             backend.store.database.clock_monitor.start(lease_ms)
         self._heartbeat = Heartbeat(options.heartbeat_file, tell or teller())
-        self.memory = MemoryLimit(options.max_memory)
 
         queues = queues_of(handlers.values(), options)
-        sync_executor, async_executor, suspect_executor = self._make_executors(
-            alias, handlers.values(), queues, options
-        )
-        self._executors: list[Executor] = [sync_executor, async_executor, suspect_executor]
+        executors, suspect_executor = self._make_executors(alias, handlers.values(), queues, options)
+        self._executors = [*executors, suspect_executor]
 
         pauses = Pauses(backend)
         count_buried = self._figures.count_buried if self._figures else None
         unstarted_events = UnstartedEvents(alias.name, self.name, handlers, count_buried)
+        is_limited = any(handler.limits for handler in handlers.values())
         make_dispatcher = partial(
             Dispatcher,
             due_pairs=backend.queue.due_pairs,
@@ -92,13 +90,13 @@ class Worker:
             leases=self._leases,
             settler=self.settler,
             unstarted_events=unstarted_events,
-            limiter=Limiter(backend, self._leases.held, lease_ms, outage_log),
+            limiter=Limiter(backend, self._leases.held, lease_ms, outage_log) if is_limited else None,
         )
         # With a store, the tables tell a drain all that is due.
         claim = backend.store.claim_all if backend.store and options.drain else backend.queue.claim
         self._dispatcher = make_dispatcher(
             partial(claim, lease_ms=lease_ms, worker=self.name),
-            executors=[sync_executor, async_executor],
+            executors=executors,
             order=partial(claim_order, options.queues, Random()),
             most=options.max_messages,
         )
@@ -107,21 +105,22 @@ class Worker:
             executors=[suspect_executor],
         )
         pids = [os.getpid()] if supervisor is None else [os.getpid(), supervisor]
+        info = new_info(self.name, queues, sorted(handlers), executor_infos(handlers, options), pids)
         self._loop = Loop(
             backend,
+            options,
             dispatcher=self._dispatcher,
             suspects=self._suspects,
-            maintenance=Maintenance(
-                backend, alias.name, lease_ms, self._leases.held, pauses, unstarted_events, outage_log
-            ),
-            pauses=pauses,
+            maintenance=Maintenance(backend, info, self._leases.held, pauses, unstarted_events, outage_log),
+            leases=self._leases,
             outage_log=outage_log,
             heartbeat=self._heartbeat,
-            info=new_info(self.name, queues, sorted(handlers), executor_infos(handlers, options), pids),
-            held=self._leases.__len__,
-            memory=self.memory,
-            drain=options.drain,
         )
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether it stops because its process takes more than `--max-memory`."""
+        return self._loop.is_full
 
     @property
     def counts(self) -> "Counter[SettleAction]":
@@ -182,7 +181,8 @@ class Worker:
 
     def _interrupt(self) -> None:
         """Give up what still runs: its lease is cut short, and neither an attempt nor a crash is counted."""
-        leases = self._leases.held()
+        if not (leases := self._leases.held()):
+            return
         for lease in leases:
             lease.interrupted = True
         self._leases.lose(leases)
@@ -199,19 +199,18 @@ class Worker:
 
     def _make_executors(
         self, alias: Alias, handlers: Collection[Handler[Any, Any]], queues: Sequence[str], options: Options
-    ) -> tuple[Executor, Executor, Executor]:
-        """Return the executors of sync handlers, of async ones, and of suspects, each of which has its own process."""
-        sync_buffers = buffers_of([handler for handler in handlers if not handler.is_async], queues, options)
-        async_buffers = buffers_of([handler for handler in handlers if handler.is_async], queues, options)
-        suspect_buffers = buffers_of(handlers, queues, options)
-        make_run = partial(in_thread, alias.database, self._events)
-        run_suspect = partial(run_in_sandbox, self.name, alias.name, self._events)
+    ) -> tuple[list[Executor], Executor]:
+        """Return the executors of sync and of async handlers, and that of suspects, each in its own process."""
         common = self._leases, self.settler, self._wake
-        return (
-            ThreadExecutor(sync_buffers, options.max_threads, make_run, *common),
-            AsyncioExecutor(async_buffers, self._leases, self.settler, self._events, self._wake),
-            ThreadExecutor(suspect_buffers, 1, lambda: contextlib.nullcontext(run_suspect), *common),
-        )
+        executors: list[Executor] = []
+        if sync := [handler for handler in handlers if not handler.is_async]:
+            make_run = partial(in_thread, alias.database, self._events)
+            executors.append(ThreadExecutor(buffers_of(sync, queues, options), options.max_threads, make_run, *common))
+        if tasks := [handler for handler in handlers if handler.is_async]:
+            executors.append(AsyncioExecutor(buffers_of(tasks, queues, options), self._events, *common))
+        run_suspect = partial(run_in_sandbox, self.name, alias.name, self._events)
+        suspect_buffers = buffers_of(handlers, queues, options)
+        return executors, ThreadExecutor(suspect_buffers, 1, lambda: contextlib.nullcontext(run_suspect), *common)
 
     def _wake(self) -> None:
         self._loop.wake()

@@ -11,7 +11,7 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed, ClaimRequest, Header, NewMessage, Transition
 from django_delayq.core.message import State
-from django_delayq.worker import loop, maintenance, prefetch, worker
+from django_delayq.worker import dispatcher, maintenance, prefetch, worker
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.threads import in_thread
@@ -175,7 +175,7 @@ def test_what_no_hand_starts_within_a_second_is_given_back(rig: Rig, gate: threa
 def test_what_must_not_start_twice_is_not_leased_behind_what_runs(
     rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "UNSTARTED_LOOK_S", 3_600)  # nothing but a hand that frees wakes it
+    monkeypatch.setattr(dispatcher, "UNSTARTED_LOOK_S", 3_600)  # nothing but a hand that frees wakes it
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)
 
     def handler(message: Message[Any]) -> None:
@@ -287,7 +287,7 @@ def test_what_no_hand_is_free_for_is_not_claimed_and_given_back_again_and_again(
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch, is_async: bool) -> None:
-    monkeypatch.setattr(loop, "UNSTARTED_LOOK_S", 3_600)  # nothing else wakes it
+    monkeypatch.setattr(dispatcher, "UNSTARTED_LOOK_S", 3_600)  # nothing else wakes it
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)
 
     async def async_nothing(message: Message[Any]) -> None: ...

@@ -1,6 +1,7 @@
 """Limits over all workers: what may not start yet goes back, uses no attempt and holds up nothing else."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from django_delayq.conf import Alias
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.worker import leases, maintenance
-from django_delayq.worker.dispatcher import Dispatcher
+from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.options import served_queues
 from django_delayq.worker.settler import Settler
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
@@ -233,7 +234,9 @@ def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) ->
     rig.broker.until(lambda: rig.broker.acquires >= 2)
     rig.send("other", key="other", queue="bulk")
     rig.until_gone("other")
-    assert worker._dispatcher._is_closed(("critical", "hourly"))
+    limiter, (buffer, _) = worker._dispatcher._limiter, worker._dispatcher._buffers["hourly"]
+    assert limiter is not None
+    assert limiter.is_closed(buffer)
     rig.broker.until(lambda: ("critical", "hourly") not in worker._dispatcher._backlog.pairs)
 
 
@@ -302,9 +305,9 @@ def test_an_async_handler_has_the_same_limits(rig: Rig) -> None:
 def test_a_wait_for_a_limit_that_ends_while_it_is_read_ends_no_worker(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = cycle([time.monotonic(), None])
-    monkeypatch.setattr(Dispatcher, "next_at", property(lambda dispatcher: next(read)))
-    rig.start(make_handler(lambda message: None))
+    read = cycle([time.monotonic(), math.inf])
+    monkeypatch.setattr(Limiter, "next_at", property(lambda limiter: next(read)))
+    rig.start(make_handler(lambda message: None, limits=ONE))
     rig.send("a")
     rig.until_gone("a")
     rig.send("b")

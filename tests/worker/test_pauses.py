@@ -137,10 +137,15 @@ def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: p
     known = maintenance.Pauses(rig.broker)
     known.read_due()
     chores = maintenance.Maintenance(
-        rig.broker, "default", 15_000, list, known, UnstartedEvents("default", "w", {}), OutageLog()
+        rig.broker,
+        maintenance.new_info("w", [], [], [], []),
+        list,
+        known,
+        UnstartedEvents("default", "w", {}),
+        OutageLog(),
     )
-    chores.do_due(maintenance.new_info("w", [], [], [], []))
-    assert chores.next_at <= monotonic() + 60
+    chores.do_due()
+    assert chores.due_at <= monotonic() + 60
 
 
 def test_a_worker_with_all_paused_idles_without_spinning(rig: Rig) -> None:

@@ -32,6 +32,9 @@ from django_delayq.worker.startup import ask_report, banner
 from django_delayq.worker.worker import Worker
 
 EVERY_S = 0.2
+_WHOLE, _POSITIVE = whole_number(0), whole_number(1)
+_QUEUES = checked(served_queues)
+_SIZE = checked(partial(to_bytes, name="--max-memory"))
 Sets = set[tuple[str, str]]
 
 
@@ -50,24 +53,24 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         default = Options()
         add = parser.add_argument
-        add("--queues", type=checked(served_queues), default=default.queues, metavar="A,B:N",
+        add("--queues", type=_QUEUES, default=default.queues, metavar="A,B:N",
             help="serve only these queues, the first before the next; those with a weight, such as "
             "critical,default:3,bulk:1, share by it (default: all, in no order)")  # fmt: skip
         add("--using", default=DEFAULT_ALIAS, metavar="ALIAS", help="the alias in DELAYQ (default: %(default)s)")
-        add("--threads", type=whole_number(1), metavar="N",
+        add("--threads", type=_POSITIVE, metavar="N",
             help="messages of one key to run at once, if its handler doesn't say "
             f"(default: {default.threads}; 1 in each of --processes)")  # fmt: skip
-        add("--max-threads", type=whole_number(1), metavar="N",
+        add("--max-threads", type=_POSITIVE, metavar="N",
             help=f"threads for all keys (default: {default.max_threads}; as --threads with --processes)")  # fmt: skip
-        add("--processes", type=whole_number(0), default=default.processes, metavar="N",
+        add("--processes", type=_WHOLE, default=default.processes, metavar="N",
             help="run N workers, each in a process: for CPU work and hard time-outs")  # fmt: skip
         add("--shutdown-timeout", type=_seconds, default=default.shutdown_timeout, metavar="S",
             help="seconds that running handlers have to end when the worker stops (default: %(default)s)")  # fmt: skip
         add("--drain", action="store_true", help="run all that is due, then exit")
         add("--reload", action=argparse.BooleanOptionalAction, default=False, help="restart when code changes")
         add("--heartbeat-file", metavar="PATH", help="touch this file while the worker is alive")
-        add("--max-messages", type=whole_number(1), metavar="N", help="stop after N messages")
-        add("--max-memory", type=checked(_size), metavar="SIZE",
+        add("--max-messages", type=_POSITIVE, metavar="N", help="stop after N messages")
+        add("--max-memory", type=_SIZE, metavar="SIZE",
             help="stop when the worker takes more after a message, such as 512MiB")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -134,10 +137,6 @@ def _check_together(options: dict[str, Any]) -> None:
         if options["reload"] and options[ending]:
             option = "--" + ending.replace("_", "-")
             raise CommandError(f"{option} ends, and --reload starts anew: leave one of them out.", returncode=USAGE)
-
-
-def _size(text: str) -> int:
-    return to_bytes(text, "--max-memory")
 
 
 def _seconds(text: str) -> float:

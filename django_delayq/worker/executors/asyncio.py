@@ -41,9 +41,9 @@ class AsyncioExecutor(Executor):
     def __init__(
         self,
         buffers: Sequence[PrefetchBuffer],
+        events: AttemptEvents,
         leases: Leases,
         settler: Settler,
-        events: AttemptEvents,
         wake: Callable[[], None],
     ) -> None:
         slots = sum(buffer.concurrency for buffer in buffers)  # no buffer takes anything from another
@@ -67,9 +67,7 @@ class AsyncioExecutor(Executor):
         return BATCH  # only the concurrency of its handler limits a message
 
     def state(self) -> ExecutorState:
-        for buffer in self.buffers:
-            buffer.more_available = True
-        return ExecutorState(self.slots, self.idle, [buffer.state(BATCH) for buffer in self.buffers])
+        return ExecutorState(self.slots, self.idle, self._states([BATCH] * len(self.buffers)))
 
     def offer(self, buffer: PrefetchBuffer) -> None:
         if self._loop is None:

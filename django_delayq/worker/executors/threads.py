@@ -65,15 +65,12 @@ class ThreadExecutor(Executor):
             all_awaited = sum(awaited.values())
             free = self.slots - self.running + self._called - all_awaited  # and those on their way to what waits
             may_free = any(map(self._frees_soon, self.buffers))
-            states = []
-            for buffer in self.buffers:
-                buffer.more_available = True
-                available = max(free + awaited.get(buffer, 0), 0)
-                # Without this, a buffer whose slots always find more would keep them until its backlog is gone.
-                if not available and may_free and not buffer.active and not buffer.leases:
-                    available = 1
-                states.append(buffer.state(available))
-            return ExecutorState(self.slots, self._idle_slots(all_awaited), states)
+            # Without the one, a buffer whose slots always find more would keep them until its backlog is gone.
+            available = [
+                max(free + awaited.get(buffer, 0), may_free and not buffer.active and not buffer.leases)
+                for buffer in self.buffers
+            ]
+            return ExecutorState(self.slots, self._idle_slots(all_awaited), self._states(available))
 
     def offer(self, buffer: PrefetchBuffer) -> None:
         with self._changed:

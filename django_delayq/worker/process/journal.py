@@ -19,7 +19,7 @@ from typing import NamedTuple
 from django_delayq.brokers.base import Claimed, Header, PermitRequest
 from django_delayq.core import codec, transitions
 from django_delayq.core.transitions import SettleAction, Span, Transition
-from django_delayq.worker.leases import Lease
+from django_delayq.worker.leases import Lease, LeaseLog
 
 _HALF = 1 << 25
 """The notes lie in one of two halves. When it is full, those of the leases still held are copied to the other."""
@@ -115,7 +115,7 @@ class _Notes:
         self.start = 0  # its number among the starts of the process
 
 
-class Journal:
+class Journal(LeaseLog):
     """The writer's side. Any thread may call it. `name` is the worker's."""
 
     def __init__(self, fd: int, name: str) -> None:
