@@ -11,7 +11,7 @@ from django.db import IntegrityError
 
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.core import codec
-from django_delayq.store.database import Database
+from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql.postgresql import PostgreSQL, header_as, insert_from
 
 _STAGING = "delayq_staging"
@@ -51,11 +51,12 @@ def copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
     transaction.
     """
     try:
-        return database.transaction(lambda: _copy_new(database, messages))
+        return _copy_new(database, messages)
     except IntegrityError:
         return copy_missing(database, messages)
 
 
+@in_transaction
 def _copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
     clock = f"{database.dialect.now}, {database.dialect.now_up}"
     ((now_ms, up_ms, *_),) = database.rows(f"SELECT {clock}, {_BY_INDEX}")
@@ -100,15 +101,12 @@ def _ended(database: Database, ids: Sequence[str]) -> list[str]:
     return [id for (id,) in rows]
 
 
+@in_transaction
 def copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert as `insert_new` does, in four statements. Return how many were inserted.
 
     It takes as many messages as memory holds.
     """
-    return database.transaction(lambda: _copy_missing(database, messages))
-
-
-def _copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     database.rows(_WITHOUT_JIT)
     database.changed(_CREATE)
     lines, kinds = _staged(messages)

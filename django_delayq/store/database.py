@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial, wraps
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, router, transaction
@@ -150,6 +150,7 @@ _UNFIT_TEXT = 1366
 
 One client of MySQL calls this an operational error, another a data error.
 """
+P = ParamSpec("P")
 T = TypeVar("T")
 
 DEADLOCKS = 5
@@ -310,6 +311,16 @@ class Database:
                 connection.close()
             told = _("Database %(database)r: %(said)s", database=self.using, said=_first_line(error))
             raise StoreUnavailable(told) from error
+
+
+def in_transaction(work: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
+    """Make a function of a database run in a transaction, as `Database.transaction` says."""
+
+    @wraps(work)
+    def run(database: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return database.transaction(partial(work, database, *args, **kwargs))
+
+    return run
 
 
 def _rows_of(cursor: CursorWrapper) -> list[Row]:

@@ -20,8 +20,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, OnConflict, Timer, pages
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.alarms import SOON_MS
-from django_delayq.store.database import Database
+from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql.dialect import Dialect, LongText
+from django_delayq.store.sql.moves import delete
 from django_delayq.store.sql.rows import WAITING
 from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
@@ -157,9 +158,10 @@ def _new(message: NewMessage) -> tuple[Any, ...]:
 _ENDED = ("delayq_finish", "delayq_error")
 
 
+@in_transaction
 def insert_new(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert the messages whose id is in none of the three tables, in one transaction. Returns how many."""
-    return database.transaction(lambda: sum(_insert_page(database, page) for page in pages(messages, BATCH)))
+    return sum(_insert_page(database, page) for page in pages(messages, BATCH))
 
 
 def _insert_page(database: Database, messages: Sequence[NewMessage]) -> int:
@@ -179,8 +181,7 @@ def _take_back(database: Database, created: Sequence[str]) -> int:
         dialect = database.dialect
         found = dialect.under_ids(database.alias, ended, lock=dialect.lock)  # of an id, one that ended may be seen too
         rows = database.rows(f"SELECT r.id FROM {found.text}", found.parameters)
-        pks = dialect.among("id", [pk for (pk,) in rows])
-        database.changed(f"DELETE FROM delayq_ready WHERE {pks.text}", pks.parameters)
+        delete(database, [pk for (pk,) in rows])
     return len(ended)
 
 

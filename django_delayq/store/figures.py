@@ -16,6 +16,7 @@ from django_delayq.models import FigureRow
 from django_delayq.store.database import Database
 from django_delayq.store.queries import union_all
 from django_delayq.store.sql.dialect import Sql
+from django_delayq.store.sql.moves import delete
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 
 Period = FigureRow.Period
@@ -104,9 +105,9 @@ def _roll_up_page(database: Database, before_ms: int) -> int:
     for period, (columns, by, length_ms) in _ROLLED_UP.items():
         there = _locked(database, period, new[0].at_ms - new[0].at_ms % length_ms)
         _add_up(database, period, columns, by, [*new, *there])
-        _delete(database, there)
-        _delete(database, _locked(database, period, before_ms=before_ms - KEPT_MS[period]))
-    _delete(database, new)
+        _drop(database, there)
+        _drop(database, _locked(database, period, before_ms=before_ms - KEPT_MS[period]))
+    _drop(database, new)
     return len(new)
 
 
@@ -157,10 +158,8 @@ def _add_up(database: Database, period: Period, columns: str, by: str, rows: Seq
     )
 
 
-def _delete(database: Database, rows: Sequence[_Row]) -> None:
-    if rows:
-        which = _which(database, rows)
-        database.changed(f"DELETE FROM delayq_figure WHERE {which.text}", which.parameters)
+def _drop(database: Database, rows: Sequence[_Row]) -> None:
+    delete(database, [row.pk for row in rows], "delayq_figure")
 
 
 def _which(database: Database, rows: Sequence[_Row]) -> Sql:

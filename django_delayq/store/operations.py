@@ -6,31 +6,49 @@ for good is counted in the tally.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 from django_delayq.brokers.base import BATCH, Alarm, pages
 from django_delayq.core.history import add
-from django_delayq.store.database import Database
+from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql import moves
 from django_delayq.store.sql.dialect import LongText, Sql, marks
-from django_delayq.store.sql.moves import PAGE, count
+from django_delayq.store.sql.moves import PAGE, count, delete
 from django_delayq.store.sql.rows import SHARED, WAITING, Row, buried_attempt, shared_with
 
 
+@in_transaction
 def cancel(database: Database, ids: Sequence[str]) -> set[str]:
-    """Move waiting rows from ready to finish, with the outcome cancelled. Returns the ids that waited."""
-    return database.transaction(partial(_cancel, database, ids))
+    """Move waiting rows from ready to finish, with the outcome cancelled. Return the ids that waited."""
+    by_pk = _locked(database, ids, WAITING)
+    moves.cancel(database, list(by_pk))
+    return set(by_pk.values())
 
 
+@in_transaction
 def purge(database: Database, ids: Sequence[str]) -> set[str]:
-    """Remove waiting rows for good, and count them. Returns the ids that waited."""
-    return database.transaction(partial(_purge, database, ids))
+    """Remove waiting rows for good, and count them. Return the ids that waited."""
+    by_pk = _locked(database, ids, WAITING)
+    delete(database, list(by_pk))
+    count(database, "purged", len(by_pk))
+    return set(by_pk.values())
 
 
+@in_transaction
 def purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
-    """Remove every buried row of the ids, and count it."""
-    return database.transaction(partial(_purge_failed, database, ids))
+    """Remove every buried row of the ids, and count it. Return the ids that had one."""
+    by_pk = _locked(database, ids, table="delayq_error")
+    delete(database, list(by_pk), "delayq_error")
+    count(database, "purged", len(by_pk))
+    return set(by_pk.values())
+
+
+def _locked(database: Database, ids: Sequence[str], condition: str = "", table: str = "delayq_ready") -> dict[int, str]:
+    """Lock the rows under the ids. Return their ids by pk."""
+    if not ids:
+        return {}
+    found = database.dialect.under_ids(database.alias, ids, condition, database.dialect.lock, table)
+    return dict(database.rows(f"SELECT r.id, r.message_id FROM {found.text}", found.parameters))
 
 
 def reschedule(
@@ -67,41 +85,6 @@ def answers(ids: Sequence[str], found: Collection[str]) -> list[bool]:
     return each_answer
 
 
-def _cancel(database: Database, ids: Sequence[str]) -> set[str]:
-    rows = _lock_waiting(database, ids)
-    moves.cancel(database, [pk for pk, _ in rows])
-    return {id for _, id in rows}
-
-
-def _purge(database: Database, ids: Sequence[str]) -> set[str]:
-    rows = _lock_waiting(database, ids)
-    _delete(database, "delayq_ready", [pk for pk, _ in rows])
-    return {id for _, id in rows}
-
-
-def _purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
-    if not ids:
-        return set()
-    buried = database.dialect.under_ids(database.alias, ids, lock=database.dialect.lock, table="delayq_error")
-    rows = database.rows(f"SELECT r.id, r.message_id FROM {buried.text}", buried.parameters)
-    _delete(database, "delayq_error", [pk for pk, _ in rows])
-    return {id for _, id in rows}
-
-
-def _lock_waiting(database: Database, ids: Sequence[str]) -> list[Row]:
-    if not ids:
-        return []
-    waiting = database.dialect.under_ids(database.alias, ids, WAITING, database.dialect.lock)
-    return database.rows(f"SELECT r.id, r.message_id FROM {waiting.text}", waiting.parameters)
-
-
-def _delete(database: Database, table: str, pks: Sequence[int]) -> None:
-    if pks:
-        of_pks = database.dialect.among("id", pks)
-        database.changed(f"DELETE FROM {table} WHERE {of_pks.text}", of_pks.parameters)
-        count(database, "purged", len(pks))
-
-
 _HELD = {"pk": int, "past": LongText}
 
 
@@ -111,12 +94,11 @@ def rescue(database: Database, ids: Sequence[str]) -> tuple[set[str], list[Alarm
     Of several failed rows under one id, the last is rescued. An id that waits or runs again is left alone. Rows are
     locked in the order of ids, so that two rescues can't deadlock. Return the ids that were rescued, and their alarms.
     """
-    rows = [
-        row for page in pages(sorted(set(ids)), PAGE) for row in database.transaction(partial(_rescue, database, page))
-    ]
+    rows = [row for page in pages(sorted(set(ids)), PAGE) for row in _rescue(database, page)]
     return {id for _, id, *_ in rows}, [Alarm(queue, key, str(pk)) for pk, _, queue, key, *_ in rows]
 
 
+@in_transaction
 def _rescue(database: Database, ids: Sequence[str]) -> list[Row]:
     newest = _newest(database, ids)
     pasts = [_with_past(*row) for row in _lock(database, newest)] if newest else []
@@ -175,9 +157,7 @@ def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
         f"SELECT r.id, r.message_id, r.queue, r.key{database.notice} FROM delayq_ready r WHERE {found.text}",
         found.parameters,
     )
-    if rows:
-        moved = database.dialect.among("id", [pk for pk, *_ in rows])
-        database.changed(f"DELETE FROM delayq_error WHERE {moved.text}", moved.parameters)
+    delete(database, [pk for pk, *_ in rows], "delayq_error")
     return rows
 
 
@@ -222,11 +202,8 @@ def _remove(database: Database, table: str, condition: str, parameters: Sequence
     return len(rows)
 
 
+@in_transaction
 def _prune(database: Database, table: str, before_ms: int) -> int:
-    return database.transaction(partial(_prune_batch, database, table, before_ms))
-
-
-def _prune_batch(database: Database, table: str, before_ms: int) -> int:
     rows = database.rows(  # what another prunes now is left to it
         f"SELECT r.id, {_COUNTED_AS[table]} FROM {table} r WHERE r.alias = %s AND r.ended_at < %s"
         f" ORDER BY r.ended_at LIMIT {BATCH}{database.dialect.skip_locked}",
@@ -237,7 +214,6 @@ def _prune_batch(database: Database, table: str, before_ms: int) -> int:
 
 
 def _forget(database: Database, table: str, rows: Sequence[Row]) -> None:
-    if rows:
-        database.changed(f"DELETE FROM {table} WHERE id IN ({marks(len(rows))})", [pk for pk, _ in rows])
+    delete(database, [pk for pk, _ in rows], table)
     for name, number in sorted(Counter(name for _, name in rows).items()):  # in one order: no deadlock
         count(database, name, number)

@@ -55,7 +55,7 @@ class TableClaims:
                 self._since[pair] = max(self._since.get(pair, 0), message.due_ms)
         return found, full
 
-    def begin_anew(self, pair: Pair) -> None:
+    def begin_at_low_end(self, pair: Pair) -> None:
         """Have the next claim of a pair begin at the low end. From any thread."""
         self._low_end_at[pair] = 0.0
 
@@ -98,7 +98,7 @@ class Polling:
         """Have the next claim read the tables for these pairs, because leases of them were released."""
         for pair in pairs:  # from any thread: a claim under way must still find each pair
             self._due_at[pair] = 0.0
-            self.table_claims.begin_anew(pair)
+            self.table_claims.begin_at_low_end(pair)
 
     @property
     def rest_s(self) -> float:
@@ -238,13 +238,13 @@ class Underfilled:
         If the timer has more that is due (`left`), a pair that gave any alarm does not count: the rest may be behind
         stale alarms.
         """
-        heard = Counter([(alarm.queue, alarm.key) for alarm in alarms])
+        rang = Counter([(alarm.queue, alarm.key) for alarm in alarms])
         given = Counter([(one.header.queue, one.header.key) for one in messages if one.header])
         self._pairs = {
             (request.queue, request.key)
             for request in requests
             if (
-                heard[request.queue, request.key] < min(request.count, 1)
+                rang[request.queue, request.key] < min(request.count, 1)
                 if left
                 else given[request.queue, request.key] < request.count
             )

@@ -7,7 +7,6 @@ arithmetic, and whoever works on a limit holds the row of its key, so that worke
 
 import contextlib
 from collections.abc import Sequence
-from functools import partial
 from time import monotonic
 
 from django.db.models.expressions import RawSQL
@@ -28,7 +27,7 @@ from django_delayq.core.errors import BrokerUnavailable, DelayqError
 from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit
 from django_delayq.models import LimitRow, PauseRow
 from django_delayq.store.alarms import Degraded, own_timer
-from django_delayq.store.database import Database
+from django_delayq.store.database import Database, in_transaction
 from django_delayq.support.timestamps import to_epoch_ms
 
 
@@ -153,9 +152,7 @@ class DatabaseLimiter:
         limits = by_limit(requests)
         with self._database.available():
             answers = [
-                self._database.transaction(
-                    partial(_acquire, self._database, limit, [requests[i].token for i in own], lease_ms)
-                )
+                _acquire(self._database, limit, [requests[i].token for i in own], lease_ms)
                 for limit, own in limits.items()
             ]
         return in_order(limits.values(), answers)
@@ -169,8 +166,7 @@ class DatabaseLimiter:
         check_batch(requests)
         with self._database.available():
             for limit, positions in by_limit(requests).items():
-                tokens = [requests[i].token for i in positions]
-                self._database.transaction(partial(_release, self._database, limit, tokens))
+                _release(self._database, limit, [requests[i].token for i in positions])
 
 
 def forget_over(database: Database, now_ms: int) -> None:
@@ -178,6 +174,7 @@ def forget_over(database: Database, now_ms: int) -> None:
     LimitRow.objects.using(database.using).filter(alias=database.alias, over_ms__lt=now_ms).delete()
 
 
+@in_transaction
 def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Throttled | None]:
     of_key = _lock(database, limit.key, "")
     of_value = _lock(database, limit.key, limit.value) if limit.value else of_key
@@ -193,6 +190,7 @@ def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: 
     return answers
 
 
+@in_transaction
 def _release(database: Database, limit: Limit, tokens: Sequence[int]) -> None:
     row = _lock(database, limit.key, limit.value)
     permits = _permits_of(row)

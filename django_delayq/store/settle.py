@@ -10,7 +10,6 @@ again.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse
 from django_delayq.store.alarms import SOON_MS
-from django_delayq.store.database import Database, is_away
+from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.queries import START, Position, page_after
 from django_delayq.store.sql.dialect import Sql, marks
 from django_delayq.store.sql.moves import TimedTransition, bury, leases, wait_again
@@ -136,14 +135,15 @@ def reclaim(
         return {}
     over = Sql(*_among(dead, "r.worker")) if dead else Sql("r.lease_until <= %s", [now_ms])
     try:
-        return database.transaction(partial(_reclaim_all, database, pks, now_ms, over))
+        return _reclaim_all(database, pks, now_ms, over)
     except (DatabaseError, BrokerRefused) as error:
         if is_away(error):
             raise
         # One that can't be buried must not hold up the others. It counts a failure, so its next claim buries it.
-        return database.transaction(partial(_reclaim_all, database, pks, now_ms, over, may_bury=False))
+        return _reclaim_all(database, pks, now_ms, over, may_bury=False)
 
 
+@in_transaction
 def _reclaim_all(
     database: Database, pks: Sequence[int], now_ms: int, over: Sql, *, may_bury: bool = True
 ) -> dict[int, BuriedInfo | None]:

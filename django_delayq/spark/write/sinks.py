@@ -128,7 +128,7 @@ class _StoreSink:
         self._database = database
         self._patience_ms = options.patience_ms
         self._taken = Taken()
-        self._copy = copy_new
+        self._copy: Callable[[Database, Sequence[NewMessage]], int] = copy_new
 
     def send(self, messages: Sequence[NewMessage]) -> None:
         for batch in batches(messages, COPY_BATCH):

@@ -74,7 +74,7 @@ def finish(database: Executor, rows: Sequence[tuple[int, int, int]]) -> None:
             f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at) SELECT {FINISHED} FROM {held.text}",
             held.parameters,
         )
-        _remove(database, [pk for pk, _, _ in rows])
+        delete(database, [pk for pk, _, _ in rows])
 
 
 def cancel(database: Executor, pks: Sequence[int]) -> None:
@@ -86,7 +86,7 @@ def cancel(database: Executor, pks: Sequence[int]) -> None:
             f" SELECT id, {SHARED}, %s, {database.dialect.now} FROM delayq_ready WHERE {of_pks.text}",
             ["cancelled", *of_pks.parameters],
         )
-        _remove(database, pks)
+        delete(database, pks)
 
 
 def bury(database: Executor, ended: Sequence[TimedTransition]) -> None:
@@ -101,7 +101,7 @@ def bury(database: Executor, ended: Sequence[TimedTransition]) -> None:
             f"INSERT INTO delayq_error (id, {SHARED}, detail, fingerprint, ended_at) SELECT {BURIED} FROM {held.text}",
             held.parameters,
         )
-        _remove(database, [pk for pk, *_ in rows])
+        delete(database, [pk for pk, *_ in rows])
 
 
 def wait_again(database: Executor, transitions: Sequence[Transition]) -> None:
@@ -132,9 +132,11 @@ def _of_pks(database: Executor, columns: Columns, rows: Rows) -> Sql:
     return database.dialect.joined(database.dialect.given("held", columns, rows), Sql("r.id = held.pk"))
 
 
-def _remove(database: Executor, pks: Sequence[int]) -> None:
-    of_pks = database.dialect.among("id", pks)
-    database.changed(f"DELETE FROM delayq_ready WHERE {of_pks.text}", of_pks.parameters)
+def delete(database: Executor, pks: Sequence[int], table: str = "delayq_ready") -> None:
+    """Remove rows of a table, without counting them."""
+    if pks:
+        of_pks = database.dialect.among("id", pks)
+        database.changed(f"DELETE FROM {table} WHERE {of_pks.text}", of_pks.parameters)
 
 
 class _Locked(NamedTuple):
