@@ -9,10 +9,12 @@ from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from django_delayq.conf import alias_names, get_alias, valid_aliases
 from django_delayq.core.errors import DelayqError
+from django_delayq.models import MessageRow
 from django_delayq.monitor import translated
 from django_delayq.store.database import Database
 
@@ -33,7 +35,10 @@ def opening_alias() -> str:
 
 
 def alias_of(request: HttpRequest) -> str:
-    """Return the alias that the address names, with a store or without; else the one that pages open on."""
+    """Return the alias that the address names, with a store or without; else the one that pages open on.
+
+    Each alias has its own database, so a page shows one at a time.
+    """
     named = request.GET.get(PARAMETER)
     return named if named in alias_names() else opening_alias()
 
@@ -50,10 +55,15 @@ def query_of(alias: str, **query: str) -> str:
     return f"?{urlencode(query)}" if query else ""
 
 
-def address(request: HttpRequest, name: str, alias: str, *args: str, **query: str) -> str:
+def address(request: HttpRequest, name: str, alias: str, *args: Any, **query: str) -> str:
     """Return the address of a page of `alias` on the site that answers the request."""
     found = reverse(f"admin:{name}", args=args, current_app=getattr(request, "current_app", None))
     return found + query_of(alias, **query)
+
+
+def message_address(request: HttpRequest, row: MessageRow) -> str:
+    """Return the address of a message's page."""
+    return address(request, f"delayq_{row._meta.model_name}_change", row.alias, row.pk)
 
 
 def back(request: HttpRequest, alias: str) -> HttpResponse:
@@ -61,10 +71,22 @@ def back(request: HttpRequest, alias: str) -> HttpResponse:
     return HttpResponseRedirect(address(request, "app_list", alias, "delayq"))
 
 
+def render_page(site: AdminSite, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
+    """Render a page of `site`, with the address of the dashboard in its context."""
+    request.current_app = site.name
+    index = address(request, "app_list", alias_of(request), "delayq")
+    own = {**site.each_context(request), "index_address": index}
+    return TemplateResponse(request, f"admin/delayq/{template}.html", own | context)
+
+
+def render_about(admin: Any, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
+    """Render a page about a list, with what Django's own pages of it have in their context."""
+    return render_page(admin.admin_site, request, template, opts=admin.opts, media=admin.media, **context)
+
+
 def may(request: HttpRequest, permission: str) -> bool:
     """Return whether the user has this permission of the app."""
-    user: Any = request.user
-    return bool(user.has_perm(f"delayq.{permission}"))
+    return bool(request.user.has_perm(f"delayq.{permission}"))
 
 
 def check_may_look(site: AdminSite, request: HttpRequest) -> None:
@@ -85,21 +107,22 @@ def check_may(site: AdminSite, request: HttpRequest, permission: str) -> None:
         raise PermissionDenied
 
 
-View = Callable[..., HttpResponse]
+def redirected_on_outage(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Wrap a view of an admin class.
 
-
-def redirected_on_outage(view: View) -> View:
-    """Wrap a view of an admin class, so that an error of its tables leads to the dashboard, which shows the error."""
+    `request` is marked as answered by the site of that class. An error of the tables leads to the dashboard, which
+    shows why and looks again by itself.
+    """
 
     @wraps(view)
     def guarded(admin: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         alias = alias_of(request)
+        request.current_app = admin.admin_site.name  # as the admin's own views do
         try:
             with database_of(alias).available():
                 return view(admin, request, *args, **kwargs)
         except DelayqError as error:
             messages.error(request, translated(error))
-        dashboard = reverse("admin:app_list", args=[admin.opts.app_label], current_app=admin.admin_site.name)
-        return HttpResponseRedirect(dashboard + query_of(alias))
+        return back(request, alias)
 
     return guarded

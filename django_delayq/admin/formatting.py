@@ -70,10 +70,15 @@ def exact(moment: datetime) -> SafeString:
 
 def _time(moment: datetime, shown: str) -> SafeString:
     local, utc = timezone.localtime(moment), moment.astimezone(UTC)
-    instants = f"{_to_ms(local)} {_zone(local)}", f"{_to_ms(utc)} UTC"
+    instants = f"{_to_ms(local)} {_zone(local)}", in_utc(moment)
     title = " = ".join(dict.fromkeys(instants))
     datetime_ = utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return format_html('<time datetime="{}" title="{}">{}</time>', datetime_, title, shown)
+
+
+def in_utc(moment: datetime) -> str:
+    """Return the moment to the millisecond, in UTC."""
+    return f"{_to_ms(moment.astimezone(UTC))} UTC"
 
 
 def _to_ms(moment: datetime) -> str:

@@ -3,7 +3,7 @@
 It is kept in English, as Django keeps its own entries, and the first words are translated where an entry is shown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -13,11 +13,14 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext
 
 from django_delayq.admin.access import opening_alias
-from django_delayq.admin.bulk.moves import Change
-from django_delayq.admin.formatting import exact
+from django_delayq.admin.bulk.moves import TABLES, Change
+from django_delayq.admin.formatting import exact, in_utc
 from django_delayq.admin.message.payload import shown_difference
 from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow, ReadyMessage
+
+LONGEST = 200
+"""The most characters of an error."""
 
 _MOST_ENTRIES = 50
 
@@ -30,12 +33,12 @@ class Entry(NamedTuple):
     what: str
 
 
-def entries_of(row: MessageRow, tables: Iterable[type[MessageRow]], *, with_payloads: bool) -> Iterator[Entry]:
+def entries_of(row: MessageRow, *, with_payloads: bool) -> Iterator[Entry]:
     """Yield what operators did to a message, newest first, in whichever table it was then.
 
     Entries are also selected by the message's name: the databases of two aliases may have rows with one primary key.
     """
-    types = ContentType.objects.get_for_models(*tables).values()
+    types = ContentType.objects.get_for_models(*TABLES).values()
     ids = (str(row.pk), f"{row.alias}:{row.pk}")
     found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=str(row)[:200])
     for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
@@ -114,10 +117,6 @@ def _id_of(row: MessageRow) -> str:
     return str(row.pk) if row.alias == opening_alias() else f"{row.alias}:{row.pk}"
 
 
-LONGEST = 200
-"""The most characters of an error."""
-
-
 def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[int, str]:
     """Return a text by primary key, for rows as they were before the move.
 
@@ -125,12 +124,8 @@ def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[i
     """
     if change.move in ("rescue", "purge_failed"):
         return {row.pk: " ".join(row.error.split())[:LONGEST] for row in rows}
-    was = {row.pk: f"due_at {_utc(row.due_at)}" for row in rows}
+    was = {row.pk: f"due_at {in_utc(row.due_at)}" for row in rows}
     if change.move not in ("reschedule", "shift"):
         return was
     now = ReadyMessage.objects.using(get_alias(alias).database).only("due_at").filter(pk__in=was)
-    return was | {row.pk: f"{was[row.pk]} → {_utc(row.due_at)}" for row in now}
-
-
-def _utc(moment: datetime) -> str:
-    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
+    return was | {row.pk: f"{was[row.pk]} → {in_utc(row.due_at)}" for row in now}

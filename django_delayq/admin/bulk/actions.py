@@ -8,15 +8,14 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin import helpers
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, database_of
+from django_delayq.admin.access import alias_of, database_of, render_about
 from django_delayq.admin.bulk import jobs, moves
 from django_delayq.admin.bulk.confirmation import (
     FIELD,
@@ -27,7 +26,7 @@ from django_delayq.admin.bulk.confirmation import (
     tell_left,
     tell_moved,
 )
-from django_delayq.admin.bulk.jobs import address_of_job, is_all, selection_of
+from django_delayq.admin.bulk.jobs import is_all, job_address, selection_of
 from django_delayq.admin.bulk.moves import LABELS, Change, Moved, last_pk, pages
 from django_delayq.admin.formatting import exact
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, stopped_search, time_limit
@@ -128,7 +127,7 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
     name = _job_name(request)
     if is_all(request) and jobs.progress(alias_of(request), name):
         messages.info(request, _("This was asked for already, and is done once."))
-        return HttpResponseRedirect(address_of_job(model_admin, alias_of(request), name))
+        return HttpResponseRedirect(job_address(request, model_admin.opts.model_name, alias_of(request), name))
     if _is_for_a_worker(request, count):
         return _in_background(model_admin, request, name, change, count)
     _at_once(model_admin, request, rows, move, change)
@@ -193,7 +192,7 @@ def _move_unchanged(
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:
     """Return how many of the ticked rows are no longer in this table."""
-    return len(set(request.POST.getlist(helpers.ACTION_CHECKBOX_NAME))) - rows.count()
+    return len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - rows.count()
 
 
 def _in_background(
@@ -207,7 +206,7 @@ def _in_background(
     except (DelayqError, ValueError) as error:
         messages.error(request, _("It did not begin: %(error)s") % {"error": translated(error)})
         return None
-    return HttpResponseRedirect(address_of_job(model_admin, alias_of(request), name))
+    return HttpResponseRedirect(job_address(request, model_admin.opts.model_name, alias_of(request), name))
 
 
 def _job_name(request: HttpRequest) -> str:
@@ -227,32 +226,29 @@ def _confirmation(
     form: forms.Form | None,
     count: int | None,
 ) -> HttpResponse:
-    stopped = stopped_search(request) if is_all(request) else None
     shown = list(rows.defer("data")[:SHOWN])
     in_background = _is_for_a_worker(request, count)
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "title": move.label,
-        "opts": model_admin.opts,
-        "media": model_admin.media,
-        "move": move,
-        "form": form,
-        "count": count,
-        "limit": LIMIT_S,
-        "stopped": stopped,
-        "in_background": in_background,
-        "paused": [translated(pause.names) for pause in jobs.pauses(alias_of(request))] if in_background else [],
-        "job": _job_name(request),
-        "shown": [(row, _when(row)) for row in shown],
-        "not_shown": max(0, (count or 0) - len(shown)),
-        "is_all": is_all(request),
-        "selected": request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)[: None if not is_all(request) else 1],
-        "seen": "" if in_background else seen(request, rows),
-        "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
-        "list_address": request.get_full_path(),
-    }
-    request.current_app = model_admin.admin_site.name
-    return TemplateResponse(request, "admin/delayq/confirm.html", context)
+    return render_about(
+        model_admin,
+        request,
+        "confirm",
+        title=move.label,
+        move=move,
+        form=form,
+        count=count,
+        limit=LIMIT_S,
+        stopped=stopped_search(request) if is_all(request) else None,
+        in_background=in_background,
+        paused=[translated(pause.names) for pause in jobs.pauses(alias_of(request))] if in_background else [],
+        job=_job_name(request),
+        shown=[(row, _when(row)) for row in shown],
+        not_shown=max(0, (count or 0) - len(shown)),
+        is_all=is_all(request),
+        selected=request.POST.getlist(ACTION_CHECKBOX_NAME)[: None if not is_all(request) else 1],
+        seen="" if in_background else seen(request, rows),
+        action_checkbox_name=ACTION_CHECKBOX_NAME,
+        list_address=request.get_full_path(),
+    )
 
 
 def _when(row: MessageRow) -> SafeString:

@@ -20,6 +20,15 @@ from django_delayq.admin.formatting import some
 from django_delayq.models import ErrorMessage
 from django_delayq.support.units import LONGEST_MS, to_ms
 
+FIELD = "seen"
+"""The name of a form's field.
+
+It is one field, however many rows there are, because Django takes 1,000 fields at most.
+"""
+
+_CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
+"""One of these differs after each reschedule, replacement, failure or rescue."""
+
 
 class RescheduleForm(forms.Form):
     """A new due time: each message later by a length of time, or all of them that long from now."""
@@ -50,16 +59,6 @@ class RescheduleForm(forms.Form):
         if asked["how"] == "shift":
             return Change("shift", shift_ms=asked["length"])
         return Change("reschedule", delay_ms=asked["length"])
-
-
-FIELD = "seen"
-"""The name of a form's field.
-
-It is one field, however many rows there are, because Django takes 1,000 fields at most.
-"""
-
-_CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
-"""One of these differs after each reschedule, replacement, failure or rescue."""
 
 
 def seen(request: HttpRequest, rows: QuerySet[Any]) -> str:

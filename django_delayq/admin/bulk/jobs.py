@@ -9,7 +9,7 @@ nothing itself, tells a job to stop: each step first looks for it in every table
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,11 +22,9 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.forms import BooleanField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
-from django.utils.translation import gettext as _, ngettext
+from django.utils.translation import gettext as _, gettext_lazy, ngettext_lazy
 
-from django_delayq.admin.access import PARAMETER, alias_of, query_of, redirected_on_outage
+from django_delayq.admin.access import PARAMETER, address, alias_of, message_address, redirected_on_outage, render_about
 from django_delayq.admin.bulk.moves import (
     KEY,
     PAGE,
@@ -44,7 +42,7 @@ from django_delayq.admin.lists.bounded import NUL
 from django_delayq.admin.lists.filters import asked, condition, is_condition
 from django_delayq.admin.lists.search import asks_for_data, find, find_data
 from django_delayq.admin.log import in_english, log_selection
-from django_delayq.admin.message.page import address_of, what_next
+from django_delayq.admin.message.page import what_next
 from django_delayq.api.handlers import delay_execute
 from django_delayq.api.send import send_delay_message
 from django_delayq.brokers import get_backend
@@ -57,9 +55,16 @@ from django_delayq.models import ErrorMessage, FinishMessage, MessageRow
 from django_delayq.monitor import translated
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
+NAME = re.compile("[0-9a-f]{32}")
+"""The form of a job's name."""
+
+AGAIN_S = 2
+"""Seconds after which a job's page reloads itself."""
+
 LOOKED = 2_000
 """The most payloads that a step looks into, because on SQLite nobody else can write meanwhile."""
 
+_LOGGED = "job:"
 _OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
 
 
@@ -138,12 +143,6 @@ def model_named(name: str) -> type[MessageRow]:
     return model
 
 
-NAME = re.compile("[0-9a-f]{32}")
-"""The form of a job's name."""
-
-_LOGGED = "job:"
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as each of its messages carries it: what to do, for whom, and how far it has come.
@@ -176,11 +175,8 @@ def start(name: str, user_id: Any, selection: Selection, change: Change, total: 
     However often this is called, a job is started once under a name.
     """
     job = Job(name, str(user_id), selection, change, total)
-    if not _send(job).created:
-        return
-    with in_english():
-        said = _("%(move)s: begun") % {"move": label_of(change)}
-    _log(job, user_id, said)
+    if _send(job).created:
+        _log(job, user_id, gettext_lazy("%(move)s: begun"))
 
 
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
@@ -200,17 +196,13 @@ def stop(user_id: Any, job: Job) -> None:
     """Tell a job to end before its next step, and log who did."""
     using = job.selection.alias
     send_delay_message(KEY, replace(job, over=True), id=_stop_id(job), using=using)
-    with in_english():
-        said = _("%(move)s: told to stop") % {"move": label_of(job.change)}
-    _log(job, user_id, said)
+    _log(job, user_id, gettext_lazy("%(move)s: told to stop"))
 
 
 def go_on(user_id: Any, job: Job, row: MessageRow) -> None:
     """Run the failed message of a job again, and log who did."""
     if get_backend(row.alias).queue.rescue([row.message_id]) == [True]:
-        with in_english():
-            said = _("%(move)s: run again") % {"move": label_of(job.change)}
-        _log(job, user_id, said)
+        _log(job, user_id, gettext_lazy("%(move)s: run again"))
 
 
 def pauses(alias: str) -> list[Pause]:
@@ -269,11 +261,6 @@ def _rows(alias: str, **named: str) -> Iterator[QuerySet[Any]]:
     return (model._default_manager.using(using).filter(alias=alias, **named) for model in TABLES)
 
 
-def _end(job: Job) -> None:
-    _log_end(job)
-    _send(replace(job, over=True))
-
-
 def _send(job: Job) -> Sent:
     return send_delay_message(KEY, job, id=_id(job), tag=_tag(job.name), using=job.selection.alias)
 
@@ -290,33 +277,31 @@ def _tag(name: str) -> str:
     return f"{KEY}:{name}"
 
 
-def _log_end(job: Job) -> None:
-    with in_english():
-        said = ngettext("%(move)s: %(count)d message", "%(move)s: %(count)d messages", job.moved)
-        message = said % {"move": label_of(job.change), "count": job.moved}
-    if job.left:
-        message += f", left {job.left}"
-    if job.stopped:
-        message += ", stopped"
+def _end(job: Job) -> None:
     user = get_user_model()._base_manager.filter(pk=job.user_id).first()
     if user is not None:  # else the user was deleted with all entries, and Django takes no more of them
-        _log(job, user.pk, message)
+        left, stopped = f", left {job.left}" if job.left else "", ", stopped" if job.stopped else ""
+        _log(
+            job,
+            user.pk,
+            ngettext_lazy("%(move)s: %(count)d message", "%(move)s: %(count)d messages", "count"),
+            left + stopped,
+        )
+    _send(replace(job, over=True))
 
 
-def _log(job: Job, user_id: Any, message: str) -> None:
+def _log(job: Job, user_id: Any, said: Any, more: str = "") -> None:
     """Add an entry to the log that leads to the job's page."""
     selection = job.selection
+    with in_english():
+        message = said % {"move": label_of(job.change), "count": job.moved}
     log_selection(
-        user_id, model_named(selection.model), selection.words(), message, object_id=_log_id(selection.alias, job.name)
+        user_id,
+        model_named(selection.model),
+        selection.words(),
+        message + more,
+        object_id=f"{_LOGGED}{selection.alias}:{job.name}",
     )
-
-
-def _log_id(alias: str, name: str) -> str:
-    """Return the id of a job in the log."""
-    return f"{_LOGGED}{alias}:{name}"
-
-
-AGAIN_S = 2
 
 
 @redirected_on_outage
@@ -339,41 +324,36 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         if not may_move:
             raise PermissionDenied
-        if "again" in request.POST:
-            if failed:
-                _tell(request, go_on, job, row)
-        elif not (over or stopping):
-            _tell(request, stop, job)
-        return HttpResponseRedirect(address_of_job(admin, job.selection.alias, name))
-    context = {
-        **admin.admin_site.each_context(request),
-        "title": _("In the background"),
-        "opts": admin.opts,
-        "media": admin.media,
-        "job": job,
-        "label": label_of(job.change),
-        "failed": failed,
-        "cancelled": cancelled,
-        "stopping": stopping,
-        "may_stop": may_move and not (over or stopping),
-        "may_go_on": may_move and failed,
-        "message_address": address_of(admin, row),
-        "row": row,
-        "what_next": "" if over else what_next(row),
-    }
-    request.current_app = admin.admin_site.name
-    headers = {} if over else {"Refresh": str(AGAIN_S)}
-    return TemplateResponse(request, "admin/delayq/job.html", context, headers=headers)
+        try:
+            if "again" in request.POST:
+                if failed:
+                    go_on(request.user.pk, job, row)
+            elif not (over or stopping):
+                stop(request.user.pk, job)
+        except (DelayqError, ValueError) as error:
+            messages.error(request, translated(error))
+        return HttpResponseRedirect(job_address(request, job.selection.model, job.selection.alias, name))
+    response = render_about(
+        admin,
+        request,
+        "job",
+        title=_("In the background"),
+        job=job,
+        label=label_of(job.change),
+        failed=failed,
+        cancelled=cancelled,
+        stopping=stopping,
+        may_stop=may_move and not (over or stopping),
+        may_go_on=may_move and failed,
+        message_address=message_address(request, row),
+        row=row,
+        what_next="" if over else what_next(row),
+    )
+    if not over:
+        response.headers["Refresh"] = str(AGAIN_S)
+    return response
 
 
-def address_of_job(admin: Any, alias: str, name: str) -> str:
+def job_address(request: HttpRequest, model: str, alias: str, name: str) -> str:
     """Return the address of a job's page."""
-    view = f"admin:delayq_{admin.opts.model_name}_job"
-    return reverse(view, args=[name], current_app=admin.admin_site.name) + query_of(alias)
-
-
-def _tell(request: HttpRequest, tell: Callable[..., None], *what: object) -> None:
-    try:
-        tell(request.user.pk, *what)
-    except (DelayqError, ValueError) as error:
-        messages.error(request, translated(error))
+    return address(request, f"delayq_{model}_job", alias, name)

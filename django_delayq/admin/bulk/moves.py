@@ -14,9 +14,6 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.support.units import to_text
 
-Rows = Sequence[MessageRow]
-MoveByIds = Callable[[Sequence[str]], list[bool]]
-
 TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
 """The tables where a message may be, under one primary key, in the order in which it passes through them."""
 
@@ -29,7 +26,7 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The move to make, one of `MOVES`. A new due time is `delay_ms` from now, or `shift_ms` after the present one."""
+    """The move to make, one of `LABELS`. A new due time is `delay_ms` from now, or `shift_ms` after the present one."""
 
     move: str
     delay_ms: int = 0
@@ -40,7 +37,6 @@ LABELS: dict[str, Any] = {
     "rescue": gettext_lazy("Run again"),
     "cancel": gettext_lazy("Cancel"),
     "reschedule": gettext_lazy("Reschedule"),
-    "shift": gettext_lazy("Reschedule"),
     "purge": gettext_lazy("Delete for good"),
     "purge_failed": gettext_lazy("Delete for good"),
 }
@@ -55,7 +51,7 @@ def label_of(change: Change) -> str:
     """Return a change in words, with its length of time: `Reschedule (+1h)` makes each an hour later."""
     if change == Change("reschedule"):
         return _("Run now")
-    label = str(LABELS[change.move])
+    label = str(LABELS[action_name(change)])
     if change.move == "shift":
         return f"{label} (+{to_text(change.shift_ms)})"
     return f"{label} (= now + {to_text(change.delay_ms)})" if change.move == "reschedule" else label
@@ -90,9 +86,12 @@ def pages(rows: QuerySet[Any], *, until: int) -> Iterator[list[MessageRow]]:
         page = next_page(rows, after=page.last, until=until)
 
 
-def move(alias: str, rows: Rows, change: Change) -> Moved:
+def move(alias: str, rows: Sequence[MessageRow], change: Change) -> Moved:
     """Move a page of rows."""
-    moved = MOVES[change.move](alias, rows, change) if rows else []
+    meant = _newest(alias, rows) if change.move == "rescue" else rows
+    ids = list(dict.fromkeys(row.message_id for row in meant))
+    answers = dict(zip(ids, by_ids(alias, change)(ids), strict=True)) if ids else {}
+    moved = [row for row in meant if answers[row.message_id]]
     pks = {row.pk for row in moved}
     return Moved(moved, [row for row in rows if row.pk not in pks])
 
@@ -103,8 +102,26 @@ def last_pk(model: type[MessageRow], alias: str) -> int:
     return rows.order_by("-pk").values_list("pk", flat=True).first() or 0
 
 
-def _rescue(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    """Rescue the rows that are the newest of their ids: for an older one the broker would rescue the newest instead.
+def by_ids(alias: str, change: Change) -> Callable[[Sequence[str]], list[bool]]:
+    """Return what makes the change to messages, by their ids, and says of each whether it was made."""
+    backend = get_backend(alias)
+    queue = backend.queue
+    if change.move == "shift":  # from its own due time, so that messages stay as far apart as they are
+        if backend.store is None:  # the rows are left of a store that it had
+            raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
+        return partial(backend.store.reschedule, by_ms=change.shift_ms)
+    by_name: dict[str, Callable[[Sequence[str]], list[bool]]] = {
+        "rescue": queue.rescue,
+        "cancel": queue.cancel,
+        "reschedule": partial(queue.reschedule, delay_ms=change.delay_ms),
+        "purge": queue.purge,
+        "purge_failed": queue.purge_failed,
+    }
+    return by_name[change.move]
+
+
+def _newest(alias: str, page: Sequence[MessageRow]) -> list[MessageRow]:
+    """Return the rows that are the newest of their ids: for an older one `rescue` would take the newest instead.
 
     The messages of jobs are left too, because a user who may rescue messages may not do all that a job does.
     """
@@ -112,46 +129,4 @@ def _rescue(alias: str, page: Rows, change: Change) -> list[MessageRow]:
         alias=alias, message_id__in={row.message_id for row in page}
     )
     newest = dict(rows.order_by("ended_at", "pk").values_list("message_id", "pk"))
-    meant = [row for row in page if newest.get(row.message_id) == row.pk and row.key != KEY]
-    return _moved(meant, get_backend(alias).queue.rescue)
-
-
-def _cancel(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    return _moved(page, get_backend(alias).queue.cancel)
-
-
-def _reschedule(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    return _moved(page, partial(get_backend(alias).queue.reschedule, delay_ms=change.delay_ms))
-
-
-def _shift(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    """Reschedule each row from its own due time, so that messages stay as far apart as they are."""
-    store = get_backend(alias).store
-    if store is None:  # the rows are left of a store that it had
-        raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
-    return _moved(page, partial(store.reschedule, by_ms=change.shift_ms))
-
-
-def _purge(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    return _moved(page, get_backend(alias).queue.purge)
-
-
-def _purge_failed(alias: str, page: Rows, change: Change) -> list[MessageRow]:
-    return _moved(page, get_backend(alias).queue.purge_failed)
-
-
-def _moved(rows: Rows, move_ids: MoveByIds) -> list[MessageRow]:
-    """Call `move_ids` with the ids of the rows, and return the rows that it moved."""
-    ids = list(dict.fromkeys(row.message_id for row in rows))
-    answers = dict(zip(ids, move_ids(ids), strict=True))
-    return [row for row in rows if answers[row.message_id]]
-
-
-MOVES: dict[str, Callable[[str, Rows, Change], list[MessageRow]]] = {
-    "rescue": _rescue,
-    "cancel": _cancel,
-    "reschedule": _reschedule,
-    "shift": _shift,
-    "purge": _purge,
-    "purge_failed": _purge_failed,
-}
+    return [row for row in page if newest.get(row.message_id) == row.pk and row.key != KEY]

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from django_delayq.admin.access import address, alias_of, check_may_look, database_of, query_of
 from django_delayq.admin.dashboard import charts, sections
 from django_delayq.admin.dashboard.pausing import pause_view, resume_view
-from django_delayq.admin.dashboard.storeless import Group, groups, storeless_view
+from django_delayq.admin.dashboard.storeless import groups, storeless_view
 from django_delayq.admin.formatting import exact
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, time_limit
 from django_delayq.conf import alias_names, get_alias
@@ -101,7 +101,7 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _groups(request: HttpRequest, alias: str) -> list[Group]:
+def _groups(request: HttpRequest, alias: str) -> list[dict[str, Any]]:
     try:
         return groups(request, alias, PATIENCE_S)
     except DelayqError:  # it went away just now: the next update says so

@@ -1,8 +1,8 @@
 """The sections of the dashboard, as rows that its templates show."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from heapq import nsmallest
+from typing import Any
 
 from django.http import HttpRequest
 from django.urls import NoReverseMatch
@@ -11,10 +11,13 @@ from django.utils.translation import gettext as _, pgettext
 
 from django_delayq.admin.access import address, may
 from django_delayq.admin.formatting import length, listed, moment, number, some
-from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo, covering
+from django_delayq.brokers.base import Pause, RunInfo, covering
 from django_delayq.core.figures import OTHERS, Figures
 from django_delayq.core.requests import Pair
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
+
+Row = dict[str, Any]
+"""What a template shows in a row."""
 
 PAUSE = "pause_queue"
 MOST_KEYS = 100
@@ -31,30 +34,20 @@ def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> 
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One number, and the address of the list of its messages."""
-
-    name: str
-    number: str
-    address: str
-    alarming: bool = False
-
-
-def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Tile]:
+def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
     """Return the numbers to look at first."""
 
-    def listed(model: str, **query: str) -> str:
-        return list_address(request, model, alias, **query) if seen.stored else ""
+    def tile(name: str, number: str, model: str = "readymessage", *, alarming: bool = False, **query: str) -> Row:
+        shown = list_address(request, model, alias, **query) if seen.stored else ""
+        return {"name": name, "number": number, "address": shown, "alarming": alarming}
 
-    retried = number(seen.retried, capped="retried" in seen.in_part)
-    failed = listed("errormessage", ended="1h")
+    failed = seen.errors_last_hour > 0
     return [
-        Tile(_("Waiting"), number(seen.pending + seen.ready, capped=seen.capped), listed("readymessage")),
-        Tile(_("Due now"), number(seen.ready, capped=seen.ready_capped), listed("readymessage", state="ready")),
-        Tile(_("Running"), number(seen.running, capped=seen.ready_capped), listed("readymessage", state="running")),
-        Tile(_("Retried"), retried, listed("readymessage", failures="any")),
-        Tile(_("Errors in the last hour"), errors_last_hour(seen), failed, seen.errors_last_hour > 0),
+        tile(_("Waiting"), number(seen.pending + seen.ready, capped=seen.capped)),
+        tile(_("Due now"), number(seen.ready, capped=seen.ready_capped), state="ready"),
+        tile(_("Running"), number(seen.running, capped=seen.ready_capped), state="running"),
+        tile(_("Retried"), number(seen.retried, capped="retried" in seen.in_part), failures="any"),
+        tile(_("Errors in the last hour"), errors_last_hour(seen), "errormessage", alarming=failed, ended="1h"),
     ]
 
 
@@ -80,23 +73,15 @@ def _throughput(span: Throughput) -> tuple[str, ...]:
     return *map(number, (span.finished, span.per_s, span.busiest_per_s)), *map(length, lateness)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRow:
-    """What workers did of one queue and key."""
-
-    queue: str
-    key: str
-    numbers: list[str]
-
-
-def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[KeyRow]:
+def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[Row]:
     """Return a row for each queue and key of which workers did anything in the span, the busiest first."""
     if span is None:
         return []
     busiest = nsmallest(MOST_KEYS, by_pair.items(), key=lambda item: (-item[1].attempts, item[0]))
+    names = [("", _("all others")) if pair == OTHERS else pair for pair, _figures in busiest]
     return [
-        KeyRow(*(("", _("all others")) if pair == OTHERS else pair), _numbers(figures, span.span_ms))
-        for pair, figures in busiest
+        {"queue": queue, "key": key, "numbers": _numbers(figures, span.span_ms)}
+        for (queue, key), (_pair, figures) in zip(names, busiest, strict=True)
     ]
 
 
@@ -145,22 +130,7 @@ def drain_of(hour: Hour) -> str:
     return length(hour.drain.ms) + ("+" if hour.drain.at_least else "")
 
 
-@dataclass(frozen=True, slots=True)
-class SetRow:
-    """A queue and key that messages wait for, and the address of their list."""
-
-    queue: str
-    key: str
-    address: str
-    pending: str
-    ready: str
-    next_due: str | SafeString
-    lag: str
-    state: str
-    pause_address: str
-
-
-def sets(request: HttpRequest, alias: str, seen: Status) -> list[SetRow]:
+def sets(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
     """Return the queues and keys, those first that need a person most.
 
     First comes what is ready and parked, because no worker will take it; then where the oldest message is latest; then
@@ -174,20 +144,20 @@ def _need(each: WaitingSet) -> tuple[bool, int, bool, str, str]:
     return not (each.parked and each.ready), -each.lag_ms, not each.parked, each.queue, each.key
 
 
-def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> SetRow:
+def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> Row:
+    of = {"queue": each.queue, "key": each.key}
     pauses = [_("paused: %(reason)s") % {"reason": one.reason} for one in covering(seen.pauses, each.queue, each.key)]
     parked = [_("parked: no live worker asks for it")] if each.parked else []
-    return SetRow(
-        each.queue,
-        each.key,
-        list_address(request, "readymessage", alias, queue=each.queue, key=each.key) if seen.stored else "",
-        number(each.pending, capped=each.pending_capped),
-        number(each.ready, capped=each.ready_capped),
-        moment(each.next_due_ms),
-        length(each.lag_ms) if each.lag_ms else "–",
-        pgettext("between reasons", "; ").join(parked + pauses),
-        "" if pauses else pause_address(request, alias, queue=each.queue, key=each.key),
-    )
+    return {
+        **of,
+        "address": list_address(request, "readymessage", alias, **of) if seen.stored else "",
+        "pending": number(each.pending, capped=each.pending_capped),
+        "ready": number(each.ready, capped=each.ready_capped),
+        "next_due": moment(each.next_due_ms),
+        "lag": length(each.lag_ms) if each.lag_ms else "–",
+        "state": pgettext("between reasons", "; ").join(parked + pauses),
+        "pause_address": "" if pauses else pause_address(request, alias, **of),
+    }
 
 
 def pause_address(request: HttpRequest, alias: str, **of: str) -> str:
@@ -195,74 +165,44 @@ def pause_address(request: HttpRequest, alias: str, **of: str) -> str:
     return address(request, "delayq_dashboard_pause", alias, **of) if may(request, PAUSE) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class PauseRow:
-    """A pause in force."""
-
-    names: str
-    reason: str
-    since: str | SafeString
-    until: str | SafeString
-    resume_address: str
-
-
-def pauses(request: HttpRequest, alias: str, seen: Status) -> list[PauseRow]:
+def pauses(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
     """Return the pauses, also of queues and keys where nothing waits."""
     return [_pause(request, alias, each) for each in seen.pauses]
 
 
-def _pause(request: HttpRequest, alias: str, pause: Pause) -> PauseRow:
+def _pause(request: HttpRequest, alias: str, pause: Pause) -> Row:
     of = {name: value for name, value in (("queue", pause.queue), ("key", pause.key)) if value is not None}
-    return PauseRow(
-        translated(pause.names),
-        pause.reason,
-        moment(pause.paused_ms),
-        _("it is resumed") if pause.until_ms is None else moment(pause.until_ms),
-        address(request, "delayq_dashboard_resume", alias, **of) if may(request, PAUSE) else "",
-    )
+    return {
+        "names": translated(pause.names),
+        "reason": pause.reason,
+        "since": moment(pause.paused_ms),
+        "until": _("it is resumed") if pause.until_ms is None else moment(pause.until_ms),
+        "resume_address": address(request, "delayq_dashboard_resume", alias, **of) if may(request, PAUSE) else "",
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A message that runs, and for how long. `id` and `address` are empty for a user who may not see it."""
+def workers(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
+    """Return the live workers by name, and the messages that each reported as running.
 
-    key: str
-    time: str
-    id: str
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
-    """A live worker, and the messages that it reported as running."""
-
-    name: str
-    queues: str
-    running: str
-    up: str
-    runs: list[RunRow]
-
-
-def workers(request: HttpRequest, alias: str, seen: Status) -> list[WorkerRow]:
-    """Return the live workers by name."""
-    return [_worker(request, alias, seen, each) for each in seen.workers]
-
-
-def _worker(request: HttpRequest, alias: str, seen: Status, worker: WorkerInfo) -> WorkerRow:
-    return WorkerRow(
-        worker.name,
-        listed(worker.queues),
-        number(worker.running),
-        length(max(seen.now_ms - worker.started_ms, 0)),
-        [_run(request, alias, seen, each) for each in worker.runs],
-    )
-
-
-def _run(request: HttpRequest, alias: str, seen: Status, run: RunInfo) -> RunRow:
+    A user who may not see messages is not told their ids.
+    """
     may_see = may(request, "view_readymessage")
-    return RunRow(
-        run.key,
-        length(max(seen.now_ms - run.started_ms, 0)),
-        run.id if may_see else "",
-        list_address(request, "readymessage", alias, q=run.id) if seen.stored else "",
-    )
+
+    def run_of(run: RunInfo) -> Row:
+        return {
+            "key": run.key,
+            "time": length(max(seen.now_ms - run.started_ms, 0)),
+            "id": run.id if may_see else "",
+            "address": list_address(request, "readymessage", alias, q=run.id) if seen.stored else "",
+        }
+
+    return [
+        {
+            "name": worker.name,
+            "queues": listed(worker.queues),
+            "running": number(worker.running),
+            "up": length(max(seen.now_ms - worker.started_ms, 0)),
+            "runs": list(map(run_of, worker.runs)),
+        }
+        for worker in seen.workers
+    ]

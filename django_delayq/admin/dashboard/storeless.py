@@ -1,7 +1,7 @@
 """The messages on the dashboard of an alias without a store that somebody may have to see to. It has no lists."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,16 +9,13 @@ from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import address, alias_of, back, check_may, may
+from django_delayq.admin.access import address, alias_of, back, check_may, may, render_page
 from django_delayq.admin.bulk.confirmation import tell_left, tell_moved
+from django_delayq.admin.bulk.moves import Change, by_ids
 from django_delayq.admin.formatting import moment
 from django_delayq.admin.log import log_selection
-from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Backend, Info
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
@@ -35,69 +32,20 @@ class Move:
     done: Any
     permission: str
     model: type[MessageRow]
-    verb: Callable[[Backend, Sequence[str]], list[bool]]
+    change: Change
     deletes: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A message in a list."""
-
-    id: str
-    queue: str
-    key: str
-    when: str | SafeString
-    failures: int
-    error: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A page of messages of one kind, what the user may do to them, and the addresses of the pages beside it."""
-
-    name: str
-    title: Any
-    when: Any
-    rows: list[Row]
-    moves: list[Move]
-    page: Page
-    before: str
-    after: str
-    note: str = ""
-
-
-RESCUE = Move(
-    "rescue",
-    gettext_lazy("Run again"),
-    gettext_lazy("Run again"),
-    "rescue_message",
-    ErrorMessage,
-    lambda backend, ids: backend.queue.rescue(ids),
-    deletes=False,
-)
-DELETE_ERRORS = Move(
-    "delete-errors",
-    gettext_lazy("Delete"),
-    gettext_lazy("Deleted for good"),
-    "delete_errormessage",
-    ErrorMessage,
-    lambda backend, ids: backend.queue.purge_failed(ids),
-)
-DELETE_WAITING = Move(
-    "delete-waiting",
-    gettext_lazy("Delete"),
-    gettext_lazy("Deleted for good"),
-    "delete_readymessage",
-    ReadyMessage,
-    lambda backend, ids: backend.queue.purge(ids),
-)
+_RUN_AGAIN, _DELETE, _DELETED = gettext_lazy("Run again"), gettext_lazy("Delete"), gettext_lazy("Deleted for good")
+RESCUE = Move("rescue", _RUN_AGAIN, _RUN_AGAIN, "rescue_message", ErrorMessage, Change("rescue"), deletes=False)
+DELETE_ERRORS = Move("delete-errors", _DELETE, _DELETED, "delete_errormessage", ErrorMessage, Change("purge_failed"))
+DELETE_WAITING = Move("delete-waiting", _DELETE, _DELETED, "delete_readymessage", ReadyMessage, Change("purge"))
+MOVES = {move.name: move for move in (RESCUE, DELETE_ERRORS, DELETE_WAITING)}
 KINDS = ("buried", "retried", "parked")
 _DIGITS = 4
-MOVES = {move.name: move for move in (RESCUE, DELETE_ERRORS, DELETE_WAITING)}
 
 
-def groups(request: HttpRequest, alias: str, patience_s: float) -> list[Group]:
+def groups(request: HttpRequest, alias: str, patience_s: float) -> list[dict[str, Any]]:
     """Return what the broker of an alias without a store carries, as far as the user may see it.
 
     Raises `DelayqError`.
@@ -112,22 +60,34 @@ def groups(request: HttpRequest, alias: str, patience_s: float) -> list[Group]:
         moves = _allowed(request, RESCUE, DELETE_ERRORS)
         shown.append(group("buried", _("Failed messages, newest first"), _("Buried"), found.buried, moves))
     if may_see_waiting:
-        moves, note = _allowed(request, DELETE_WAITING), _("Those among the next %(number)d of each queue.")
-        retried = group("retried", _("Messages that wait for their next attempt"), _("Due"), found.retried, moves)
-        shown.append(replace(retried, note=note % {"number": LOOKED_THROUGH}))
+        moves = _allowed(request, DELETE_WAITING)
+        note = _("Those among the next %(number)d of each queue.") % {"number": LOOKED_THROUGH}
+        title = _("Messages that wait for their next attempt")
+        shown.append(group("retried", title, _("Due"), found.retried, moves, note))
         shown.append(group("parked", _("Messages that no live worker asks for"), _("Due"), found.parked, moves))
-    return [group for group in shown if group.rows or group.before]
+    return [group for group in shown if group["rows"] or group["before"]]
 
 
-def _group(request: HttpRequest, alias: str, name: str, title: str, when: str, page: Page, moves: list[Move]) -> Group:
-    rows = [_row(info, info.buried_ms if name == "buried" else info.due_ms) for info in page.infos]
+def _group(
+    request: HttpRequest, alias: str, name: str, title: str, when: str, page: Page, moves: list[Move], note: str = ""
+) -> dict[str, Any]:
+    """Return a page of messages of one kind, what the user may do to them, and the addresses of the pages beside it."""
 
     def beside(number: int) -> str:
         pages = {kind: str(at) for kind, at in {**_pages(request), name: number}.items() if at > 1}
         return f"{address(request, 'app_list', alias, 'delayq', **pages)}#delayq-{name}"
 
-    before = beside(page.number - 1) if page.number > 1 else ""
-    return Group(name, title, when, rows, moves, page, before, "" if page.is_last else beside(page.number + 1))
+    return {
+        "name": name,
+        "title": title,
+        "when": when,
+        "rows": [(info, moment(info.buried_ms if name == "buried" else info.due_ms)) for info in page.infos],
+        "moves": moves,
+        "page": page,
+        "before": beside(page.number - 1) if page.number > 1 else "",
+        "after": "" if page.is_last else beside(page.number + 1),
+        "note": note,
+    }
 
 
 def _pages(request: HttpRequest) -> dict[str, int]:
@@ -148,16 +108,9 @@ def storeless_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
         messages.warning(request, _("No message was chosen."))
         return back(request, alias)
     if "sure" not in request.POST:
-        context = {
-            **site.each_context(request),
-            "title": move.label,
-            "move": move,
-            "ids": ids,
-            "index_address": address(request, "app_list", alias, "delayq"),
-        }
-        return TemplateResponse(request, "admin/delayq/storeless.html", context)
+        return render_page(site, request, "storeless", title=move.label, move=move, ids=ids)
     try:
-        answers = move.verb(get_backend(alias), ids)
+        answers = by_ids(alias, move.change)(ids)
     except DelayqError as error:
         messages.error(request, translated(error))
     else:
@@ -176,8 +129,3 @@ def _tell(request: HttpRequest, move: Move, answers: Mapping[str, bool]) -> None
 
 def _allowed(request: HttpRequest, *moves: Move) -> list[Move]:
     return [move for move in moves if may(request, move.permission)]
-
-
-def _row(info: Info, when_ms: int | None) -> Row:
-    header = info.header
-    return Row(info.id, header.queue, header.key, moment(when_ms), info.failures, info.error, info.detail)

@@ -4,23 +4,23 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.contrib.auth import get_permission_codename
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, query_of, redirected_on_outage
+from django_delayq.admin.access import address, alias_of, redirected_on_outage
 from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
-from django_delayq.admin.bulk.jobs import address_of_job, job_page
+from django_delayq.admin.bulk.jobs import job_address, job_page
 from django_delayq.admin.bulk.moves import KEY
 from django_delayq.admin.dashboard.page import urls
 from django_delayq.admin.formatting import instant
-from django_delayq.admin.lists import columns
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
+from django_delayq.admin.lists.columns import Columns
 from django_delayq.admin.lists.export import export_csv, export_jsonl
 from django_delayq.admin.lists.failure_groups import groups_page
 from django_delayq.admin.lists.filters import (
@@ -45,7 +45,7 @@ from django_delayq.models import MessageRow, ReportRow
 from django_delayq.support.units import to_text
 
 
-class MessageAdmin(BoundedAdmin):
+class MessageAdmin(Columns, BoundedAdmin):
     """The base of the three lists. Rows are not added or changed here: that is for sending and for the moves."""
 
     list_display_links = ("message_id",)
@@ -90,12 +90,16 @@ class MessageAdmin(BoundedAdmin):
         without_store = get_alias(alias_of(request)).store is None
         return super().changelist_view(request, {"without_store": without_store, **(extra_context or {})})
 
+    @redirected_on_outage
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         job = jobs.logged(unquote(object_id))
-        return HttpResponseRedirect(address_of_job(self, *job)) if job else message_page(self, request, object_id)
+        if job:
+            return HttpResponseRedirect(job_address(request, str(self.opts.model_name), *job))
+        return message_page(self, request, object_id)
 
+    @redirected_on_outage
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -149,17 +153,7 @@ class ReadyMessageAdmin(MessageAdmin):
         export_jsonl,
     )
     ordering = ("due_at", "id")
-    list_display = (
-        "message_id",
-        "key",
-        columns.state,
-        columns.next_step,
-        columns.attempt,
-        columns.last_error,
-        columns.due,
-        "queue",
-        columns.tag,
-    )
+    list_display = ("message_id", "key", "state", "next_step", "attempt", "last_error", "due", "queue", "tag")
     list_filter = (AliasFilter, StateFilter, DueFilter, DueRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
 
 
@@ -172,13 +166,13 @@ class FinishMessageAdmin(MessageAdmin):
         "message_id",
         "key",
         "outcome",
-        columns.ended,
-        columns.lateness,
-        columns.duration,
-        columns.failed_attempts,
-        columns.due,
+        "ended",
+        "lateness",
+        "duration",
+        "failed_attempts",
+        "due",
         "queue",
-        columns.tag,
+        "tag",
     )
     list_filter = (AliasFilter, OutcomeFilter, EndedFilter, EndedRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
 
@@ -192,13 +186,13 @@ class ErrorMessageAdmin(MessageAdmin):
     list_display = (
         "message_id",
         "key",
-        columns.buried,
-        columns.last_error,
-        columns.fingerprint,
-        columns.due,
-        columns.failed_attempts,
+        "buried",
+        "last_error",
+        "fingerprint",
+        "due",
+        "failed_attempts",
         "queue",
-        columns.tag,
+        "tag",
     )
     list_filter = (
         AliasFilter,
@@ -220,16 +214,15 @@ class ErrorMessageAdmin(MessageAdmin):
             *super().get_urls(),
         ]
 
+    @redirected_on_outage
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        address = reverse("admin:delayq_errormessage_groups", current_app=self.admin_site.name)
-        groups = {"groups_address": address + query_of(alias_of(request))}
-        return super().changelist_view(request, groups | (extra_context or {}))
+        groups_address = address(request, "delayq_errormessage_groups", alias_of(request))
+        return super().changelist_view(request, {"groups_address": groups_address, **(extra_context or {})})
 
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
         if row.key == KEY or not self.has_edit_permission(request):
             return ""
-        name = "admin:delayq_errormessage_payload"
-        return reverse(name, args=[quote(row.pk)], current_app=self.admin_site.name) + query_of(row.alias)
+        return address(request, "delayq_errormessage_payload", row.alias, row.pk)
 
     def has_edit_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may change payloads, which shows them and runs the message again."""
@@ -288,18 +281,7 @@ class ReportRowAdmin(BoundedAdmin):
 
     actions = None
     ordering = ("-hour", "queue", "key")
-    list_display = (
-        hour,
-        "queue",
-        "key",
-        "messages",
-        failed,
-        "cancelled",
-        retried,
-        lateness,
-        duration,
-        fingerprint,
-    )
+    list_display = (hour, "queue", "key", "messages", failed, "cancelled", retried, lateness, duration, fingerprint)
     list_display_links = None
     list_filter = (AliasFilter, QueueFilter, KeyFilter)
 

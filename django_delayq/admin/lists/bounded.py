@@ -33,6 +33,8 @@ FOUND = 1_000
 LIMIT_S = 2.0
 """The longest time in seconds that finding the rows of a page may take."""
 
+_MOST_DIGITS = len(str(2**63 - 1))
+
 _SQLITE_STEPS = 10_000
 
 
@@ -105,7 +107,7 @@ def time_limit(using: str) -> Iterator[None]:
         return
     ends = time.monotonic() + LIMIT_S
     try:
-        with limit(using, LIMIT_S):
+        with limit(using):
             yield
     except OperationalError as error:
         if time.monotonic() < ends:
@@ -114,27 +116,27 @@ def time_limit(using: str) -> Iterator[None]:
 
 
 @contextmanager
-def _limit_postgresql(using: str, limit_s: float) -> Iterator[None]:
+def _limit_postgresql(using: str) -> Iterator[None]:
     # Within a transaction, so that the limit ends with it, even behind a pooler that lends connections by transaction.
     with transaction.atomic(using), connections[using].cursor() as cursor:
         outer = connections[using].savepoint_ids
         if outer:
             cursor.execute("SELECT current_setting('statement_timeout')")
             (before,) = cursor.fetchone()
-        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{limit_s * 1000:.0f}ms"])
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{LIMIT_S * 1000:.0f}ms"])
         yield
         if outer:
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", [before])
 
 
 @contextmanager
-def _limit_mysql(using: str, limit_s: float) -> Iterator[None]:
+def _limit_mysql(using: str) -> Iterator[None]:
     connection: Any = connections[using]
-    variable, limit = ("max_statement_time", limit_s) if connection.mysql_is_mariadb else _of_mysql(limit_s)
+    variable, units = ("max_statement_time", 1) if connection.mysql_is_mariadb else ("max_execution_time", 1000)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT @@SESSION.{variable}")
         (before,) = cursor.fetchone()
-        cursor.execute(f"SET SESSION {variable} = {limit}")
+        cursor.execute(f"SET SESSION {variable} = {LIMIT_S * units:g}")
     try:
         yield
     finally:
@@ -142,23 +144,16 @@ def _limit_mysql(using: str, limit_s: float) -> Iterator[None]:
             cursor.execute(f"SET SESSION {variable} = {before}")
 
 
-def _of_mysql(limit_s: float) -> tuple[str, float]:
-    return "max_execution_time", round(limit_s * 1000)
-
-
 @contextmanager
-def _limit_sqlite(using: str, limit_s: float) -> Iterator[None]:
+def _limit_sqlite(using: str) -> Iterator[None]:
     connection = connections[using]
     connection.ensure_connection()
-    ends = time.monotonic() + limit_s
+    ends = time.monotonic() + LIMIT_S
     connection.connection.set_progress_handler(lambda: time.monotonic() > ends, _SQLITE_STEPS)
     try:
         yield
     finally:
         connection.connection.set_progress_handler(None, _SQLITE_STEPS)
-
-
-_MOST_DIGITS = len(str(2**63 - 1))
 
 
 class BoundedList(ChangeList):

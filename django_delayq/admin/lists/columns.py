@@ -31,8 +31,7 @@ def is_abandoned(row: ReadyMessage) -> bool:
     return row.token is not None and row.lease_until is not None and row.lease_until <= now_utc()
 
 
-@admin.display(description=gettext_lazy("state"))
-def state(row: ReadyMessage) -> str:
+def state_in_words(row: ReadyMessage) -> str:
     """Return the message's state, with the worker's name if one holds it or has abandoned it."""
     if is_abandoned(row):
         return _("abandoned by %(worker)s") % {"worker": row.worker}
@@ -41,85 +40,82 @@ def state(row: ReadyMessage) -> str:
     return _("pending") if row.due_at > now_utc() else _("ready")
 
 
-@admin.display(description=gettext_lazy("attempt"))
-def attempt(row: ReadyMessage) -> str:
-    """Return the number of the attempt that runs or comes next."""
-    return _counted(row, row.failures + 1)
-
-
-@admin.display(description=gettext_lazy("failed attempts"))
-def failed_attempts(row: MessageRow) -> str:
-    """Return how many attempts failed."""
-    return _counted(row, row.failures)
-
-
 def _counted(row: MessageRow, number: int) -> str:
     most = most_attempts(row)
     return str(number) if most is None else _("%(number)s of %(most)s") % {"number": number, "most": most}
 
 
-@admin.display(description=gettext_lazy("next"))
-def next_step(row: ReadyMessage) -> str:
-    """Return what comes next without an operator, and when."""
-    now = now_utc()
-    if is_abandoned(row):
-        if row.at_most_once:
-            return _("buried soon: its lease ran out, and it must not start twice")
-        return _("ready again soon: its lease ran out")
-    if is_running(row) and row.lease_until:
-        return _("ends as its handler does; held for %(time)s more") % {"time": between(now, row.lease_until)}
-    if row.expires_at is not None and row.expires_at <= now:
-        return _("expired: buried when it is claimed")
-    if row.due_at <= now:
-        return _("waits for a worker, late by %(time)s") % {"time": between(row.due_at, now)}
-    again = _("tried again in %(time)s") if row.failures else _("starts in %(time)s")
-    return again % {"time": between(now, row.due_at)}
-
-
-@admin.display(description=gettext_lazy("due"))
-def due(row: MessageRow) -> str | SafeString:
-    """Return when it is or was due."""
-    return instant(row.due_at)
-
-
-@admin.display(description=gettext_lazy("ended"))
-def ended(row: FinishMessage | ErrorMessage) -> str | SafeString:
-    """Return when it ended."""
-    return instant(row.ended_at)
-
-
-@admin.display(description=gettext_lazy("buried"))
-def buried(row: ErrorMessage) -> str | SafeString:
-    """Return when it failed for good."""
-    return instant(row.ended_at)
-
-
-@admin.display(description=gettext_lazy("last error"))
-def last_error(row: MessageRow) -> str | SafeString:
-    """Return the last error, cut when long, in an element that a narrow list has room for."""
-    cut = row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
-    return cut and format_html('<span class="delayq-last-error">{}</span>', cut)
-
-
 @admin.display(description=gettext_lazy("kind of failure"), empty_value="-")
 def fingerprint(row: ErrorMessage) -> Any:
-    """Return the type of the exception, and the place in the site's code where it was raised."""
+    """Return the type of the exception, and the place in the site's code where it was raised.
+
+    Not a method of `Columns`: the field of this name would be shown instead.
+    """
     return row.fingerprint or None
 
 
-@admin.display(description=gettext_lazy("late by"))
-def lateness(row: MessageRow) -> str:
-    """Return how long after its due time its last attempt started."""
-    return "-" if row.started_at is None else between(row.due_at, max(row.due_at, row.started_at))
+class Columns:
+    """What the lists show of a message, beside its plain fields."""
 
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, row: ReadyMessage) -> str:
+        """Return the message's state."""
+        return state_in_words(row)
 
-@admin.display(description=gettext_lazy("took"))
-def duration(row: FinishMessage) -> str:
-    """Return how long its last attempt took."""
-    return "-" if row.started_at is None else between(row.started_at, row.ended_at)
+    @admin.display(description=gettext_lazy("attempt"))
+    def attempt(self, row: ReadyMessage) -> str:
+        """Return the number of the attempt that runs or comes next."""
+        return _counted(row, row.failures + 1)
 
+    @admin.display(description=gettext_lazy("failed attempts"))
+    def failed_attempts(self, row: MessageRow) -> str:
+        """Return how many attempts failed."""
+        return _counted(row, row.failures)
 
-@admin.display(description=gettext_lazy("tag"))
-def tag(row: MessageRow) -> Any:
-    """Return its tag."""
-    return row.tag
+    @admin.display(description=gettext_lazy("next"))
+    def next_step(self, row: ReadyMessage) -> str:
+        """Return what comes next without an operator, and when."""
+        now = now_utc()
+        if is_abandoned(row):
+            if row.at_most_once:
+                return _("buried soon: its lease ran out, and it must not start twice")
+            return _("ready again soon: its lease ran out")
+        if is_running(row) and row.lease_until:
+            return _("ends as its handler does; held for %(time)s more") % {"time": between(now, row.lease_until)}
+        if row.expires_at is not None and row.expires_at <= now:
+            return _("expired: buried when it is claimed")
+        if row.due_at <= now:
+            return _("waits for a worker, late by %(time)s") % {"time": between(row.due_at, now)}
+        again = _("tried again in %(time)s") if row.failures else _("starts in %(time)s")
+        return again % {"time": between(now, row.due_at)}
+
+    @admin.display(description=gettext_lazy("due"))
+    def due(self, row: MessageRow) -> str | SafeString:
+        """Return when it is or was due."""
+        return instant(row.due_at)
+
+    @admin.display(description=gettext_lazy("ended"))
+    def ended(self, row: FinishMessage | ErrorMessage) -> str | SafeString:
+        """Return when it ended."""
+        return instant(row.ended_at)
+
+    @admin.display(description=gettext_lazy("buried"))
+    def buried(self, row: ErrorMessage) -> str | SafeString:
+        """Return when it failed for good."""
+        return instant(row.ended_at)
+
+    @admin.display(description=gettext_lazy("last error"))
+    def last_error(self, row: MessageRow) -> str | SafeString:
+        """Return the last error, cut when long, in an element that a narrow list has room for."""
+        cut = row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
+        return cut and format_html('<span class="delayq-last-error">{}</span>', cut)
+
+    @admin.display(description=gettext_lazy("late by"))
+    def lateness(self, row: MessageRow) -> str:
+        """Return how long after its due time its last attempt started."""
+        return "-" if row.started_at is None else between(row.due_at, max(row.due_at, row.started_at))
+
+    @admin.display(description=gettext_lazy("took"))
+    def duration(self, row: FinishMessage) -> str:
+        """Return how long its last attempt took."""
+        return "-" if row.started_at is None else between(row.started_at, row.ended_at)

@@ -82,7 +82,7 @@ def export_csv(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> S
     """Stream the selected rows as CSV. An apostrophe precedes what a spreadsheet would take for a formula."""
     _log(model_admin, request, "Export as CSV")
     lines = _csv_lines(model_admin, request, rows)
-    return _download(request, lines, "text/csv; charset=utf-8", _file_name(model_admin, "csv"))
+    return _download(model_admin, request, lines, "text/csv; charset=utf-8", "csv")
 
 
 @admin.action(permissions=["view"], description=_("Export as JSON lines"))
@@ -90,7 +90,7 @@ def export_jsonl(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) ->
     """Stream the selected rows as JSON lines."""
     _log(model_admin, request, "Export as JSON lines")
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in _records(model_admin, request, rows))
-    return _download(request, lines, "application/x-ndjson", _file_name(model_admin, "jsonl"))
+    return _download(model_admin, request, lines, "application/x-ndjson", "jsonl")
 
 
 def _csv_lines(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Generator[str]:
@@ -141,11 +141,9 @@ def _plain(value: Any) -> Any:
     return value.isoformat(timespec="milliseconds") if hasattr(value, "isoformat") else value
 
 
-def _file_name(model_admin: Any, suffix: str) -> str:
-    return f"{model_admin.model._meta.db_table}.{suffix}"
-
-
-def _download(request: HttpRequest, lines: Generator[str], content_type: str, name: str) -> StreamingHttpResponse:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+def _download(
+    model_admin: Any, request: HttpRequest, lines: Generator[str], content_type: str, suffix: str
+) -> StreamingHttpResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{model_admin.model._meta.db_table}.{suffix}"'}
     content = _AsyncLines(lines) if isinstance(request, ASGIRequest) else lines
     return StreamingHttpResponse(content, content_type=content_type, headers=headers)

@@ -6,19 +6,17 @@ The cost is bounded, however many there are.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.db import connections
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from django_delayq.admin.access import alias_of, database_of, query_of, redirected_on_outage
+from django_delayq.admin.access import address, alias_of, database_of, redirected_on_outage, render_about
 from django_delayq.admin.formatting import instant, listed, now_utc, number
 from django_delayq.admin.lists.bounded import TooSlow, time_limit
-from django_delayq.conf import get_alias
+from django_delayq.store.database import Database
 from django_delayq.store.queries import union_all
 from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
 
@@ -33,6 +31,10 @@ HOURS = 24
 
 COUNTED = 2_000
 """The most failures that are counted of each group."""
+
+HEIGHT = 24
+BAR = 4
+"""The height of a sparkline, and the width of a bar and its gap."""
 
 DRAWN = 100_000
 """The most failures that are drawn. The groups share them equally, and the newest of each group are drawn."""
@@ -88,10 +90,8 @@ class Group:
 def names_of_failed(alias: str) -> dict[str, set[str]]:
     """Return the fingerprints, queues and keys of failed messages, at most `MOST` of each, in one statement."""
     names: dict[str, set[str]] = {column: set() for column in _NAMED}
-    with connections[get_alias(alias).database].cursor() as cursor:
-        cursor.execute(_NAMES_OF_ALL, [alias, alias, MOST] * len(_NAMED))
-        for column, name in cursor.fetchall():
-            names[column].add(name)
+    for column, name in database_of(alias).rows(_NAMES_OF_ALL, [alias, alias, MOST] * len(_NAMED)):
+        names[column].add(name)
     return names
 
 
@@ -103,47 +103,32 @@ def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
     all_names = list(dict.fromkeys([*latest, *by_name]))
     names = all_names[:MOST]
     found = union_all(database, (_GROUP, [(alias, name, COUNTED + 1, alias, name, alias, name) for name in names]))
-    by_hour = _by_hour(alias, now, names)
-    made = [
-        Group(
-            names[i],
-            min(count, COUNTED),
-            count > COUNTED,
-            from_ms(first),
-            from_ms(last),
-            by_hour.get(names[i], [0] * HOURS),
-        )
-        for i, count, first, last in found
-        if count  # else its last one is gone by now
-    ]
+    by_hour = _by_hour(database, now, names)
+    made = []
+    for i, count, first, last in found:
+        if count:  # else its last one is gone by now
+            hours = by_hour.get(names[i], [0] * HOURS)
+            is_more = count > COUNTED
+            made.append(Group(names[i], min(count, COUNTED), is_more, from_ms(first), from_ms(last), hours))
     return sorted(made, key=lambda group: group.last, reverse=True), len(all_names) > MOST
 
 
-def _by_hour(alias: str, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:
+def _by_hour(database: Database, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:
     """Return how many failed in each of the last hours, oldest first, by fingerprint.
 
     It is empty if that takes too long.
     """
-    start_ms = to_epoch_ms(now) - HOURS * HOUR_MS
-    using = get_alias(alias).database
+    now_ms = to_epoch_ms(now)
+    start_ms = now_ms - HOURS * HOUR_MS
+    of_each = [(start_ms, start_ms, database.alias, name, start_ms, now_ms, DRAWN // len(names)) for name in names]
     by_hour: dict[str, list[int]] = {}
-    if not names:
-        return by_hour
-    sql = " UNION ALL ".join(f"SELECT * FROM ({_BY_HOUR.format(i=i)}) AS of_{i}" for i in range(len(names)))  # noqa: S608
-    each = [(start_ms, start_ms, alias, name, start_ms, to_epoch_ms(now), DRAWN // len(names)) for name in names]
     try:
-        with time_limit(using), connections[using].cursor() as cursor:
-            cursor.execute(sql, [value for values in each for value in values])
-            for i, since_start_ms, count in cursor.fetchall():
-                hours = by_hour.setdefault(names[i], [0] * HOURS)
-                hours[min(since_start_ms // HOUR_MS, HOURS - 1)] = count
+        with time_limit(database.using):
+            for i, since_start_ms, count in union_all(database, (_BY_HOUR, of_each)):
+                by_hour.setdefault(names[i], [0] * HOURS)[min(since_start_ms // HOUR_MS, HOURS - 1)] = count
     except TooSlow:
         return {}
     return by_hour
-
-
-HEIGHT = 24
-BAR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +147,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     alias = alias_of(request)
     found, is_cut = groups(alias, now_utc())
-    changelist = reverse("admin:delayq_errormessage_changelist", current_app=admin.admin_site.name)
+    shown_list = partial(address, request, "delayq_errormessage_changelist", alias)
     shown = [
         {
             "group": group,
@@ -171,25 +156,23 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
             "first": instant(group.first),
             "last": instant(group.last),
             "bars": bars(group.by_hour),
-            "address": changelist + query_of(alias, fingerprint=group.fingerprint),
+            "address": shown_list(fingerprint=group.fingerprint),
         }
         for group in found
     ]
-    context = {
-        **admin.admin_site.each_context(request),
-        "title": _("Failed messages by kind"),
-        "opts": admin.opts,
-        "media": admin.media,
-        "groups": shown,
-        "most": len(found) if is_cut else None,
-        "list_address": changelist + query_of(alias),
-        "width": HOURS * BAR,
-        "height": HEIGHT,
-        "bar": BAR - 1,
-        "may_rescue": admin.has_rescue_permission(request),
-    }
-    request.current_app = admin.admin_site.name
-    return TemplateResponse(request, "admin/delayq/groups.html", context)
+    return render_about(
+        admin,
+        request,
+        "groups",
+        title=_("Failed messages by kind"),
+        groups=shown,
+        most=len(found) if is_cut else None,
+        list_address=shown_list(),
+        width=HOURS * BAR,
+        height=HEIGHT,
+        bar=BAR - 1,
+        may_rescue=admin.has_rescue_permission(request),
+    )
 
 
 def bars(by_hour: Sequence[int]) -> list[Bar]:

@@ -16,24 +16,31 @@ from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.functional import cached_property
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import PARAMETER, alias_of, database_of, stored_aliases
 from django_delayq.admin.formatting import now_utc
 from django_delayq.admin.lists.bounded import NUL
 from django_delayq.admin.lists.failure_groups import names_of_failed
-from django_delayq.api.handlers import handlers_by_key
+from django_delayq.api.handlers import Handler, handlers_by_key
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
 from django_delayq.store.queries import ended_pairs, reported_pairs, waiting_pairs
 
 RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 """How far the lists look ahead of now, or back."""
 
+MOST_NAMES = 200
+"""The most names that a filter offers."""
+
 _CLOCKS_APART = timedelta(minutes=1)
 
 MANY = 3
 """Messages with this many failed attempts, or more, are one choice of the filter."""
+
+
+Choices = Iterable[tuple[str, Any]]
+
+_PAIRS = {ReadyMessage: waiting_pairs, FinishMessage: ended_pairs, ReportRow: reported_pairs}
 
 
 def condition(parameter: str, value: str, now: datetime) -> Q:
@@ -80,34 +87,15 @@ def held(now: datetime) -> Q:
     return Q(token__isnull=False) & Q(due_at__lte=now + _CLOCKS_APART)
 
 
-_FREE = Q(token__isnull=True)
-
-
 def _state(value: str, now: datetime) -> Q:
-    states = {
-        "pending": _FREE & Q(due_at__gt=now),
-        "ready": _FREE & Q(due_at__lte=now),
-        "running": held(now),
-    }
-    return states[value]
+    free = Q(token__isnull=True)
+    return {"pending": free & Q(due_at__gt=now), "ready": free & Q(due_at__lte=now), "running": held(now)}[value]
 
 
 def _due(value: str, now: datetime) -> Q:
     if value == "overdue":
         return Q(due_at__lte=now)
     return Q(due_at__gt=now, due_at__lte=now + RANGES[value])
-
-
-def _since(field: str) -> Callable[[str, datetime], Q]:
-    return lambda value, now: Q(**{f"{field}__gte": instant_of(value)})
-
-
-def _before(field: str) -> Callable[[str, datetime], Q]:
-    return lambda value, now: Q(**{f"{field}__lt": instant_of(value)})
-
-
-def _ended(value: str, now: datetime) -> Q:
-    return Q(ended_at__gt=now - RANGES[value])
 
 
 def _failures(value: str, now: datetime) -> Q:
@@ -126,26 +114,19 @@ def _is(field: str) -> Callable[[str, datetime], Q]:
 
 
 _INSTANTS: Mapping[str, Callable[[str, datetime], Q]] = {
-    "due_from": _since("due_at"),
-    "due_until": _before("due_at"),
-    "ended_from": _since("ended_at"),
-    "ended_until": _before("ended_at"),
+    "due_from": lambda value, now: Q(due_at__gte=instant_of(value)),
+    "due_until": lambda value, now: Q(due_at__lt=instant_of(value)),
+    "ended_from": lambda value, now: Q(ended_at__gte=instant_of(value)),
+    "ended_until": lambda value, now: Q(ended_at__lt=instant_of(value)),
 }
 _CONDITIONS: Mapping[str, Callable[[str, datetime], Q]] = {
     **_INSTANTS,
-    "queue": _is("queue"),
-    "key": _is("key"),
-    "outcome": _is("outcome"),
-    "fingerprint": _is("fingerprint"),
+    **{name: _is(name) for name in ("queue", "key", "outcome", "fingerprint")},
     "state": _state,
     "due": _due,
-    "ended": _ended,
+    "ended": lambda value, now: Q(ended_at__gt=now - RANGES[value]),
     "failures": _failures,
 }
-
-
-MOST_NAMES = 200
-"""The most names that a filter offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,36 +142,27 @@ class Names:
     queues_of: dict[str, set[str]] | None = None
 
 
-_PAIRS = {ReadyMessage: waiting_pairs, FinishMessage: ended_pairs, ReportRow: reported_pairs}
+def names_in_rows(request: HttpRequest, model: type[Model]) -> Names:
+    """Return the names in the rows of a table, found through an index without reading each row.
+
+    They are found once for all filters of a page.
+    """
+    names: Names | None = getattr(request, "delayq_names", None)
+    if names is None:
+        names = request.delayq_names = _names_in_rows(model, alias_of(request))  # type: ignore[attr-defined]
+    return names
 
 
-def names_in_rows(model: type[Model], alias: str) -> Names:
-    """Return the names in the rows of a table, found through an index without reading each row."""
+def _names_in_rows(model: type[Model], alias: str) -> Names:
     if model is ErrorMessage:
         failed = names_of_failed(alias)
         return Names(failed["queue"], failed["key"], failed["fingerprint"])
-    return _of_pairs(_PAIRS[model](database_of(alias), MOST_NAMES))
-
-
-def known_keys(alias: str) -> set[str]:
-    """Return the keys that have a handler here."""
-    return set(handlers_by_key(alias))
-
-
-def known_queues(alias: str) -> set[str]:
-    """Return the queues that handlers here send to."""
-    return {handler.queue for handler in handlers_by_key(alias).values()}
-
-
-def _of_pairs(pairs: list[tuple[str, str]]) -> Names:
+    pairs = _PAIRS[model](database_of(alias), MOST_NAMES)
     queues_of: dict[str, set[str]] = {}
     for queue, key in pairs:
         queues_of.setdefault(key, set()).add(queue)
     queues = {queue for queue, _key in pairs}
     return Names(queues, set(queues_of), queues_of=queues_of if len(pairs) < MOST_NAMES else None)
-
-
-Choices = Iterable[tuple[str, Any]]
 
 
 class ConditionFilter(SimpleListFilter):
@@ -214,27 +186,15 @@ class ConditionFilter(SimpleListFilter):
 class NameFilter(ConditionFilter):
     """A filter by a name that rows have or handlers know. The name in the address is offered too."""
 
-    def __init__(self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: Any) -> None:
-        self.request = request
-        self.alias = alias_of(request)
-        self.model = model
-        super().__init__(request, params, model, model_admin)
-
     def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
+        self.in_rows = names_in_rows(request, model_admin.model)
         chosen = self.value()
-        return [(name, name) for name in sorted(self.names() | ({chosen} if chosen else set()))]
+        names = self.names(handlers_by_key(alias_of(request))) | ({chosen} if chosen else set())
+        return [(name, name) for name in sorted(names)]
 
-    def names(self) -> set[str]:
-        """Return the names to offer."""
+    def names(self, handlers: Mapping[str, Handler[Any, Any]]) -> set[str]:
+        """Return the names to offer; `handlers` are those known here, by key."""
         raise NotImplementedError
-
-    @cached_property
-    def in_rows(self) -> Names:
-        """Return the names that rows have. They are found once for all filters of a page."""
-        names: Names | None = getattr(self.request, "delayq_names", None)
-        if names is None:
-            names = self.request.delayq_names = names_in_rows(self.model, self.alias)  # type: ignore[attr-defined]
-        return names
 
 
 class QueueFilter(NameFilter):
@@ -243,8 +203,8 @@ class QueueFilter(NameFilter):
     title = gettext_lazy("queue")
     parameter_name = "queue"
 
-    def names(self) -> set[str]:
-        return known_queues(self.alias) | self.in_rows.queues
+    def names(self, handlers: Mapping[str, Handler[Any, Any]]) -> set[str]:
+        return {handler.queue for handler in handlers.values()} | self.in_rows.queues
 
 
 class KeyFilter(NameFilter):
@@ -253,8 +213,8 @@ class KeyFilter(NameFilter):
     title = gettext_lazy("key")
     parameter_name = "key"
 
-    def names(self) -> set[str]:
-        return known_keys(self.alias) | self.in_rows.keys
+    def names(self, handlers: Mapping[str, Handler[Any, Any]]) -> set[str]:
+        return set(handlers) | self.in_rows.keys
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found = super().queryset(request, queryset)
@@ -273,7 +233,7 @@ class FingerprintFilter(NameFilter):
     def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
         return [(name, name or gettext_lazy("unknown")) for name, _same in super().lookups(request, model_admin)]
 
-    def names(self) -> set[str]:
+    def names(self, handlers: Mapping[str, Handler[Any, Any]]) -> set[str]:
         return self.in_rows.fingerprints
 
 

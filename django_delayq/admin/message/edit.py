@@ -8,14 +8,20 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, database_of, query_of, redirected_on_outage
+from django_delayq.admin.access import (
+    alias_of,
+    database_of,
+    message_address,
+    query_of,
+    redirected_on_outage,
+    render_about,
+)
 from django_delayq.admin.bulk.confirmation import FIELD, mark_of
 from django_delayq.admin.bulk.moves import KEY
 from django_delayq.admin.log import log_rows
-from django_delayq.admin.message.page import address_of, message_page
+from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import kept_difference, payload_of, pretty
 from django_delayq.api.handlers import get_handler
 from django_delayq.api.send import send_delay_message
@@ -38,14 +44,6 @@ class PayloadForm(forms.Form):
         widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 20, "spellcheck": "false"}),
         help_text=gettext_lazy("JSON, as the handler is to receive it. It is checked against the handler's type."),
     )
-
-
-class MovedOn(Exception):
-    """The message can't be run again with the new data.
-
-    It is not buried any more, its id waits again, another message with its id was buried later, or it failed again with
-    other data.
-    """
 
 
 @redirected_on_outage
@@ -80,7 +78,7 @@ def _edit(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
         form.add_error(None, _("The payload was changed since you opened this page. What you typed is kept here."))
     elif form.is_valid() and _run_again(request, row, form, payload.text):
         messages.success(request, _("The payload was changed, and the message runs again."))
-        return HttpResponseRedirect(address_of(admin, row))
+        return HttpResponseRedirect(message_address(request, row))
     return _page(admin, request, row, form, now=payload.text, seen=mark)
 
 
@@ -92,19 +90,17 @@ def _refused(request: HttpRequest, why: str) -> PayloadForm:
 
 
 def _page(admin: Any, request: HttpRequest, row: ErrorMessage | None, form: PayloadForm, **shown: str) -> HttpResponse:
-    context = {
-        **admin.admin_site.each_context(request),
-        "title": _("Change the payload and run again"),
-        "opts": admin.opts,
-        "original": row,
-        "media": admin.media,
-        "form": form,
-        "message_address": address_of(admin, row) if row else "../change/" + query_of(alias_of(request)),
-        "seen_name": FIELD,
+    return render_about(
+        admin,
+        request,
+        "edit",
+        title=_("Change the payload and run again"),
+        original=row,
+        form=form,
+        message_address=message_address(request, row) if row else "../change/" + query_of(alias_of(request)),
+        seen_name=FIELD,
         **shown,
-    }
-    request.current_app = admin.admin_site.name
-    return TemplateResponse(request, "admin/delayq/edit.html", context)
+    )
 
 
 def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, before: str) -> bool:
@@ -116,9 +112,6 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
         run_again_with(row, data)
     except DataMismatch as error:
         form.add_error("payload", translated(error))
-    except MovedOn:
-        why = _("The message has moved on, failed again later, or its id waits again: nothing was changed.")
-        form.add_error(None, why)
     except (DelayqError, TypeError, ValueError) as error:
         form.add_error(None, translated(error))
     else:
@@ -136,17 +129,21 @@ def _checked(row: ErrorMessage, typed: str) -> Any:
 def run_again_with(row: ErrorMessage, data: Any) -> None:
     """Rescue a buried message and replace its data, or do neither. Its history is kept.
 
-    Raises `MovedOn`, and the errors of sending.
+    Raises the errors of sending, and `ValueError` if it is not buried any more, its id waits again, another message
+    with its id was buried later, or it failed again with other data.
     """
+    moved_on = ValueError(
+        _("The message has moved on, failed again later, or its id waits again: nothing was changed.")
+    )
     expires: timedelta | None = None if row.expires_at is None else row.expires_at - row.scheduled_at
     using = get_alias(row.alias).database
     with transaction.atomic(using):
         if get_backend(row.alias).queue.rescue([row.message_id]) != [True]:
-            raise MovedOn
+            raise moved_on
         rescued = ReadyMessage.objects.using(using).filter(alias=row.alias, message_id=row.message_id)
         ((pk, was, history),) = rescued.values_list("pk", "data", "history")
         if (pk, was) != (row.pk, row.data):  # `rescue` took the newest failure of the id, and that is another one
-            raise MovedOn
+            raise moved_on
         send_delay_message(
             row.key,
             data,

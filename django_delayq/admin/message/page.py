@@ -6,27 +6,34 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.contrib import messages
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, query_of, redirected_on_outage, stored_aliases
+from django_delayq.admin.access import address, alias_of, message_address, render_about, stored_aliases
 from django_delayq.admin.bulk.moves import TABLES
-from django_delayq.admin.formatting import between, exact, now_utc
+from django_delayq.admin.formatting import between, exact, in_utc, now_utc
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, is_primary_key, time_limit
-from django_delayq.admin.lists.columns import is_abandoned, is_running, most_attempts, state
+from django_delayq.admin.lists.columns import is_abandoned, is_running, most_attempts, state_in_words
 from django_delayq.admin.log import entries_of
 from django_delayq.admin.message.payload import may_view, payload_of
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
-from django_delayq.core.history import Ended, PastAttempt, read
+from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.monitor import explain, translated
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
+
+_OUTCOMES = {
+    Ended.FAILED: gettext_lazy("failed"),
+    Ended.SNOOZED: gettext_lazy("snoozed"),
+    Ended.CRASHED: gettext_lazy("its process died"),
+    Ended.INTERRUPTED: gettext_lazy("interrupted by the stop of its worker"),
+    Ended.LOST: gettext_lazy("its lease ran out"),
+    Ended.BURIED: gettext_lazy("failed for good, and was run again"),
+}
 
 
 class Fact(NamedTuple):
@@ -67,7 +74,7 @@ def facts(row: MessageRow) -> Iterator[Fact]:
 def state_of(row: MessageRow) -> str:
     """Return the state of a message in a few words."""
     if isinstance(row, ReadyMessage):
-        return state(row)
+        return state_in_words(row)
     return str(row.get_outcome_display()) if isinstance(row, FinishMessage) else _("failed for good")
 
 
@@ -98,17 +105,7 @@ def _lateness(row: MessageRow) -> Iterator[Fact]:
 
 
 def _when(name: str, moment: datetime) -> Fact:
-    return Fact(name, exact(moment), moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC"))
-
-
-_OUTCOMES = {
-    Ended.FAILED: gettext_lazy("failed"),
-    Ended.SNOOZED: gettext_lazy("snoozed"),
-    Ended.CRASHED: gettext_lazy("its process died"),
-    Ended.INTERRUPTED: gettext_lazy("interrupted by the stop of its worker"),
-    Ended.LOST: gettext_lazy("its lease ran out"),
-    Ended.BURIED: gettext_lazy("failed for good, and was run again"),
-}
+    return Fact(name, exact(moment), in_utc(moment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,89 +132,61 @@ def timeline(row: MessageRow) -> list[Step]:
     """
     steps, before = [], row.sent_at
     for past in read(row.history):
-        steps.append(_past_step(past, before))
-        before = from_ms(past.ended)
-    steps.extend(_last_step(row, before))
+        started, ended = None if past.started is None else from_ms(past.started), from_ms(past.ended)
+        times = _times(before, started, ended)
+        steps.append(Step(past.attempt, *times, past.worker, _OUTCOMES[past.outcome], past.error, past.traceback))
+        before = ended
+    if isinstance(row, FinishMessage | ErrorMessage):
+        times = _times(before, row.started_at, row.ended_at)
+        number, error = (max(row.failures, 1), row.error) if isinstance(row, ErrorMessage) else (row.failures + 1, "")
+        steps.append(Step(number, *times, row.worker, state_of(row), error))
+    elif isinstance(row, ReadyMessage) and is_running(row):
+        outcome = _OUTCOMES[Ended.LOST] if is_abandoned(row) else _("runs")
+        steps.append(Step(row.failures + 1, *_times(before, row.started_at, None), row.worker, outcome))
     return steps
 
 
-def _past_step(past: PastAttempt, before: datetime) -> Step:
-    started = None if past.started is None else from_ms(past.started)
-    waited, took = _lengths(before, started, from_ms(past.ended))
-    outcome = _OUTCOMES[past.outcome]
-    return Step(past.attempt, _started(started), waited, took, past.worker, outcome, past.error, past.traceback)
-
-
-def _last_step(row: MessageRow, before: datetime) -> Iterator[Step]:
-    if isinstance(row, ReadyMessage):
-        if is_running(row):
-            waited, took = _lengths(before, row.started_at, None)
-            outcome = _OUTCOMES[Ended.LOST] if is_abandoned(row) else _("runs")
-            yield Step(row.failures + 1, _started(row.started_at), waited, took, row.worker, outcome)
-    elif isinstance(row, ErrorMessage):
-        waited, took = _lengths(before, row.started_at, row.ended_at)
-        outcome, number = _("failed for good"), max(row.failures, 1)
-        yield Step(number, _started(row.started_at), waited, took, row.worker, outcome, row.error)
-    elif isinstance(row, FinishMessage):
-        waited, took = _lengths(before, row.started_at, row.ended_at)
-        outcome = row.get_outcome_display()
-        yield Step(row.failures + 1, _started(row.started_at), waited, took, row.worker, outcome)
-
-
-def _started(moment: datetime | None) -> Any:
-    return "-" if moment is None else exact(moment)
-
-
-def _lengths(before: datetime, started: datetime | None, ended: datetime | None) -> tuple[str, str]:
-    """Return how long it waited, and how long it took; "-" for what is not known."""
+def _times(before: datetime, started: datetime | None, ended: datetime | None) -> tuple[Any, str, str]:
+    """Return when an attempt started, how long it waited, and how long it took; "-" for what is not known."""
     if started is None:
-        return "-", "-"
-    return between(before, started), "-" if ended is None else between(started, ended)
+        return "-", "-", "-"
+    return exact(started), between(before, started), "-" if ended is None else between(started, ended)
 
 
-@redirected_on_outage
 def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     """Render the page of a message, or redirect to where the message has moved."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
     alias, _colon, pk = unquote(object_id).rpartition(":")  # as admin/log.py writes it
     if alias in stored_aliases() and is_primary_key(pk):
-        return HttpResponseRedirect(_address(admin, admin.model, "change", quote(pk)) + query_of(alias))
+        return HttpResponseRedirect(address(request, f"delayq_{admin.opts.model_name}_change", alias, pk))
     row = admin.get_object(request, object_id)
     if row is None:
         return _elsewhere(admin, request, object_id)
     payload = payload_of(row, request)
     can_change = payload.text is not None and not payload.masked
-    context = {
-        **admin.admin_site.each_context(request),
-        "title": str(row.message_id),
-        "opts": admin.opts,
-        "original": row,
-        "media": admin.media,
-        "has_view_permission": True,
-        "change": True,
-        "facts": list(facts(row)),
-        "what_next": what_next(row),
-        "attempts": timeline(row),
-        "payload": payload,
-        "same_tag": list(_same_tag(admin, row)),
-        "entries": list(entries_of(row, TABLES, with_payloads=may_view(request))),
-        "buttons": admin.buttons(request),
-        "edit_address": admin.edit_address(request, row) if can_change else "",
-        "list_address": _address(admin, admin.model, "changelist") + query_of(row.alias),
-    }
-    request.current_app = admin.admin_site.name
-    return TemplateResponse(request, "admin/delayq/message.html", context)
+    return render_about(
+        admin,
+        request,
+        "message",
+        title=str(row.message_id),
+        original=row,
+        has_view_permission=True,
+        change=True,
+        facts=list(facts(row)),
+        what_next=what_next(row),
+        attempts=timeline(row),
+        payload=payload,
+        same_tag=list(_same_tag(admin, request, row)),
+        entries=list(entries_of(row, with_payloads=may_view(request))),
+        buttons=admin.buttons(request),
+        edit_address=admin.edit_address(request, row) if can_change else "",
+        list_address=_list_address(request, admin.model, row.alias),
+    )
 
 
-def address_of(admin: Any, row: MessageRow) -> str:
-    """Return the address of a message's page."""
-    return _address(admin, type(row), "change", quote(row.pk)) + query_of(row.alias)
-
-
-def _address(admin: Any, model: type[MessageRow], view: str, *args: str) -> str:
-    name = f"admin:delayq_{model._meta.model_name}_{view}"
-    return reverse(name, args=args, current_app=admin.admin_site.name)
+def _list_address(request: HttpRequest, model: type[MessageRow], alias: str, **query: str) -> str:
+    return address(request, f"delayq_{model._meta.model_name}_changelist", alias, **query)
 
 
 def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -226,14 +195,13 @@ def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse
         if is_primary_key(object_id) and model is not admin.model:
             found = model._default_manager.using(get_alias(alias).database).filter(alias=alias, pk=object_id).first()
             if found is not None:
-                return HttpResponseRedirect(address_of(admin, found))
+                return HttpResponseRedirect(message_address(request, found))
     messages.warning(request, _("There is no message %(pk)s any more.") % {"pk": object_id})
-    return HttpResponseRedirect(_address(admin, admin.model, "changelist") + query_of(alias))
+    return HttpResponseRedirect(_list_address(request, admin.model, alias))
 
 
-def _same_tag(admin: Any, row: MessageRow) -> Any:
+def _same_tag(admin: Any, request: HttpRequest, row: MessageRow) -> Iterator[tuple[Any, str]]:
     """Yield the name and address of each list of this site, searched for the tag."""
-    if not row.tag:
-        return
-    for model in filter(admin.admin_site.is_registered, TABLES):
-        yield model._meta.verbose_name_plural, _address(admin, model, "changelist") + query_of(row.alias, q=row.tag)
+    if row.tag:
+        for model in filter(admin.admin_site.is_registered, TABLES):
+            yield model._meta.verbose_name_plural, _list_address(request, model, row.alias, q=row.tag)

@@ -17,6 +17,17 @@ from django_delayq.core.codec import loads
 from django_delayq.models import MessageRow
 
 INDENT = 2
+MOST_LINES = 200
+"""The most lines, from the first that differs to the last, for which the lines in common are found.
+
+That may take the square of their number. If there are more, each line is compared with the one in its place.
+"""
+
+FIRST_LINES = 20
+"""The most lines compared in place that are shown."""
+
+_AROUND = 1
+
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # they show text in another order than it is
 
 
@@ -82,18 +93,6 @@ def masked(row: MessageRow, text: str) -> Any:
 
 def _mask_path(alias: str) -> str | None:
     return get_alias(alias).options.mask if alias in alias_names() else None
-
-
-MOST_LINES = 200
-"""The most lines, from the first that differs to the last, for which the lines in common are found.
-
-That may take the square of their number. If there are more, each line is compared with the one in its place.
-"""
-
-FIRST_LINES = 20
-"""The most lines compared in place that are shown."""
-
-_AROUND = 1
 
 
 def kept_difference(before: str, after: str) -> str:
