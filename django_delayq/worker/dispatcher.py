@@ -192,8 +192,8 @@ class Dispatcher:
     ) -> bool:
         """Give a buffer what came for it: a part of each queue, with how much to keep. Return whether it kept any."""
         buffer, executor = self._buffers[key]
-        once = {lease for leases, _ in parts for lease in leases if _is_at_most_once(lease)}
-        kept, surplus = self._split(buffer, executor, parts, size, once)
+        at_most_once = {lease for leases, _ in parts for lease in leases if _is_at_most_once(lease)}
+        kept, surplus = self._split(buffer, executor, parts, size, at_most_once)
         kept = self._admit(buffer, kept)
         if surplus:
             self._settler.release(surplus)
@@ -202,7 +202,7 @@ class Dispatcher:
         executor.add(buffer, [lease for lease in kept if lease not in duplicates] if duplicates else kept)
         saturated = any(len(leases) >= size for leases, _ in parts)
         more_available = more_available or len(kept) < sum(len(leases) for leases, _ in parts)
-        buffer.note_claim(saturated=saturated, more_available=more_available, has_at_most_once=bool(once))
+        buffer.note_claim(saturated=saturated, more_available=more_available, has_at_most_once=bool(at_most_once))
         return bool(kept)  # a lease that is given back at once would come again at once
 
     def _leases_of(self, claims: Claims, sent_at: float) -> tuple[dict[tuple[int, str], list[Lease]], list[Lease]]:
@@ -230,21 +230,21 @@ class Dispatcher:
         executor: Executor,
         parts: Sequence[tuple[list[Lease], int]],
         size: int,
-        once: Collection[Lease],
+        at_most_once: Collection[Lease],
     ) -> tuple[list[Lease], list[Lease]]:
         """Return the leases to keep, of each part at most its size, and the surplus.
 
-        More at-most-once messages, `once`, may have come than slots are idle: each (queue, key) pair of a buffer is
+        More at-most-once messages may have come than slots are idle: each (queue, key) pair of a buffer is
         asked for all that it wants, because any of them may have something, and buffers share slots.
         """
         kept: list[Lease] = []
         surplus: list[Lease] = []
         quota = self._quota()
-        idle = buffer.state(0).idle_slots(executor.idle) if once else 0
+        idle = buffer.state(0).idle_slots(executor.idle) if at_most_once else 0
         for leases, limit in parts:
             most = min(limit, quota - len(kept), size if buffer.handler.limits else BATCH)
-            if once:
-                first, others = [x for x in leases if x in once], [x for x in leases if x not in once]
+            if at_most_once:
+                first, others = [x for x in leases if x in at_most_once], [x for x in leases if x not in at_most_once]
                 place = max(idle - len(kept), 0)
                 surplus += first[place:]
                 leases = [*first[:place], *others]

@@ -200,8 +200,8 @@ class Leases:
         asked = pages(self.held(), BATCH)
         renewed = [self._renew_page(page) for page in asked]
         # All slots together, at the end: then a clock that is away is waited for only once.
-        told = chain.from_iterable(compress(asked, renewed))
-        renew_permits(self._backend, [lease for lease in told if not lease.lost], self._lease_ms)
+        answered = chain.from_iterable(compress(asked, renewed))
+        renew_permits(self._backend, [lease for lease in answered if not lease.lost], self._lease_ms)
         if all(renewed):
             self._outage_log.end("renewing")
         return all(renewed)

@@ -26,7 +26,7 @@ Settlement = tuple[Lease, Transition]
 """A lease that ends, and what becomes of its message."""
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """An end that is refused, how often it is still tried, and when that is next."""
 
     lease: Lease
@@ -52,8 +52,8 @@ class Settler:
         self._wake = wake
         self._count = count
         self._ended: deque[Settlement] = deque()
-        self._passed_over: list[Settlement] = []
-        self._refused: list[Refused] = []
+        self._retry_locked: list[Settlement] = []
+        self._rejected: list[Rejected] = []
         self.counts: Counter[SettleAction] = Counter()
         """How many leases ended by each action."""
         self._some = threading.Event()
@@ -91,16 +91,16 @@ class Settler:
         self._thread.join(timeout)
 
     def _settle_forever(self) -> None:
-        while not self._closed.is_set() or self._ended or self._refused:
-            if not self._ended:  # else they were passed over, and a linger is long enough to wait for their rows
-                self._some.wait(REFUSED_PAUSE_S if self._refused else None)
+        while not self._closed.is_set() or self._ended or self._rejected:
+            if not self._ended:  # else their rows were locked, and a linger is long enough to wait for them
+                self._some.wait(REFUSED_PAUSE_S if self._rejected else None)
             self._enough.wait(LINGER_S)
             # Cleared before the take: what is added meanwhile sets them again.
             self._enough.clear()
             self._some.clear()
             guarded(self._settle_ended)
-            self._ended.extend(self._passed_over)
-            self._passed_over.clear()
+            self._ended.extend(self._retry_locked)
+            self._retry_locked.clear()
             if self._closed.is_set():
                 self._some.set()
 
@@ -108,39 +108,39 @@ class Settler:
         ended = self._ended
         while ended:
             self._settle([ended.popleft() for _ in range(min(len(ended), BATCH))])  # this thread alone pops
-        if self._refused:
-            self._settle_refused()
+        if self._rejected:
+            self._settle_rejected()
 
     def _settle(self, batch: list[Settlement]) -> None:
         try:
             self._send(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, one bad settlement must not hold up the others
             if len(batch) == 1:
-                self._refuse(*batch[0], error)
+                self._reject(*batch[0], error)
                 return
             for ended in batch:
                 self._settle([ended])
 
-    def _refuse(self, lease: Lease, transition: Transition, error: Exception) -> None:
+    def _reject(self, lease: Lease, transition: Transition, error: Exception) -> None:
         """Try a refused end without the parts of its texts that may be refused; if it has none, again a while later."""
         in_ascii = attempt.in_ascii(transition)
         if in_ascii != transition:
             self._settle([(lease, in_ascii)])
             return
-        self._refused.append(Refused(lease, transition, REFUSED_TRIES, monotonic() + REFUSED_PAUSE_S))
-        _log_refused(lease, transition, error, "Trying again.")
+        self._rejected.append(Rejected(lease, transition, REFUSED_TRIES, monotonic() + REFUSED_PAUSE_S))
+        _log_rejected(lease, transition, error, "Trying again.")
 
-    def _settle_refused(self) -> None:
+    def _settle_rejected(self) -> None:
         """Try again the refused ends that are due, or, when this worker stops, all that are left."""
         until = math.inf if self._closed.is_set() else monotonic()
-        due = [one for one in self._refused if one.at <= until]
-        self._refused = [one for one in self._refused if one.at > until]
+        due = [one for one in self._rejected if one.at <= until]
+        self._rejected = [one for one in self._rejected if one.at > until]
         for lease, transition, tries, _ in due:
             try:
                 self._send([(lease, transition)])
             except Exception as error:  # noqa: BLE001 - as above
                 if tries > 1:
-                    self._refused.append(Refused(lease, transition, tries - 1, monotonic() + REFUSED_PAUSE_S))
+                    self._rejected.append(Rejected(lease, transition, tries - 1, monotonic() + REFUSED_PAUSE_S))
                 else:
                     self._fail(lease, transition, error)
 
@@ -154,7 +154,7 @@ class Settler:
                 break
         else:
             self._leases.remove([lease])
-        _log_refused(lease, transition, error, then)
+        _log_rejected(lease, transition, error, then)
 
     def _send(self, batch: list[Settlement]) -> None:
         backoff = None
@@ -171,7 +171,7 @@ class Settler:
             if self._outage_log.failing:
                 self._outage_log.end("settling")
             answers = list(zip(batch, settled, strict=True))
-            self._passed_over += [ended for ended, was_held in answers if was_held is None]
+            self._retry_locked += [ended for ended, was_held in answers if was_held is None]
             over = [lease for (lease, _), was_held in answers if was_held is not None]
             freed = release_permits(self._backend, over)
             self._leases.remove(over)
@@ -183,7 +183,7 @@ class Settler:
                 if was_held:
                     self.counts[transition.action] += 1
                 elif was_held is False:
-                    self._tell_refused(lease, transition, repeated)
+                    self._report_lost(lease, transition, repeated)
             return
 
     def _without_lost(self, batch: list[Settlement]) -> list[Settlement]:
@@ -194,12 +194,12 @@ class Settler:
         held = []
         for lease, transition in batch:
             if lease.lost and not transition.is_written:
-                self._tell_refused(lease, transition, repeated=False)
+                self._report_lost(lease, transition, repeated=False)
             else:
                 held.append((lease, transition))
         return held
 
-    def _tell_refused(self, lease: Lease, transition: Transition, repeated: bool) -> None:
+    def _report_lost(self, lease: Lease, transition: Transition, repeated: bool) -> None:
         claimed = lease.claimed
         if transition.action is SettleAction.RELEASE:
             return  # nothing was done that another could do twice
@@ -217,7 +217,7 @@ class Settler:
         )  # fmt: skip
 
 
-def _log_refused(lease: Lease, transition: Transition, error: Exception, then: str) -> None:
+def _log_rejected(lease: Lease, transition: Transition, error: Exception, then: str) -> None:
     claimed = lease.claimed
     logger.error(
         "Message %r (%s): its %s is refused (%s). %s",

@@ -181,9 +181,9 @@ def end_left_open(before: Blocks = NONE) -> str:
     left = _left_open(before)
     if not left:
         return ""
-    told = _tell_of(left)
+    text = _text_of(left)
     _roll_back(left, before)
-    return told
+    return text
 
 
 def _left_open(before: Blocks = NONE) -> list[BaseDatabaseWrapper]:
@@ -193,10 +193,10 @@ def _left_open(before: Blocks = NONE) -> list[BaseDatabaseWrapper]:
     return [one for one, blocks in open_now.items() if blocks > before.get(one, -1)]
 
 
-def _tell_of(left: list[BaseDatabaseWrapper]) -> str:
-    told = ", ".join(f"{one.alias!r} ({_what_is_open(one)})" for one in left)
+def _text_of(left: list[BaseDatabaseWrapper]) -> str:
+    text = ", ".join(f"{one.alias!r} ({_what_is_open(one)})" for one in left)
     return (
-        f"It left a transaction open on database {told}. What it did there is rolled back: write `with atomic():`, or "
+        f"It left a transaction open on database {text}. What it did there is rolled back: write `with atomic():`, or "
         "end by hand what began by hand."
     )
 
@@ -220,7 +220,7 @@ class LeavingNothingOpen:
         self._before = blocks_open()
 
     def __exit__(self, kind: object, error: BaseException | None, frames: object) -> None:
-        _tell(end_left_open(self._before), error)
+        _report(end_left_open(self._before), error)
 
 
 @asynccontextmanager
@@ -229,9 +229,9 @@ async def aleaving_nothing_open(end: EndLeftOpen) -> AsyncIterator[None]:
     try:
         yield
     except BaseException as error:
-        _tell(await end(), error)
+        _report(await end(), error)
         raise
-    _tell(await end())
+    _report(await end())
 
 
 class SyncThread:
@@ -244,7 +244,7 @@ class SyncThread:
     def __init__(self) -> None:
         self._connections: list[BaseDatabaseWrapper] | None = None
         self._found = 0
-        self._told = ""
+        self._text = ""
 
     def watch(self) -> EndLeftOpen:
         """Begin an attempt. Returns the function to call at its end."""
@@ -256,14 +256,14 @@ class SyncThread:
                 opened = self._connections = await sync_to_async(lambda: _opened.connections)()
             if any(map(_is_open, opened)):  # perhaps for a call that is under way: only the thread knows
                 await sync_to_async(self.end_left_open)()
-            return "" if self._found == found_before else self._told
+            return "" if self._found == found_before else self._text
 
         return end
 
     def end_left_open(self) -> None:
         """Roll back, in that thread, what a handler left open."""
         if left := _left_open():
-            self._told = _tell_of(left)
+            self._text = _text_of(left)
             self._found += 1  # first: an attempt that ends beside this may already see nothing open
             _roll_back(left)
 
@@ -335,14 +335,14 @@ def _close(connection: BaseDatabaseWrapper) -> None:
         connection.close()
 
 
-def _tell(told: str, error: BaseException | None = None) -> None:
-    """Raise `TransactionManagementError` with `told`, or add it as a note to an error that fails the attempt anyway."""
-    if not told:
+def _report(text: str, error: BaseException | None = None) -> None:
+    """Raise `TransactionManagementError` with `text`, or add it as a note to an error that fails the attempt anyway."""
+    if not text:
         return
     if error is not None and not isinstance(error, Snooze):
-        error.add_note(told)
+        error.add_note(text)
     else:
-        raise TransactionManagementError(told) from error
+        raise TransactionManagementError(text) from error
 
 
 def health_checks_are_on() -> bool:

@@ -38,7 +38,7 @@ from django_delayq.worker.prefetch import Executor
 from django_delayq.worker.process.sandbox import run_in_sandbox
 from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.startup import buffers_of, executor_infos, queues_of
+from django_delayq.worker.startup import buffers_of, executor_infos, queues_of, served_of
 
 LOOK_S = 0.05
 
@@ -76,6 +76,7 @@ class Worker:
         self._heartbeat = Heartbeat(options.heartbeat_file, tell or teller())
 
         queues = queues_of(handlers.values(), options)
+        self.served = served_of(handlers, options)
         executors, suspect_executor = self._make_executors(alias, handlers.values(), queues, options)
         self._executors = [*executors, suspect_executor]
 
@@ -127,11 +128,6 @@ class Worker:
         """Return how many leases ended by each action."""
         return self.settler.counts
 
-    @property
-    def served(self) -> set[tuple[str, str]]:
-        """Return the (queue, key) pairs that this worker claims from."""
-        return {pair for executor in self._executors for buffer in executor.buffers for pair in buffer.subscriptions}
-
     def run(self) -> bool:
         """Work until there is a reason to stop, then wind down. Returns False when a handler would not end."""
         self._leases.start()
@@ -154,10 +150,11 @@ class Worker:
         self._heartbeat.begin_end()
         for dispatcher in (self._dispatcher, self._suspects):
             dispatcher.release_unstarted(older_than_s=0)
-        self._wait_until_idle(self._shutdown_timeout)
+        ended = self._wait_until_idle(self._shutdown_timeout)
         self.settler.close(LAST_WORDS_S)
-        self._interrupt()
-        ended = self._wait_until_idle(LOOK_S * 10)
+        if not ended:
+            self._interrupt()
+            ended = self._wait_until_idle(LOOK_S * 10)
         for executor in self._executors:
             executor.close(LAST_WORDS_S if ended else 0)  # a thread that is still in a handler may never end
         self._leases.close(LAST_WORDS_S)
@@ -181,8 +178,7 @@ class Worker:
 
     def _interrupt(self) -> None:
         """Give up what still runs: its lease is cut short, and neither an attempt nor a crash is counted."""
-        if not (leases := self._leases.held()):
-            return
+        leases = self._leases.held()
         for lease in leases:
             lease.interrupted = True
         self._leases.lose(leases)

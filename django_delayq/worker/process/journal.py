@@ -13,8 +13,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django_delayq.brokers.base import Claimed, Header, PermitRequest
 from django_delayq.core import codec, transitions
@@ -56,6 +57,11 @@ class _LeasedNote(NamedTuple):
     claimed_ms: int
     worker: str
     clock_ms: float
+
+
+_NOTED = _LeasedNote._fields[:-1]
+"""Those that are fields of `Claimed`."""
+_noted_fields = attrgetter(*_NOTED)
 
 
 @dataclass(slots=True)
@@ -362,37 +368,12 @@ def _note(kind: int, number: int, body: bytes = b"") -> bytes:
 
 def _leased_note(lease: Lease) -> tuple[object, ...]:
     """Return the fields of a `_LeasedNote`."""
-    claimed = lease.claimed
-    return (
-        claimed.id,
-        claimed.token,
-        claimed.due_ms,
-        claimed.header,
-        claimed.failures,
-        claimed.crashes,
-        claimed.pk,
-        claimed.history,
-        claimed.claimed_ms,
-        claimed.worker,
-        lease.clock_ms,
-    )
+    return (*_noted_fields(lease.claimed), lease.clock_ms)
 
 
 def _leased(note: _LeasedNote) -> Leased:
-    claimed = Claimed(
-        note.id,
-        note.token,
-        note.due_ms,
-        note.header,
-        b"",
-        note.failures,
-        note.crashes,
-        note.pk,
-        note.history,
-        note.claimed_ms,
-        note.worker,
-    )
-    return Leased(claimed, note.clock_ms)
+    claimed: dict[str, Any] = dict(zip(_NOTED, note, strict=False))
+    return Leased(Claimed(body=b"", **claimed), note.clock_ms)
 
 
 def _started(body: bytes) -> Started:

@@ -113,6 +113,7 @@ class Supervisor:
         self._backend = backend
         self._handlers = handlers
         self._options = options
+        self.served = served_of(handlers, options)
         self._level = level
         self._lease_s = alias.options.lease / 1000
         outage_log = OutageLog()
@@ -135,11 +136,6 @@ class Supervisor:
         """Return how many leases ended by each action, in all workers."""
         running = [process.journal.counts for process in list(self._processes)]
         return sum(running, self._ended + self._settler.counts)
-
-    @property
-    def served(self) -> set[tuple[str, str]]:
-        """Return the (queue, key) pairs that its workers claim from."""
-        return served_of(self._handlers, self._options)
 
     def run(self) -> bool:
         """Keep the workers running until there is a reason to stop. Returns False when a handler would not end."""
