@@ -38,7 +38,7 @@ def report_from(info: str, config: dict[str, str] | None = None) -> ServerReport
 
     def run(command: str, *arguments: str) -> Any:
         if command == "INFO":
-            return info.replace("\n", "\r\n").encode() if arguments == ("server",) else b""
+            return info.replace("\n", "\r\n").encode()
         if command == "TIME":
             return [b"1700000000", b"123456"]
         value = (config or {}).get(arguments[1])

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import (
+    Call,
     Operation,
     Reply,
     clock_ms,
@@ -55,8 +56,9 @@ class RedisBroker:
         self._access.close()
 
     def report(self) -> ServerReport:
-        access = self._access
-        servers = access.run(_on_each_server(access.shards))
+        access, servers = self._access, [self._access.shards.first.msg]
+        if len(access.shards.all) > 1:
+            servers = access.run(_on_each_server(access.shards))
         reports = [
             report_on(lambda *command, key=key: access.run(_ask(key, command)), access.location.shown)
             for key in servers
@@ -69,7 +71,7 @@ class RedisBroker:
 
 
 def _ask(key: str, command: tuple[str, ...]) -> Operation[Reply]:
-    (reply,) = yield [colocated(key, *command)]
+    (reply,) = yield [Call(None, (key,), command)]
     return reply
 
 
@@ -132,9 +134,7 @@ def _messages(keys: Keys) -> Operation[int]:
 
 
 def _info(run: Run) -> Info:
-    text = b"".join(run("INFO", section) for section in ("server", "memory", "persistence", "replication")).decode(
-        errors="replace"
-    )
+    text = run("INFO").decode(errors="replace")
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 

@@ -63,12 +63,12 @@ def claim(
     Return the claims, and until when (server time) a worker that has slots left may sleep.
     """
     token = secrets.randbits(62) + 1
-    waits = map(keys.wait, requests)
+    waits = [keys.waits + name for name in requests]
     counts = [n for request in requests.values() for n in (request.count, request.idle_slots)]
     cell = cells.take()
     call = Call(
         load("claim"),
-        (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.call(cell), keys.count, *waits),
+        (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.calls + cell, keys.count, *waits),
         (token, by.lease_ms, by.padded, keys.channel, *counts),
     )
     try:
@@ -88,7 +88,7 @@ def claim_suspect(keys: Keys, cells: CallCells, requests: Sequence[ClaimRequest]
     cell = cells.take()
     call = Call(
         load("claim_suspect"),
-        (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.call(cell), keys.count),
+        (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.calls + cell, keys.count),
         (token, by.lease_ms, by.padded, *names),
     )
     try:

@@ -81,7 +81,17 @@ def _enqueue_call(
 ) -> Call:
     header = messages[0].header
     wait = keys.wait(set_name(header.queue, header.key))
-    names = [keys.msg, keys.state, keys.running, keys.suspect, keys.sets, keys.timer, keys.count, keys.call(cell), wait]
+    names = [
+        keys.msg,
+        keys.state,
+        keys.running,
+        keys.suspect,
+        keys.sets,
+        keys.timer,
+        keys.count,
+        keys.calls + cell,
+        wait,
+    ]
     if elsewhere is not None:
         names.append(keys.wait(elsewhere))
     return Call(load("enqueue"), names, [number, on_conflict, keys.channel, *_pack(messages)])
@@ -128,5 +138,5 @@ def enqueue_once(
 
 def _once_call(keys: Keys, cell: str, number: int, messages: list[NewMessage], job: str, keep_ms: int) -> Call:
     wait = keys.wait(set_name(messages[0].header.queue, messages[0].header.key))
-    names = [keys.msg, keys.sets, keys.timer, keys.count, keys.call(cell), wait, keys.job(job)]
+    names = [keys.msg, keys.sets, keys.timer, keys.count, keys.calls + cell, wait, keys.job(job)]
     return Call(load("enqueue_once"), names, [number, keys.channel, keep_ms, *_pack(messages)])

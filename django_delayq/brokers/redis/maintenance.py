@@ -171,7 +171,7 @@ class ShardMonitor:
 
 def _end_lapsed(keys: Keys, transitions: Sequence[Transition], result: MaintenanceResult) -> Operation[None]:
     """Write the outcome of messages whose leases ran out, unless a lease was renewed or ended meanwhile."""
-    held = yield from settle(keys, transitions)
+    held = (yield from settle(keys, transitions)) if transitions else ()
     for transition in compress(transitions, held):
         if transition.state is State.ERROR:
             result.buried.append(buried_info(transition))

@@ -25,6 +25,7 @@ from django_delayq.core.errors import DataMismatch
 
 _PAUSE = "pause:"
 _WORKER = "worker:"
+Fields = list[tuple[bytes, bytes]]
 
 
 class RedisPresence:
@@ -51,9 +52,10 @@ class RedisPresence:
         said = asdict(worker)
         del said["seen_ms"]
         call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(said)))
-        ((now_ms, fields),) = yield [call]
-        self._access.ownership.learn(worker, _read_workers(int(now_ms), fields), int(now_ms))
-        return _read_pauses(int(now_ms), fields)
+        ((now, flat),) = yield [call]
+        now_ms, fields = int(now), pairs(flat)
+        self._access.ownership.learn(worker, _read_workers(now_ms, fields), now_ms)
+        return _read_pauses(now_ms, fields)
 
     def leave(self, worker: str) -> None:
         self._access.run(_send(plain("HDEL", self._keys.meta, f"{_WORKER}{worker}")))
@@ -86,10 +88,10 @@ def _send(call: Call) -> Operation[None]:
     yield [call]
 
 
-def _read_meta(keys: Keys) -> Operation[tuple[int, list[bytes]]]:
+def _read_meta(keys: Keys) -> Operation[tuple[int, Fields]]:
     """Return the server's time, and all fields of the meta hash."""
     clock, fields = yield [colocated(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
-    return clock_ms(clock), fields
+    return clock_ms(clock), pairs(fields)
 
 
 def _resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
@@ -103,22 +105,22 @@ def _pauses(keys: Keys) -> Operation[list[Pause]]:
     return _read_pauses(*(yield from _read_meta(keys)))
 
 
-def _read_workers(now_ms: int, fields: list[bytes]) -> list[WorkerInfo]:
+def _read_workers(now_ms: int, fields: Fields) -> list[WorkerInfo]:
     """Return the workers whose heartbeat is at most 15 s old, given all fields of the meta hash."""
     found = []
-    for name, value in pairs(fields):
-        seen, _, said = value.partition(US)
-        if name.startswith(_WORKER.encode()) and now_ms - as_int(seen) <= HEARTBEAT_MS:
-            with contextlib.suppress(DataMismatch):  # not written by us
-                found.append(replace(codec.decode_data(said, WorkerInfo), seen_ms=as_int(seen)))
+    for name, value in fields:
+        if name.startswith(_WORKER.encode()):
+            seen, _, said = value.partition(US)
+            seen_ms = as_int(seen)
+            if now_ms - seen_ms <= HEARTBEAT_MS:
+                with contextlib.suppress(DataMismatch):  # not written by us
+                    found.append(replace(codec.decode_data(said, WorkerInfo), seen_ms=seen_ms))
     return sorted(found, key=lambda worker: worker.name)
 
 
-def _read_pauses(now_ms: int, fields: list[bytes]) -> list[Pause]:
+def _read_pauses(now_ms: int, fields: Fields) -> list[Pause]:
     """Return the pauses in force, by queue and key, given all fields of the meta hash."""
-    found = {
-        name: pause for name, value in pairs(fields) if (pause := _read_pause(name, value)) and pause.holds(now_ms)
-    }
+    found = {name: pause for name, value in fields if (pause := _read_pause(name, value)) and pause.holds(now_ms)}
     return [found[name] for name in sorted(found)]
 
 

@@ -7,7 +7,7 @@ from django_delayq.brokers.base import Claimed, LeaseId, Transition, pages
 from django_delayq.brokers.redis.client import Argument, Call, Operation
 from django_delayq.brokers.redis.shards import Keys, load, set_name
 from django_delayq.core.message import State
-from django_delayq.core.transitions import INTERRUPT_MS, TOTALS
+from django_delayq.core.transitions import INTERRUPT_MS, STATE_AFTER, TOTALS
 
 CALL = 200
 """The most leases that one script call ends."""
@@ -17,7 +17,7 @@ def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool
     """End leases in one round trip: a call for each new state, and for each wait set that messages go back to."""
     groups: defaultdict[tuple[State, str], list[int]] = defaultdict(list)
     for i, one in enumerate(transitions):
-        state = one.state
+        state = STATE_AFTER[one.action]
         groups[state, set_name(one.queue, one.key) if state is State.PENDING else ""].append(i)
     calls: list[Call] = []
     positions: list[int] = []
@@ -63,42 +63,34 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
             tokens: list[Argument] = [one.token for one in transitions]
             return Call(load("finish"), (keys.running, keys.msg, keys.state, keys.count), ids + tokens)
         case State.ERROR:
-            buried = [
-                value
-                for one in transitions
-                for value in (*_proof(one), one.failures, one.crashes, _line(one.error or ""), one.detail)
-            ]
+            buried: list[Argument] = []
+            for one in transitions:
+                token, end = _proof(one) if one.lease_until_ms is not None else (one.token, "")
+                buried += (one.id, token, end, one.failures, one.crashes, _line(one.error or ""), one.detail)
             return Call(load("bury"), (keys.running, keys.msg, keys.state, keys.error, keys.count), buried)
         case State.RUNNING:
             pairs = [value for one in transitions for value in (one.id, one.token)]
             return Call(load("interrupt"), (keys.running, keys.state), [INTERRUPT_MS, *pairs])
         case _:
-            again = [value for one in transitions for value in _requeued(one)]
+            again: list[Argument] = [keys.channel]
+            for one in transitions:
+                token, end = _proof(one) if one.lease_until_ms is not None else (one.token, "")
+                suspect = "1" if one.crashes and one.is_suspect else "0"
+                delay = "" if one.delay_ms is None else one.delay_ms
+                error, is_new = ("", "0") if one.error is None else (_line(one.error), "1")
+                # In one text: each argument costs more to pack than to write here.
+                facts = f"{end},{suspect},{one.failures},{one.crashes},{delay},{is_new},{TOTALS.get(one.action, '')}"
+                again += (one.id, token, facts, error)
             names = (keys.running, keys.state, keys.suspect, keys.sets, keys.timer, keys.count, keys.wait(name))
-            return Call(load("requeue"), names, [keys.channel, *again])
+            return Call(load("requeue"), names, again)
 
 
-def _requeued(one: Transition) -> tuple[Argument, ...]:
-    return (
-        *_proof(one),
-        int(one.is_suspect),
-        one.failures,
-        one.crashes,
-        "" if one.delay_ms is None else one.delay_ms,
-        int(one.error is not None),
-        _line(one.error or ""),
-        TOTALS.get(one.action, ""),
-    )
-
-
-def _proof(one: Transition) -> tuple[Argument, Argument, Argument]:
-    """Return the proof of a lease: id and token, and its end if it ran out.
+def _proof(one: Transition) -> tuple[int | str, int | str]:
+    """Return the proof of a lease that ran out: its token and its end.
 
     Someone else may have left a message in `running` that has no token. Only a lapse can end that.
     """
-    if one.lease_until_ms is None:
-        return one.id, one.token, ""
-    return one.id, one.token or "", one.lease_until_ms
+    return one.token or "", one.lease_until_ms or 0
 
 
 def _line(error: str) -> str:

@@ -41,6 +41,8 @@ class Keys:
     cursor: str = field(init=False)
     meta: str = field(init=False)
     channel: str = field(init=False)
+    waits: str = field(init=False)  # before the name of a wait set
+    calls: str = field(init=False)  # before the cell that remembers the answer to one call in flight
 
     def __post_init__(self) -> None:
         self.tag = f"{{{self.prefix}:{self.shard}}}:"
@@ -48,15 +50,12 @@ class Keys:
             setattr(self, name, self.tag + name)
         self.sets = f"{self.tag}keys"
         self.channel = f"{self.tag}wake"
+        self.waits, self.calls = f"{self.tag}wait:", f"{self.tag}call:"
         self.meta = f"{{{self.prefix}:meta}}"
 
     def wait(self, name: str) -> str:
         """Return the key of the wait set of a name ("queue:key")."""
-        return f"{self.tag}wait:{name}"
-
-    def call(self, cell: str) -> str:
-        """Return the key of the cell that remembers the answer to one call in flight."""
-        return f"{self.tag}call:{cell}"
+        return self.waits + name
 
     def job(self, name: str) -> str:
         """Return the key of a job's ledger: the ids that it has sent."""

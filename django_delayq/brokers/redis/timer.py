@@ -49,6 +49,7 @@ class DueScan:
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self.wait, self.wake = access.waiter.sleep, access.waiter.wake
 
     def _claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
         found = self._access.run(self._access.planner.claim(requests, Claimant(worker, lease_ms)))
@@ -61,12 +62,6 @@ class DueScan:
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         return self._access.run(self._access.maintenance.maintain(lease_ms))
-
-    def wait(self, timeout: float) -> bool:
-        return self._access.waiter.sleep(timeout)
-
-    def wake(self) -> None:
-        self._access.waiter.wake()
 
     def counts(self) -> Counts:
         return queries.merge_counts(self._access.run(self._access.shards.everywhere(queries.counts)))

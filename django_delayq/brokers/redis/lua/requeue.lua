@@ -1,25 +1,27 @@
 -- uses: guard clock record sets held
 -- requeue: running -> pending, ready or suspect: what a retry, snooze, release, crash or lapse leads to.
 -- KEYS  1 running 2 state 3 suspect 4 keys 5 timer 6 count 7 the wait set
--- ARGV  1 channel; then per message: id, token, when its lease ran out ('' where its holder ends it: of all or of none), 1 for
---       a suspect, failures, crashes, delay in ms ('' for the due time it had), 1 where the error is new, the error in one
---       line, the total that counts it ('' for none)
+-- ARGV  1 channel; then per message: id, token, facts, the error in one line. Facts, with commas between: when its lease ran
+--       out ('' where its holder ends it: of all or of none), 1 for a suspect, failures, crashes, delay in ms ('' for the due
+--       time it had), 1 where the error is new, the total that counts it ('' for none)
 -- Gives 1 for each lease that was held, 0 for one that was lost (and then nothing was changed).
 probe({ 1, 3, 4 }, { 2, 5, 6 })
 local is_ours = own_wait_sets(7)[set_name(KEYS[7])]
-if not is_ours and ARGV[4] == '' then probe({ 7 }, {}) end -- raises for a holder; what ran out is left alone
+if not is_ours and string.byte(ARGV[4]) == 44 then probe({ 7 }, {}) end -- raises for a holder; what ran out is left alone
 local reply, totals, first = {}, {}, nil
-for i = 2, #ARGV, 10 do
-  local id, delay, total = ARGV[i], ARGV[i + 6], ARGV[i + 9]
+for i = 2, #ARGV, 4 do
+  local id = ARGV[i]
+  local lapsed, suspect, failures, crashes, delay, is_new, total =
+    string.match(ARGV[i + 2], '^(%d*),(%d),(%d+),(%d+),(%d*),(%d),(%a*)$')
   local state = read_state(redis.call('HGET', KEYS[2], id))
-  local held = is_ours and is_held(id, state, ARGV[i + 1], ARGV[i + 2])
+  local held = is_ours and is_held(id, state, ARGV[i + 1], lapsed)
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], id) -- frees first: memory may be full
     local due = delay == '' and (tonumber(state.due) or now) or now_up + tonumber(delay)
-    redis.call('ZADD', ARGV[i + 3] == '1' and KEYS[3] or KEYS[7], due, id)
-    state.failures, state.crashes = ARGV[i + 4], ARGV[i + 5]
-    if ARGV[i + 7] == '1' then state.error = ARGV[i + 8] end
+    redis.call('ZADD', suspect == '1' and KEYS[3] or KEYS[7], due, id)
+    state.failures, state.crashes = failures, crashes
+    if is_new == '1' then state.error = ARGV[i + 3] end
     state.token, state.due, state.worker, state.interrupted = '', '', '', ''
     redis.call('HSET', KEYS[2], id, write_state(state))
     totals[total], first = (totals[total] or 0) + 1, math.min(first or due, due)
