@@ -66,7 +66,7 @@ def claim(
         f" AND NOT (r.at_most_once AND {may_wait.text}) AND ({_any_of(sets)})"
     )
     found = Sql(
-        f"delayq_ready r WHERE {of_pks.text} AND {may_be_leased}",
+        f"delayq_ready r WHERE {of_pks.text} AND {may_be_leased}{dialect.skip_locked}",
         [*of_pks.parameters, database.alias, *may_wait.parameters, *chain.from_iterable(sets)],
     )
     asked_at = monotonic()
@@ -81,6 +81,22 @@ def claim(
     except Exception:
         _note_unanswered(database, of_pks, token)
         raise
+    return claimed
+
+
+def claim_found(database: Database, found: Sql, of_found: Sql, lease_ms: int, worker: str) -> ClaimedRows:
+    """Lease rows that are due and free, in one statement: those of `found`, SQL for FROM, which locks them as `r`.
+
+    `of_found` is a condition that holds for all of them.
+    """
+    rearm = _end_unanswered(database)
+    token = secrets.randbits(63)
+    try:
+        claimed = _lease(database, found, lease_ms, token, worker)
+    except Exception:
+        _note_unanswered(database, of_found, token)
+        raise
+    claimed.rearm = rearm
     return claimed
 
 
@@ -161,29 +177,22 @@ def claim_suspect(database: Database, requests: Iterable[ClaimRequest], lease_ms
     sets = [(request.queue, request.key) for request in requests if request.count > 0]
     if not sets:
         return ClaimedRows(database.now_ms())
-    token = secrets.randbits(63)
     found = Sql(
         f"delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=dialect.now)} AND {checked(_any_of(sets))}"
-        " ORDER BY r.due_at, r.id LIMIT 1",
+        f" ORDER BY r.due_at, r.id LIMIT 1{dialect.skip_locked}",
         [database.alias, *chain.from_iterable(sets)],
     )
-    of_suspects = Sql(f"r.alias = %s AND {CRASHED}", [database.alias])
-    try:
-        return _lease(database, found, lease_ms, token, worker)
-    except Exception:
-        _note_unanswered(database, of_suspects, token)
-        raise
+    return claim_found(database, found, Sql(f"r.alias = %s AND {CRASHED}", [database.alias]), lease_ms, worker)
 
 
 def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: str) -> ClaimedRows:
-    """Lease the rows that are found, except those that another transaction holds. The messages are by due time."""
+    """Lease the rows `r` that are found, and locked. The messages are by due time."""
     dialect = database.dialect
     changes = Sql(
         f"lease_until = {dialect.now} + %s, token = %s, worker = %s, started_at = {dialect.now}",
         [lease_ms, token, worker],
     )
-    unlocked = Sql(f"{found.text}{dialect.skip_locked}", found.parameters)
-    leased = dialect.change(database, changes, unlocked, f"id, {dialect.now}, {CLAIMED}")
+    leased = dialect.change(database, changes, found, f"id, {dialect.now}, {CLAIMED}")
     now_ms = int(leased[0][1]) if leased else database.now_ms()
     in_order = sorted(leased, key=lambda row: (row[8], row[0]))
     return ClaimedRows(now_ms, [claimed_of(pk, tuple(row), token, now_ms) for pk, _, *row in in_order])

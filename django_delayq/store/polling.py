@@ -9,13 +9,15 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic, sleep
+from typing import Any
 
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, ClaimRequest, Claims, Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
 from django_delayq.store.queries import waiting_pairs
-from django_delayq.store.sql.rows import LEASE_FREE
+from django_delayq.store.sql.dialect import Sql
+from django_delayq.store.sql.rows import LEASE_FREE, WAITING
 
 EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
@@ -45,7 +47,10 @@ class TableClaims:
         pairs = {(request.queue, request.key) for request in requests}
         onward = {pair for pair in pairs if began_at < self._low_end_at.get(pair, 0.0)}
         since = {pair: self._since.get(pair, 0) for pair in onward}
-        found, full = claim_due(self._database, requests, lease_ms, worker, since)
+        if onward == pairs and len(pairs) <= SETS and sum(request.count for request in requests) <= BATCH:
+            found, full = _claim_onward(self._database, requests, lease_ms, worker, since)
+        else:
+            found, full = claim_due(self._database, requests, lease_ms, worker, since)
         ended_at = monotonic()
         rests_s = max(LOW_END_S, REST * (ended_at - began_at))
         self._low_end_at |= dict.fromkeys(pairs - onward, ended_at + rests_s)
@@ -133,19 +138,54 @@ def claim_due(
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
 
 
-def claim_until_none(database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-    """Lease what is due, for a caller who stops when there is none.
+def _claim_onward(
+    database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str, since: Mapping[Pair, int]
+) -> tuple[Claims, set[Pair]]:
+    """Lease what is due and waits, like `claim_due` but in one statement.
+
+    Leases that ran out are left to a claim that begins at the low end.
+    """
+    dialect = database.dialect
+    ending = dialect.limit.format(count="%s") + dialect.skip_locked
+    of_pair = (
+        "SELECT id FROM (SELECT id, at_most_once, row_number() OVER (ORDER BY due_at, id) AS place FROM ("
+        f"SELECT r.id, r.due_at, r.at_most_once FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s"
+        f" AND r.key = %s AND r.due_at >= %s AND r.due_at <= {dialect.now} AND {WAITING}"
+        f" AND r.crashes < {SUSPECT_CRASHES} {dialect.by_due_time} {ending}) AS due{{i}}) AS placed{{i}}"
+        " WHERE NOT at_most_once OR place <= %s"
+    )
+    counts, idle_slots = Counter[Pair](), Counter[Pair]()
+    for request in requests:
+        counts[_pair_of(request)] += request.count
+        idle_slots[_pair_of(request)] += request.idle_slots
+    parameters = list[Any]()
+    for pair, count in counts.items():
+        parameters += [database.alias, *pair, since[pair], count, idle_slots[pair]]
+    found = Sql(f"({' UNION ALL '.join(of_pair.format(i=i) for i in range(len(counts)))}) AS r", parameters)
+    of_found = Sql(
+        f"r.alias = %s AND r.due_at >= %s AND r.due_at <= {dialect.now}", [database.alias, min(since.values())]
+    )
+    rows = claim.claim_found(database, found, of_found, lease_ms, worker)
+    given = Counter((one.header.queue, one.header.key) for one in rows.messages if one.header)
+    full = {pair for pair, count in counts.items() if given[pair] >= count}
+    return Claims(rows.messages, [], rows.now_ms, None), full
+
+
+def claim_until_none(
+    database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str
+) -> tuple[Claims, set[Pair]]:
+    """Lease what is due, for a caller who stops when there is none. Also return the pairs of which there may be more.
 
     Rows that others hold are waited for, a second at most.
     """
     give_up_at = monotonic() + LOCKED_S
     buried: list[BuriedInfo] = []
     while True:
-        found, _ = claim_due(database, requests, lease_ms, worker)
+        found, full = claim_due(database, requests, lease_ms, worker)
         buried += found.buried
         found.buried = buried
         if found.messages or monotonic() > give_up_at or not due(database, requests, lock="")[0]:
-            return found
+            return found, full
         sleep(LOCKED_LOOK_S)
 
 

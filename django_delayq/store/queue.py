@@ -13,7 +13,6 @@ from django_delayq.brokers.base import (
     Alarm,
     Audit,
     Broker,
-    BuriedInfo,
     Claimed,
     ClaimRequest,
     Claims,
@@ -37,7 +36,7 @@ from django_delayq.store import audit, claim, enqueue, operations, presence, que
 from django_delayq.store.alarms import Degraded, own_timer
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
-from django_delayq.store.polling import Polling, Underfilled, claim_until_none
+from django_delayq.store.polling import LATE_MS, Polling, Underfilled, claim_until_none
 from django_delayq.store.queries import START
 
 STALE_BATCH = 100
@@ -98,30 +97,59 @@ class DatabaseQueue:
             # Leased messages must not wait for the timer, nor be lost if it fails. The next claim asks it.
             if found.messages or found.buried or self.degraded.is_alone:
                 return found
+        backlog = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
+        asked = _without(requests, self.backlog, backlog.messages)
+        if not asked:
+            self._timer_left_out = True
+            return backlog
+        try:
+            found = self._claim_what_is_due(asked, lease_ms, worker)
+        except DelayqError:
+            if not (backlog.messages or backlog.buried):
+                raise
+            return backlog  # leased messages must not be lost: the next claim asks the timer
+        _add(found, backlog)
+        return found
+
+    def _claim_backlog(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
+        """Claim from the table. A pair whose request could not be filled is no backlog any more."""
+        if not requests:
+            return Claims([], [], 0, None)
+        with self.database.available():
+            found, may_be_left = self._polling.table_claims.claim(requests, lease_ms, worker)
+        self.backlog = self.backlog.difference(_pairs_wanted(requests)) | may_be_left
+        if may_be_left:
+            found.more_available, found.next_due_ms = True, found.now_ms
+        return found
+
+    def _claim_what_is_due(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
+        """Claim by alarms, and from the table where their alarms lead nowhere, or end."""
         found, stale = self._claim_by_timer(requests, lease_ms, worker)
         self._all_stale = bool(stale)
         # An error from here on also fails the next claim, which follows at once. These messages must not be lost.
-        if stale:
-            with contextlib.suppress(DelayqError):
+        with contextlib.suppress(DelayqError):
+            if stale:
                 more, stale = self._claim_by_timer(_stale_batches(requests, stale), lease_ms, worker)
                 _add(found, more)
-        of_table = _those_of(
-            requests, stale | (self.backlog - _pairs_of(found.messages)) | self._end_of(requests, found)
-        )
-        if of_table:
-            with contextlib.suppress(DelayqError), self.database.available():
-                more, may_be_left = self._polling.table_claims.claim(of_table, lease_ms, worker)
-                _add(found, more)
-                self.backlog = self.backlog.difference(_pairs_wanted(of_table)) | may_be_left
+            _add(
+                found,
+                self._claim_backlog(_those_of(requests, stale | self._note_filled(requests, found)), lease_ms, worker),
+            )
         return found
 
-    def _end_of(self, requests: Sequence[ClaimRequest], found: Claims) -> set[Pair]:
-        """Return the pairs that the timer gave all that was wanted of, up to this claim."""
+    def _note_filled(self, requests: Sequence[ClaimRequest], found: Claims) -> set[Pair]:
+        """Note the pairs that the timer gave all that was wanted of. Return those that it did so up to this claim.
+
+        Of a pair of which it has more still, though what it gave is overdue, there is a backlog.
+        """
         given = Counter((one.header.queue, one.header.key) for one in found.messages if one.header)
         short = {
             (request.queue, request.key) for request in requests if given[request.queue, request.key] < request.count
         }
         filled, self._filled = self._filled, set(given).difference(short)
+        if self.broker.database is None:
+            overdue = _pairs_of(one for one in found.messages if one.due_ms < found.now_ms - LATE_MS)
+            self.backlog |= overdue if found.more_available else overdue & self._filled
         return short & filled
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
@@ -136,20 +164,23 @@ class DatabaseQueue:
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim what the timer has alarms for, and once it has none, what the tables show as due.
 
-        So rows of which the timer was not told, or whose alarms it has lost, are found too. The timer comes first
-        because it may have very many stale alarms. Rows that the tables gave meanwhile would leave more of them.
+        So rows of which the timer was not told, or whose alarms it has lost, are found too. Unless a backlog is known
+        the timer comes first, because it may have very many stale alarms.
         """
-        buried: list[BuriedInfo] = []
-        orphans: list[str] = []
-        found = Claims([], [], 0, None)
+        found = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
+        if found.messages:
+            return found
+        buried, orphans = found.buried, list[str]()
         left = [] if self.degraded.on else requests
         while left and not found.messages:
             found, stale = self._claim_by_timer(left, lease_ms, worker)
+            self._note_filled(left, found)
             buried, orphans = [*buried, *found.buried], [*orphans, *found.orphans]
             left = _stale_batches(requests, stale)
         if not found.messages:
             with self.database.available():
-                found = claim_until_none(self.database, requests, lease_ms, worker)
+                found, more_of = claim_until_none(self.database, requests, lease_ms, worker)
+                self.backlog |= more_of
             buried += found.buried
         found.buried, found.orphans = buried, orphans
         return found
@@ -361,6 +392,22 @@ def _pairs_wanted(requests: Iterable[ClaimRequest]) -> set[Pair]:
 
 def _those_of(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
     return [request for request in requests if (request.queue, request.key) in pairs]
+
+
+def _without(
+    requests: Iterable[ClaimRequest], pairs: Collection[Pair], messages: Iterable[Claimed]
+) -> list[ClaimRequest]:
+    """Return the requests of other pairs, for what these messages leave to ask for."""
+    given = Counter((one.header.queue, one.header.key) for one in messages if one.header)
+    return [
+        replace(
+            request,
+            count=max(request.count - given[request.queue, request.key], 0),
+            idle_slots=max(request.idle_slots - given[request.queue, request.key], 0),
+        )
+        for request in requests
+        if (request.queue, request.key) not in pairs
+    ]
 
 
 def _stale_batches(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
