@@ -168,7 +168,7 @@ def look(database: Database) -> tuple[int, str]:
     """Return the database's time and, by the same query, the identity: '' where no worker has asked for it yet."""
     found = "SELECT identity FROM delayq_identity WHERE alias = %s"
     ((now_ms, identity),) = database.rows(f"SELECT {database.dialect.now}, ({found})", [database.alias])
-    return int(now_ms), str(StoreIdentity(alias=database.alias, identity=identity)) if identity else ""
+    return int(now_ms), f"{database.alias} {identity}" if identity else ""
 
 
 def own_timer(database: Database, alias: Alias, timer: Timer) -> None:

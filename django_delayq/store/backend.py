@@ -14,7 +14,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 from django_delayq.api import registry
 from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.conf import Alias, Store
-from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models.fields import database_name
 from django_delayq.store.alarms import Degraded, own_timer
 from django_delayq.store.database import Database, skew, skew_warnings
@@ -171,13 +171,11 @@ def isolation_problems(database: Database) -> list[str]:
 
 def missing_grants(database: Database) -> list[str]:
     """Return why a worker can't end messages: rights that its user lacks. One line, or none. No row is touched."""
-    denied = []
+    statements = {
+        _WRITES[verb].format(table=table): (verb, table) for table, verbs in _WRITTEN.items() for verb in verbs
+    }
     with database.available():
-        for verb, table in ((verb, table) for table, verbs in _WRITTEN.items() for verb in verbs):
-            try:
-                database.rows(_WRITES[verb].format(table=table))
-            except BrokerRefused:
-                denied.append((verb, table))
+        denied = [statements[one] for one in database.refused(statements)]
         if not denied:
             return []
         ((user,),) = database.rows("SELECT current_user")

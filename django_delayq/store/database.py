@@ -8,7 +8,7 @@ seem to have run out whose holders are alive.
 import math
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import cached_property, partial, wraps
@@ -194,6 +194,16 @@ class Database:
         """Run one statement and return its rows."""
         rows = self._executed(sql, parameters, _rows_of)
         return [tuple(map(_whole, row)) for row in rows] if self.vendor == "mysql" else rows
+
+    def refused(self, statements: Iterable[str]) -> list[str]:
+        """Run statements, and return those that this user has no right to."""
+        refused = []
+        for one in statements:
+            try:
+                self.rows(one)
+            except BrokerRefused:
+                refused.append(one)
+        return refused
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         """Run one statement and return how many rows it changed."""

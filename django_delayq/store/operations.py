@@ -214,6 +214,8 @@ def _prune(database: Database, table: str, before_ms: int) -> int:
 
 
 def _forget(database: Database, table: str, rows: Sequence[Row]) -> None:
+    if not rows:
+        return
     delete(database, [pk for pk, _ in rows], table)
     for name, number in sorted(Counter(name for _, name in rows).items()):  # in one order: no deadlock
         count(database, name, number)

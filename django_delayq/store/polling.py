@@ -134,6 +134,8 @@ def claim_due(
 ) -> tuple[Claims, set[Pair]]:
     """Lease what is due, and return the wanted pairs of which there may be more. See `due` for `since`."""
     alarms, full = due(database, requests, since=since)
+    if not (alarms or database.unanswered):
+        return Claims([], [], 0, None), full
     rows = claim.claim(database, alarms, requests, lease_ms, worker)
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
 
