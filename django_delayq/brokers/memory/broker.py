@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from threading import Condition
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from django_delayq.brokers.base import (
     BATCH,
@@ -65,6 +65,7 @@ class MemoryBroker:
 
     def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:
         self.alias = alias
+        self.queue = self.timer = self.alarm_index = self.presence = self.limiter = self
         self._clock_ms = clock_ms
         self._places = Places()
         self._tokens = count(1)
@@ -73,28 +74,6 @@ class MemoryBroker:
         self._changed = Condition()
         self._wanted: list[SetName] = []
         self._woken = False
-
-    # It is all four by itself.
-
-    @property
-    def queue(self) -> Self:
-        return self
-
-    @property
-    def timer(self) -> Self:
-        return self
-
-    @property
-    def alarm_index(self) -> Self:
-        return self
-
-    @property
-    def presence(self) -> Self:
-        return self
-
-    @property
-    def limiter(self) -> Self:
-        return self
 
     @classmethod
     def check(cls, alias: Alias) -> None:

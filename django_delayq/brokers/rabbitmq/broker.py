@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic as real_monotonic
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from amqp import Connection
 
@@ -58,18 +58,11 @@ class RabbitMQBroker:
         self._publisher = Publisher(location, self._names)
         self._link = Link(location, self._names.prefix, HEARTBEAT_S)
         self._unavailable = UnavailableQueues(location, self._names)
-        self._consumer = Consumer(self._names, self._clock, self._forget)
+        self._consumer = Consumer(self._names, self._clock, self._publisher.redeclare)
         self._leases = Leases()
         self._waker = Waker()
         self._wanted: list[Pair] = []
-
-    @property
-    def timer(self) -> Self:
-        return self
-
-    @property
-    def presence(self) -> Self:
-        return self
+        self.timer = self.presence = self
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -248,17 +241,13 @@ class RabbitMQBroker:
         """Yield the connection that consumes, with the queues of these pairs declared."""
         with self._link.using() as connection:
             if not self._consumer.is_on(connection):
-                self._forget()
+                self._publisher.redeclare()
                 self._publisher.declare(pairs)
                 self._consumer.attach(connection)
                 self._leases.clear()
             elif pairs:
                 self._publisher.declare(pairs)
             yield connection
-
-    def _forget(self) -> None:
-        """Note that queues, and what was in them, may be gone."""
-        self._publisher.redeclare()
 
 
 def report_of(version: str, shown: str) -> ServerReport:

@@ -33,6 +33,7 @@ class Publisher:
         self._names = names
         self._link = Link(location, names.prefix)
         self._topology = Topology(names)
+        self.refusal, self.close, self.redeclare = self._link.refusal, self._link.close, self._topology.redeclare
         self._repair_at = 0.0
         self._channel: Channel | None = None
         self._tag = 0
@@ -73,10 +74,6 @@ class Publisher:
         with self._using() as connection:
             self._topology.ensure(connection, pairs)
 
-    def refusal(self) -> str:
-        """Return why the server takes no messages, "" if it takes them as far as is known. Waits for nobody."""
-        return self._link.refusal()
-
     def raise_if_blocked(self) -> None:
         """Raise `BrokerUnavailable` at once where `refusal` has a reason, for callers that can't wait."""
         if self.refusal():
@@ -99,14 +96,6 @@ class Publisher:
             self.publish([rerouted(self._names, stray) for stray in strays])
             for stray in strays:
                 channel.basic_ack(stray.delivery_tag)
-
-    def redeclare(self) -> None:
-        """Declare everything again before the next use, because something may be gone."""
-        self._topology.redeclare()
-
-    def close(self) -> None:
-        """End the connection."""
-        self._link.close()
 
     def publish(self, outgoing: Sequence[Outgoing], within_s: float = BUDGET_S) -> None:
         """Publish all to queues that are there. Raises `BrokerUnavailable` when not all is confirmed in time.

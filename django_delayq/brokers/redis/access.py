@@ -16,6 +16,7 @@ from django_delayq.brokers.redis.client import (
     Operation,
     Reply,
     TransientError,
+    ask,
     client_of,
     colocated,
     gather,
@@ -178,7 +179,7 @@ class Confirming:
         """
         if self._wait is None or self._is_able:
             return
-        told = yield from gather_available([_probe(keys.msg, self._wait.probe) for keys in self._shards.all])
+        told = yield from gather_available([ask(colocated(keys.msg, *self._wait.probe)) for keys in self._shards.all])
         self._is_able = not any(isinstance(each, TransientError) for each in told)
 
     def confirmed(self, operation: Operation[R]) -> Operation[R]:
@@ -201,10 +202,6 @@ class Confirming:
             return stop.value  # type: ignore[no-any-return]
         finally:
             operation.close()
-
-
-def _probe(key: str, probe: tuple[str | int, ...]) -> Operation[None]:
-    yield [colocated(key, *probe)]
 
 
 def _check(told: Reply, wait: _Wait) -> None:

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import (
-    Call,
     Operation,
-    Reply,
+    TransientError,
+    ask,
     clock_ms,
     colocated,
     gather_available,
@@ -20,7 +20,7 @@ from django_delayq.brokers.redis.client import (
 from django_delayq.brokers.redis.limiter import RedisLimiter
 from django_delayq.brokers.redis.presence import RedisPresence
 from django_delayq.brokers.redis.queue import RedisQueue
-from django_delayq.brokers.redis.shards import Keys, Shards
+from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.redis.timer import RedisTimer
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
@@ -60,7 +60,7 @@ class RedisBroker:
         if len(access.shards.all) > 1:
             servers = access.run(_on_each_server(access.shards))
         reports = [
-            report_on(lambda *command, key=key: access.run(_ask(key, command)), access.location.shown)
+            report_on(lambda *command, key=key: access.run(ask(colocated(key, *command))), access.location.shown)
             for key in servers
         ]
         report = _merge_reports(reports)
@@ -68,11 +68,6 @@ class RedisBroker:
         if self.alias.store is not None:
             report.warnings.extend(access.run(_leftover_warnings(access.shards)))
         return report
-
-
-def _ask(key: str, command: tuple[str, ...]) -> Operation[Reply]:
-    (reply,) = yield [Call(None, (key,), command)]
-    return reply
 
 
 # The report: whether the server is fit, before a worker starts, and what a crash of it would lose.
@@ -104,19 +99,19 @@ def report_on(run: Run, shown: str) -> ServerReport:
 
 def _on_each_server(shards: Shards) -> Operation[list[str]]:
     """Return a key of each server that has a shard and can be reached, by which calls go to that server."""
-    looks = yield from gather_available([_look_at(keys.msg) for keys in shards.all])
-    return list(dict(split(looks)[0]).values())
-
-
-def _look_at(key: str) -> Operation[tuple[bytes, str]]:
-    (info,) = yield [colocated(key, "INFO", "server")]
-    found = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
-    return found[1] if found else b"", key
+    looks = yield from gather_available([ask(colocated(keys.msg, "INFO", "server")) for keys in shards.all])
+    keys_of = {}
+    for keys, info in zip(shards.all, looks, strict=True):
+        if not isinstance(info, TransientError):
+            found = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
+            keys_of[found and found[1]] = keys.msg
+    split(looks)  # raises where none answered
+    return list(keys_of.values())
 
 
 def _leftover_warnings(shards: Shards) -> Operation[list[str]]:
     """Return a warning if Redis holds messages that only workers without a store would run."""
-    found, _away = split((yield from gather_available([_messages(keys) for keys in shards.all])))
+    found, _away = split((yield from gather_available([ask(plain("HLEN", keys.msg)) for keys in shards.all])))
     if not sum(found):
         return []
     return [
@@ -126,11 +121,6 @@ def _leftover_warnings(shards: Shards) -> Operation[list[str]]:
             number=sum(found),
         )
     ]
-
-
-def _messages(keys: Keys) -> Operation[int]:
-    (count,) = yield [plain("HLEN", keys.msg)]
-    return int(count)
 
 
 def _info(run: Run) -> Info:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, Alarm, Claimed, ClaimRequest, Claims, Pair, earliest, pages
 from django_delayq.brokers.redis.client import (
@@ -25,6 +25,7 @@ from django_delayq.brokers.redis.client import (
     Reply,
     TransientError,
     as_int,
+    ask,
     gather_available,
     split,
 )
@@ -341,7 +342,8 @@ class ClaimPlanner:
 
         If very many wait sets have something due, return all pairs.
         """
-        looks, _ = split((yield from gather_available([_due_names(keys) for keys in self.shards.all])))
+        asked = [ask(Call(load("due"), (keys.sets,), (MOST_DUE,))) for keys in self.shards.all]
+        looks, _ = split((yield from gather_available(asked)))
         if any(len(names) >= MOST_DUE for names in looks):
             return pairs
         due = {_pair_of(name) for names in looks for name in names}
@@ -444,12 +446,6 @@ class ClaimPlanner:
             snapshot.falls_due(shard, look.next_due_ms)
             snapshot.due.update({(shard, name): at for name, at in look.due.items()})
         return snapshot
-
-
-def _due_names(keys: Keys) -> Operation[list[bytes]]:
-    """Return the names of up to `MOST_DUE` sets of which something is due."""
-    (names,) = yield [Call(load("due"), (keys.sets,), (MOST_DUE,))]
-    return cast(list[bytes], names)
 
 
 def _pair_of(name: bytes) -> Pair:

@@ -7,7 +7,7 @@ the holders have renewed theirs.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from django_delayq.brokers.base import PermitRequest, Throttled, check_batch, in_order
 from django_delayq.brokers.redis.access import Access
@@ -24,62 +24,42 @@ class RedisLimiter:
 
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         check_batch(requests)
-        if not requests:
-            return []
-        access = self._access
-        return access.run(
-            _acquire(access.options.prefix, requests, lease_ms, access.client.hear, access.client.unbroken_s)
-        )
+        return self._access.run(self._acquire(requests, lease_ms)) if requests else []
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
         check_batch(requests)
         if requests:
             self._access.run(_release(self._access.options.prefix, requests))
 
+    def _acquire(self, requests: Sequence[PermitRequest], lease_ms: int) -> Operation[list[Throttled | None]]:
+        """Return None for each request that is granted, a refusal for each other."""
+        prefix, limits = self._access.options.prefix, by_limit(requests)
+        # A worker that waited for a node that is away would claim nothing of the others.
+        replies = yield SkipUnavailable(
+            _acquire_call(prefix, limit, [requests[i].token for i in own], lease_ms) for limit, own in limits.items()
+        )
+        granted = []
+        for limit, (*waits, identity) in zip(limits, replies, strict=True):
+            self._access.client.hear(LimitKeys(prefix, limit.key, limit.value).permits, identity)
+            granted.append(_read(limit, waits))
+        answers = in_order(limits.values(), granted)
+        refusals = self._too_soon(requests, answers, lease_ms)
+        if refusals:
+            yield from _release(prefix, [requests[i] for i in refusals])
+        return [refusals.get(i, answer) for i, answer in enumerate(answers)]
 
-def _acquire(
-    prefix: str,
-    requests: Sequence[PermitRequest],
-    lease_ms: int,
-    hear: Callable[[str, bytes], None],
-    unbroken_s: Callable[[str], float],
-) -> Operation[list[Throttled | None]]:
-    """Return None for each request that is granted, a refusal for each other.
-
-    `hear` is called with a key and the identity of the data that its server has. `unbroken_s` returns for how long this
-    worker has been in touch with that server and its data.
-    """
-    limits = by_limit(requests)
-    # A worker that waited for a node that is away would claim nothing of the others.
-    replies = yield SkipUnavailable(
-        _acquire_call(prefix, limit, [requests[i].token for i in own], lease_ms) for limit, own in limits.items()
-    )
-    granted = []
-    for limit, (*waits, identity) in zip(limits, replies, strict=True):
-        hear(LimitKeys(prefix, limit.key, limit.value).permits, identity)
-        granted.append(_read(limit, waits))
-    answers = in_order(limits.values(), granted)
-    refusals = _too_soon(prefix, requests, answers, lease_ms, unbroken_s)
-    if refusals:
-        yield from _release(prefix, [requests[i] for i in refusals])
-    return [refusals.get(i, answer) for i, answer in enumerate(answers)]
-
-
-def _too_soon(
-    prefix: str,
-    requests: Sequence[PermitRequest],
-    answers: Sequence[Throttled | None],
-    lease_ms: int,
-    unbroken_s: Callable[[str], float],
-) -> dict[int, Throttled]:
-    """Return refusals, by position, for the requests that got a permit which another worker may still hold."""
-    refusals: dict[int, Throttled] = {}
-    for i, (request, answer) in enumerate(zip(requests, answers, strict=True)):
-        if answer is None and request.most is not None and not request.held:
-            left_ms = lease_ms - 1000 * unbroken_s(LimitKeys(prefix, request.key, request.value).permits)
-            if left_ms > 0:
-                refusals[i] = Throttled(math.ceil(left_ms) + len(refusals), of_key=True)
-    return refusals
+    def _too_soon(
+        self, requests: Sequence[PermitRequest], answers: Sequence[Throttled | None], lease_ms: int
+    ) -> dict[int, Throttled]:
+        """Return refusals, by position, for the requests that got a permit which another worker may still hold."""
+        refusals: dict[int, Throttled] = {}
+        for i, (request, answer) in enumerate(zip(requests, answers, strict=True)):
+            if answer is None and request.most is not None and not request.held:
+                permits = LimitKeys(self._access.options.prefix, request.key, request.value).permits
+                left_ms = lease_ms - 1000 * self._access.client.unbroken_s(permits)
+                if left_ms > 0:
+                    refusals[i] = Throttled(math.ceil(left_ms) + len(refusals), of_key=True)
+        return refusals
 
 
 def _acquire_call(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: int) -> Call:

@@ -9,6 +9,7 @@ from django_delayq.brokers.redis.client import (
     Call,
     Operation,
     as_int,
+    ask,
     clock_ms,
     colocated,
     gather,
@@ -58,7 +59,7 @@ class RedisPresence:
         return _read_pauses(now_ms, fields)
 
     def leave(self, worker: str) -> None:
-        self._access.run(_send(plain("HDEL", self._keys.meta, f"{_WORKER}{worker}")))
+        self._access.run(ask(plain("HDEL", self._keys.meta, f"{_WORKER}{worker}")))
 
     def workers(self) -> list[WorkerInfo]:
         return _read_workers(*self._access.run(_read_meta(self._keys)))
@@ -67,7 +68,7 @@ class RedisPresence:
         until = "" if pause.until_ms is None else str(pause.until_ms)
         said = f"{until}{US.decode()}{pause.reason}"
         field = _field(pause.queue, pause.key)
-        self._access.run(_send(Call(load("pause"), (self._keys.meta,), (field, said, self._keys.channel, PAUSES))))
+        self._access.run(ask(Call(load("pause"), (self._keys.meta,), (field, said, self._keys.channel, PAUSES))))
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         return self._access.run(_resume(self._keys, queue, key))
@@ -77,15 +78,11 @@ class RedisPresence:
         return self._pauses
 
     def announce_pauses(self) -> None:
-        self._access.run(_send(plain("PUBLISH", self._keys.channel, PAUSES)))
+        self._access.run(ask(plain("PUBLISH", self._keys.channel, PAUSES)))
 
     @property
     def pause_version(self) -> int:
         return self._access.waiter.pause_version
-
-
-def _send(call: Call) -> Operation[None]:
-    yield [call]
 
 
 def _read_meta(keys: Keys) -> Operation[tuple[int, Fields]]:

@@ -29,6 +29,7 @@ from django_delayq.brokers.redis.enqueue import due_text, enqueue, enqueue_once
 from django_delayq.brokers.redis.maintenance import take_over
 from django_delayq.brokers.redis.queries import audit, merge_audits
 from django_delayq.brokers.redis.settle import Unconfirmed, renew, settle
+from django_delayq.brokers.redis.shards import CallCells, Keys
 from django_delayq.brokers.redis.timer import DueScan
 from django_delayq.core.errors import BrokerUnavailable, SendError
 
@@ -121,38 +122,32 @@ class RedisQueue(DueScan):
         return work()
 
     def cancel(self, ids: Sequence[str]) -> list[bool]:
-        check_batch(ids)
-        return self._access.run(self._cancel(ids), on_unavailable=_may_be_done)
+        return self._access.run(self._change(ids, operations.cancel), on_unavailable=_may_be_done)
 
     async def acancel(self, ids: Sequence[str]) -> list[bool]:
-        check_batch(ids)
-        return await self._access.arun(self._cancel(ids), on_unavailable=_may_be_done)
+        return await self._access.arun(self._change(ids, operations.cancel), on_unavailable=_may_be_done)
 
-    def _cancel(self, ids: Sequence[str]) -> Operation[list[bool]]:
-        access = self._access
-        return access.shards.by_id(ids, str, lambda keys, own: operations.cancel(keys, access.cells, own))
+    def _change(
+        self, ids: Sequence[str], how: Callable[[Keys, CallCells, Sequence[str]], Operation[list[bool]]]
+    ) -> Operation[list[bool]]:
+        check_batch(ids)
+        return self._access.shards.by_id(ids, str, lambda keys, own: how(keys, self._access.cells, own))
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
-        check_batch(ids)
         return self._access.run(self._reschedule(ids, due_text(delay_ms, at_ms)), on_unavailable=_may_be_done)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
-        check_batch(ids)
         return await self._access.arun(self._reschedule(ids, due_text(delay_ms, at_ms)), on_unavailable=_may_be_done)
 
     def _reschedule(self, ids: Sequence[str], due: str) -> Operation[list[bool]]:
-        access = self._access
-        return access.shards.by_id(ids, str, lambda keys, own: operations.reschedule(keys, access.cells, own, due))
+        return self._change(ids, partial(operations.reschedule, due=due))
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         return self._access.run(self._access.shards.by_id(ids, str, operations.rescue), LOOK_BUDGET, _may_be_done)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
-        check_batch(ids)
-        access = self._access
-        operation = access.shards.by_id(ids, str, lambda keys, own: operations.purge(keys, access.cells, own))
-        return access.run(operation, on_unavailable=_may_be_done)
+        return self._access.run(self._change(ids, operations.purge), on_unavailable=_may_be_done)
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)

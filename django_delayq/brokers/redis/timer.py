@@ -27,6 +27,7 @@ from django_delayq.brokers.redis.client import (
     Operation,
     Reply,
     as_int,
+    ask,
     gather_available,
     or_default,
     pairs,
@@ -86,7 +87,7 @@ class RedisTimer(DueScan):
         access.raise_if_away(access.run(access.shards.parted_available(both, lambda each: each[0].pk, _drop)))
 
     def cursor(self) -> int | None:
-        return self._run_available(_read_cursor)
+        return self._run_available(lambda keys: _ask_cursor(plain("GET", keys.cursor)))
 
     def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         check_batch(alarms)
@@ -96,7 +97,7 @@ class RedisTimer(DueScan):
         return self._run_available(lambda keys: _advance_cursor(keys, by_shard[keys.shard], from_ms, to_ms))
 
     def set_cursor_back(self, to_ms: int) -> None:
-        self._run_available(lambda keys: _set_cursor_back(keys, to_ms))
+        self._run_available(lambda keys: ask(Call(load("set_cursor_back"), (keys.cursor,), (to_ms,))))
 
     def _run_available(self, operate: Callable[[Keys], Operation[int | None]]) -> int | None:
         """Run an operation on the cursor of each shard that can be reached. Return the least cursor."""
@@ -104,7 +105,9 @@ class RedisTimer(DueScan):
         return None if None in cursors else earliest(*cursors)
 
     def owner(self, candidate: str = "") -> str:
-        return self._access.run(or_default(_owner(self._access.shards.first, candidate), ""))
+        call = Call(load("owner"), (self._access.shards.first.meta,), (candidate,))
+        store: bytes = self._access.run(or_default(ask(call), b""))
+        return store.decode(errors="replace")
 
     @property
     def owner_key(self) -> str:
@@ -130,21 +133,16 @@ def _schedule(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
         yield calls
 
 
-def _read_cursor(keys: Keys) -> Operation[int | None]:
-    (reply,) = yield [plain("GET", keys.cursor)]
+def _ask_cursor(call: Call) -> Operation[int | None]:
+    (reply,) = yield [call]
     return None if reply is None else int(reply)
 
 
 def _advance_cursor(keys: Keys, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> Operation[int | None]:
     """Hold the alarms of one shard, and set its cursor once they are there. Return the cursor."""
     yield from _schedule(keys, alarms)
-    (reply,) = yield [Call(load("advance_cursor"), (keys.cursor,), ("" if from_ms is None else from_ms, to_ms))]
-    return None if reply is None else int(reply)
-
-
-def _set_cursor_back(keys: Keys, to_ms: int) -> Operation[int | None]:
-    yield [Call(load("set_cursor_back"), (keys.cursor,), (to_ms,))]
-    return None
+    advance = Call(load("advance_cursor"), (keys.cursor,), ("" if from_ms is None else from_ms, to_ms))
+    return (yield from _ask_cursor(advance))
 
 
 def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
@@ -234,9 +232,3 @@ def _marked(page: list[bytes], mark: bytes) -> list[tuple[bytes, bytes]]:
 
 def _time(score: Reply) -> int | None:
     return None if score is None else as_int(score)
-
-
-def _owner(keys: Keys, candidate: str) -> Operation[str]:
-    """Return the store that the alarms are for. If there is none yet, the candidate becomes it."""
-    (store,) = yield [Call(load("owner"), (keys.meta,), (candidate,))]
-    return bytes(store).decode(errors="replace")

@@ -39,7 +39,8 @@ class Waiter:
     """One worker's sleep: a local timer (a server-side time-out overshoots), ended early by a published due time."""
 
     def __init__(self, client: Client, channels: Sequence[str]) -> None:
-        self._client = client
+        self.client = client
+        self.channels = channels
         self._shards = {channel.encode(): shard for shard, channel in enumerate(channels)}
         self._changed = threading.Condition()
         self._names: frozenset[bytes] = frozenset()
@@ -139,10 +140,6 @@ class Waiter:
         """
         return self._heard_at.get(name.encode(), 0.0)
 
-    def subscribe(self) -> Subscription:
-        """Begin to listen."""
-        return self._client.subscribe([channel.decode() for channel in self._shards])
-
 
 class _Listener:
     """The thread that hears what is published. Without its connection a worker polls once a second."""
@@ -173,7 +170,8 @@ class _Listener:
                 self._stopping.wait(1)
 
     def _listen(self) -> None:
-        with closing(self._waiter.subscribe()) as self._subscription:  # also if `stop` came before there was one
+        subscription = self._waiter.client.subscribe(self._waiter.channels)
+        with closing(subscription) as self._subscription:  # also if `stop` came before there was one
             self.hears = True
             self._subscribed.set()
             self._waiter.assume_missed()

@@ -114,6 +114,12 @@ class Replies(list[Reply]):
 Operation = Generator[list[Call], Replies, R]
 
 
+def ask(call: Call) -> Operation[Reply]:
+    """Make one call, and return its reply."""
+    (reply,) = yield [call]
+    return reply
+
+
 class PartialFailure(TransientError):
     """Thrown into an operation when only some of its calls were answered: `replies` has errors for the others."""
 
