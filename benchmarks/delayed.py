@@ -22,7 +22,7 @@ def burn(message: Message[Any]) -> None:
 
 
 @delay_execute(key="bench.record")
-def record(message: Message[None]) -> None:
+def record(message: Message[Any]) -> None:
     """Write down when it ran, by the wall clock of this machine, which is also that of its Redis."""
     now_ns = time.time_ns()
     os.write(_records(), f"{message.id} {message.attempt} {message.due_ms} {now_ns}\n".encode())
