@@ -156,6 +156,35 @@ def test_the_window_goes_on_with_the_nodes_that_answer(
     thread.close(PATIENCE_S)
 
 
+@pytest.mark.parametrize("saved", [False, True], ids=["empty", "older"])
+def test_a_node_that_comes_back_without_its_latest_alarms_gets_them_again_and_no_other_twice(
+    broker: DatabaseBackend, cluster: ClusterServers, saved: bool
+) -> None:
+    node = cluster.owner(SHARDS.all[0].msg)
+    schedule_window(broker.database, broker.queue.timer)
+    broker.queue.timer.set_cursor_back(broker.database.now_ms())
+    send_delay_message("k", 1, id="before", delay="9s")
+    if saved:
+        with node.client() as client:
+            client.save()
+    for n in range(20):
+        send_delay_message("k", 1, id=f"{n}", delay="9s")
+    assert alarms(broker) == 21
+    _pass(broker)
+    node.kill()
+    node.start()
+    cluster.wait_until_whole()
+    assert alarms(broker) < 21
+    schedule_window(broker.database, broker.queue.timer)
+    assert alarms(broker) == 21
+
+
+def _pass(broker: DatabaseBackend) -> None:
+    """A pass that does not wait for the cursor to lag."""
+    broker.queue.timer.set_cursor_back(broker.database.now_ms())
+    schedule_window(broker.database, broker.queue.timer)
+
+
 def _until(is_so: Callable[[], bool]) -> None:
     until = monotonic() + PATIENCE_S
     while not is_so():
