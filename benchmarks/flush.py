@@ -17,8 +17,8 @@ from benchmarks.worker import Worker
 PER_S = 2_000
 FIRST_S, SPAN_S, LOSS_S = 14, 10, 17
 """The first is due so soon, beyond the window, the last so much later. In between, Redis loses everything."""
-ON_TIME_MS = 250
-"""At this pace; what waits for a lost alarm is late by up to 2 s."""
+ON_TIME_MS = 500
+"""At this pace. What waits for a lost alarm is late by more, and one that the machine holds up seldom is."""
 
 
 def run() -> list[Result]:
@@ -46,7 +46,8 @@ def run() -> list[Result]:
 
 def _late(after: list[tuple[float, list[Record]]]) -> tuple[float, float, str, str]:
     each = [seconds for seconds, _ in after]
-    return median(each), 2, "s", ", ".join(f"{seconds:.2f}" for seconds in each)
+    latest_ms = max(run.lateness_ms for _, records in after for run in records)
+    return median(each), 2, "s", f"{', '.join(f'{seconds:.2f}' for seconds in each)}; at most {latest_ms:.0f} ms late"
 
 
 def _round(site: StoredSite, running: Worker, loss: Callable[[Server], None]) -> tuple[float, list[Record]]:
