@@ -41,6 +41,8 @@ from django_delayq.store.queries import START
 
 STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
+ASKED_EVERY_S = 1.0
+"""How often the timer is asked amid a backlog, too: what others send over its connection arrives with its answers."""
 LEFT_ALONE_MS = 60_000
 """How long messages that the timer carries are kept out of the way of alarms."""
 
@@ -67,6 +69,7 @@ class DatabaseQueue:
         self._looked_to = settle.BEGIN
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
+        self._timer_asked_at = 0.0
         self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
 
     # Messages in
@@ -100,8 +103,10 @@ class DatabaseQueue:
         backlog = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
         asked = _without(requests, self.backlog, backlog.messages)
         if not asked:
-            self._timer_left_out = True
-            return backlog
+            if monotonic() < self._timer_asked_at + ASKED_EVERY_S:
+                self._timer_left_out = True
+                return backlog
+            asked = [replace(request, count=1, idle_slots=0) for request in requests]
         try:
             found = self._claim_what_is_due(asked, lease_ms, worker)
         except DelayqError:
@@ -191,6 +196,7 @@ class DatabaseQueue:
         Very many more stale ones may be ahead of what is due: alarms of messages that were cancelled or moved together,
         or that ran from the tables alone; and messages, which are left.
         """
+        self._timer_asked_at = monotonic()
         found = self.degraded.ask(partial(self.timer.take_due, requests, lease_ms=lease_ms, worker=worker))
         self._timer_left_out = False
         if found.away:  # a claim can't tell that nothing is away: it needs no memory

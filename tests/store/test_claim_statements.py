@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, cancel_delay_messages, send_delay_messages
 from django_delayq.brokers.base import ClaimRequest, Claims
 from django_delayq.models import ReadyMessage
-from django_delayq.store import DatabaseBackend
+from django_delayq.store import DatabaseBackend, queue
 from django_delayq.store.polling import LATE_MS
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, wait_until_due
@@ -66,8 +66,9 @@ def backlog(due: DatabaseBackend, database: str) -> DatabaseBackend:
 
 
 def test_what_is_overdue_is_claimed_from_the_table_in_few_statements(
-    backlog: DatabaseBackend, database: str, redis_server: Server
+    backlog: DatabaseBackend, database: str, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(queue, "ASKED_EVERY_S", 3_600.0)
     redis_server.freeze()  # it is not asked
     try:
         with CaptureQueriesContext(connections[database]) as captured:
@@ -76,6 +77,19 @@ def test_what_is_overdue_is_claimed_from_the_table_in_few_statements(
         redis_server.thaw()
     assert len(found) == 10
     assert len(captured) <= MOST_STATEMENTS[connections[database].vendor]
+
+
+def test_amid_a_backlog_the_timer_is_asked_now_and_then_and_its_absence_loses_no_message(
+    backlog: DatabaseBackend, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "ASKED_EVERY_S", 0.0)
+    redis_server.freeze()
+    try:
+        found = backlog.queue.claim(PART, lease_ms=LEASE_MS, worker="w").messages
+    finally:
+        redis_server.thaw()
+    assert len(found) == 10
+    assert backlog.queue.degraded.silent_since is not None, "the timer was asked, and did not answer"
 
 
 def _waiting(database: str) -> list[ReadyMessage]:
