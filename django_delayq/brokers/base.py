@@ -268,7 +268,7 @@ class Queue(Protocol):
         """Reclaim lapsed leases and trim the kept errors. Bounded, cheap, and safe from any worker at any time.
 
         A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Only the worker that
-        saw its own child process die buries it for the third, because a bystander's lease lapses too when a worker is
+        saw its sandbox die buries it for the third, because a bystander's lease lapses too when a worker is
         killed. `at_most_once` messages are buried at the first. A lapsed alarm is ready again, and no crash is counted.
         """
 

@@ -44,7 +44,7 @@ SUSPECT_CRASHES = 2
 """With this many crashes a message is a suspect: it waits apart, and runs alone."""
 
 FATAL_CRASHES = 3
-"""With this many it is buried."""
+"""With this many it is buried: only `crash_alone` counts the last of them."""
 
 INTERRUPT_MS = 1_000
 """How long an interrupted lease still lasts: a thread that can't be stopped gets this second to end."""
@@ -64,7 +64,7 @@ class SettleAction(StrEnum):
     SNOOZE = "snooze"  # due again after a delay; crashes 0
     RELEASE = "release"  # not started: back in its old place, or due after a delay
     INTERRUPT = "interrupt"  # stays leased for `INTERRUPT_MS`, then is ready again with no crash counted
-    CRASH = "crash"  # the process that ran it died: ready again, with one crash more
+    CRASH = "crash"  # the process that ran it died: ready again, with one crash more, but never the fatal one
     LAPSE = "lapse"  # its lease ran out: ready again, with one crash more, but never the fatal one
     BURY = "bury"
 
@@ -276,16 +276,27 @@ def interrupt(claimed: Claimed, policy: Policy, span: Span = UNSTARTED) -> Trans
 
 
 def crash(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) -> Transition:
-    """Return what becomes of a message whose own process died: ready again, but at the third death buried."""
+    """Return what becomes of a message whose process died, where others may have run in it too: ready again.
+
+    Nobody knows whether it killed that process, or only ran in it. So this counts a crash, but never the fatal one.
+    """
     if policy.at_most_once:
         return bury(claimed, Failure(f"{death}; at_most_once: it may have run in part"), span)
-    crashes = claimed.crashes + 1
-    if crashes >= FATAL_CRASHES:
-        since_claim = Span(claimed.claimed_ms if span.started_ms is None else span.started_ms, span.ended_ms)
-        return bury(claimed, Failure(f"killed its worker {crashes} times: {death}"), since_claim, crashed=True)
     transition = _again(claimed, SettleAction.CRASH, span, Ended.CRASHED, Failure(death))
-    transition.crashes = crashes
+    transition.crashes = min(claimed.crashes + 1, SUSPECT_CRASHES)
     return transition
+
+
+def crash_alone(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) -> Transition:
+    """Return what becomes of a message whose sandbox died: ready again, but at the third death buried.
+
+    Nothing else ran there, so it is the message that kills: only this counts the fatal crash.
+    """
+    crashes = claimed.crashes + 1
+    if policy.at_most_once or crashes < FATAL_CRASHES:
+        return crash(claimed, death, policy, span)
+    since_claim = Span(claimed.claimed_ms if span.started_ms is None else span.started_ms, span.ended_ms)
+    return bury(claimed, Failure(f"killed its worker {crashes} times: {death}"), since_claim, crashed=True)
 
 
 def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrupted: bool = False) -> Transition:
@@ -361,7 +372,7 @@ def describe(transition: Transition) -> str:
         case SettleAction.SNOOZE:
             return f"snoozes for {to_text(transition.delay_ms or 0)}"
         case SettleAction.CRASH:
-            return f"counts a crash, runs again: {transition.error}"
+            return f"crashed, runs again: {transition.error}"
         case SettleAction.BURY:
             return f"is buried: {transition.error}"
         case _:

@@ -197,7 +197,7 @@ def _after(
         case SettleAction.INTERRUPT:
             return transitions.interrupt(claimed, policy, span)
         case SettleAction.CRASH:
-            return transitions.crash(claimed, error, policy, span)
+            return transitions.crash_alone(claimed, error, policy, span)
         case SettleAction.LAPSE:
             lapse = transitions.lapse(claimed, claimed.claimed_ms, at_most_once=False)
             return replace(lapse, lease_until_ms=None)  # only its token is known

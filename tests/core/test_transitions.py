@@ -80,6 +80,7 @@ def test_each_end_has_its_row(transition: Transition, expected: Row) -> None:
         (fail(ONCE), "ValueError: no"),
         (transitions.snooze(CLAIMED, 60, ONCE, SPAN), "asked to snooze, but at_most_once never starts a second time"),
         (transitions.crash(CLAIMED, "signal 9", ONCE, SPAN), "signal 9; at_most_once: it may have run in part"),
+        (transitions.crash_alone(CLAIMED, "signal 9", ONCE, SPAN), "signal 9; at_most_once: it may have run in part"),
         (
             transitions.interrupt(CLAIMED, ONCE, SPAN),
             "at_most_once: interrupted by the stop of its worker; it may have run in part",
@@ -111,11 +112,20 @@ def test_what_must_not_start_any_more_is_refused(claimed: Claimed, policy: Polic
     assert transition is None or transition.state is State.ERROR
 
 
+@pytest.mark.parametrize(("crashes", "then"), [(0, 1), (1, 2), (2, 2)])
+def test_the_death_of_a_process_where_others_may_have_run_counts_a_crash_but_never_the_fatal_one(
+    crashes: int, then: int
+) -> None:
+    transition = transitions.crash(replace(CLAIMED, crashes=crashes), "signal 9", ALWAYS, SPAN)
+    assert row(transition) == (SettleAction.CRASH, 3, then, None, "signal 9")
+    assert transition.is_suspect == (then == 2)
+
+
 @pytest.mark.parametrize(
     ("crashes", "action"), [(0, SettleAction.CRASH), (1, SettleAction.CRASH), (2, SettleAction.BURY)]
 )
-def test_the_third_death_of_its_own_process_buries_a_message(crashes: int, action: SettleAction) -> None:
-    transition = transitions.crash(replace(CLAIMED, crashes=crashes), "signal 9", ALWAYS, SPAN)
+def test_the_third_death_buries_a_message_that_ran_alone(crashes: int, action: SettleAction) -> None:
+    transition = transitions.crash_alone(replace(CLAIMED, crashes=crashes), "signal 9", ALWAYS, SPAN)
     assert (transition.action, transition.crashes) == (action, crashes + 1)
     if action is SettleAction.BURY:
         assert transition.error == "killed its worker 3 times: signal 9"
@@ -213,7 +223,7 @@ def test_a_message_whose_header_is_not_ours_can_be_buried() -> None:
         (transitions.finish(CLAIMED), "finished"),
         (retry(CLAIMED, FAILURE, 60_000), "failed, runs again in 1m: ValueError: no"),
         (transitions.snooze(CLAIMED, 60_000, ALWAYS), "snoozes for 1m"),
-        (transitions.crash(CLAIMED, "signal 9", ALWAYS), "counts a crash, runs again: signal 9"),
+        (transitions.crash(CLAIMED, "signal 9", ALWAYS), "crashed, runs again: signal 9"),
         (transitions.bury(CLAIMED, FAILURE), "is buried: ValueError: no"),
     ],
 )

@@ -1,11 +1,14 @@
 """How worker processes end, and what becomes of their messages."""
 
+import os
 import signal
 
 import pytest
 
 from django_delayq.brokers.base import ClaimRequest
+from django_delayq.core import transitions
 from django_delayq.core.message import State
+from django_delayq.core.transitions import Policy
 from tests.servers.cluster import until
 from tests.worker.processes import Site
 
@@ -140,6 +143,29 @@ def test_the_handler_in_a_child_dies_with_a_killed_worker_and_what_waits_there_r
     assert site.line.next().what == "ran"
     until(lambda: site.totals()["finished"] == 61)
     assert second.stop() == 0
+
+
+def test_a_suspect_whose_sandbox_dies_with_its_worker_is_not_buried_for_it(site: Site) -> None:
+    site.send("a", key="hold")
+    for _ in range(2):
+        (claimed,) = site.broker.queue.claim([ClaimRequest("default", "hold", 1)], lease_ms=60_000, worker="x").messages
+        assert site.broker.queue.apply([transitions.crash(claimed, "its process died", Policy())]) == [True]
+    assert site.see("a").suspect
+    supervisor = site.worker("--processes", "1")
+    held = site.line.next()
+    (worker,) = supervisor.children
+    assert held.pid not in (worker, supervisor.pid)  # it is the sandbox, which dies with the worker
+    os.kill(worker, signal.SIGKILL)
+    assert held.ended()
+    supervisor.until_says("Message 'a'")
+    assert "is buried" not in supervisor.text
+    again = site.line.next()
+    assert (again.id, again.attempt, site.see("a").crashes) == ("a", 1, 2)
+    again.release()
+    assert site.line.next().what == "ran"
+    assert supervisor.stop() == 0
+    totals = site.totals()
+    assert (totals["finished"], totals["buried"]) == (1, 0)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["threads", "processes"])

@@ -16,6 +16,10 @@ class ProcessDied(Exception):
     """A process ended by itself while it ran the message."""
 
 
+class SandboxDied(ProcessDied):
+    """A process ended by itself while it ran the message, and nothing beside it."""
+
+
 class ProcessGaveUp(Exception):
     """A process ended, or was ended, because the lease of a message had ended."""
 
@@ -51,7 +55,8 @@ def after_death(lease: Lease, ending: Exception, events: AttemptEvents) -> Trans
     elif isinstance(ending, ProcessEnded):
         transition = transitions.interrupt(claimed, policy, Span(started_ms))
     elif isinstance(ending, ProcessDied) and lease.is_held():
-        transition = transitions.crash(claimed, str(ending), policy, Span(started_ms, now_ms))
+        crash = transitions.crash_alone if isinstance(ending, SandboxDied) else transitions.crash
+        transition = crash(claimed, str(ending), policy, Span(started_ms, now_ms))
     else:
         return interrupted_settlement(lease, "the process that ran it ended")
     if transition.action is not transitions.SettleAction.INTERRUPT:

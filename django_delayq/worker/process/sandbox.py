@@ -14,7 +14,7 @@ from django_delayq.core.transitions import with_history
 from django_delayq.support.logging import logger
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
-from django_delayq.worker.process.death import ProcessDied, ProcessGaveUp, after_death, timeout_of
+from django_delayq.worker.process.death import ProcessGaveUp, SandboxDied, after_death, timeout_of
 from django_delayq.worker.process.sandboxed import LEASE_ENDED, NOT_STARTED, Job, Lines, Report
 from django_delayq.worker.process.spawn import death_of, spawn
 
@@ -49,7 +49,7 @@ def run_in_sandbox(worker: str, using: str, events: AttemptEvents, lease: Lease)
         return transition
     except SandboxUnavailableError as error:
         return _put_off(lease, error)
-    except (HandlerTimeout, ProcessDied, ProcessGaveUp) as ending:
+    except (HandlerTimeout, SandboxDied, ProcessGaveUp) as ending:
         sandbox.kill()
         return after_death(lease, ending, events)
     except Exception:  # what the child said is no answer
@@ -98,7 +98,7 @@ class Sandbox:
     def run(self, lease: Lease, job: Job) -> Transition | None:
         """Have it run the message, and return its end.
 
-        Raises `HandlerTimeout`, `ProcessDied`, `ProcessGaveUp` or `SandboxUnavailableError`; and `DataMismatch` for an
+        Raises `HandlerTimeout`, `SandboxDied`, `ProcessGaveUp` or `SandboxUnavailableError`; and `DataMismatch` for an
         answer that is none.
         """
         lease.started_at = monotonic()
@@ -162,7 +162,7 @@ class Sandbox:
             return ProcessGaveUp()
         if code == NOT_STARTED:
             return SandboxUnavailableError("it can't take its message: see what it said")
-        return ProcessDied(death_of(code))
+        return SandboxDied(death_of(code))
 
     def _wait(self) -> int:
         with suppress(subprocess.TimeoutExpired):

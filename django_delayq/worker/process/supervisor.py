@@ -298,7 +298,7 @@ class Supervisor:
 
         What had not started is released. What had ended is settled as it ended. What ran for too long has failed, and
         is why the process was killed: what ran beside it is interrupted. If the process died by itself, whatever ran is
-        charged a crash.
+        charged a crash, but never the fatal one: the sandbox of a suspect dies with its innocent worker.
         """
         now = monotonic()
         for one in held:
