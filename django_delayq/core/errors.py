@@ -81,7 +81,7 @@ class Snooze(Steer):
 
 
 class Bury(Steer):
-    """Give up at once: the message goes to error with `reason`."""
+    """Give up at once: the message fails for good with `reason`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

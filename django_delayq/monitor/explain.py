@@ -24,7 +24,7 @@ class Explanation:
     `happens_next` is in the active language. `parked` says that it waits and no live worker asks for its key. `pauses`
     are those of its queue and key. `max_attempts` is None if neither the message nor a handler known here sets it.
     `story` has the facts that only a store has. `alarms` are those that the broker holds for a row; None without a
-    store, and while the broker is away.
+    store, and for the reason that `why_no_alarms` gives in English.
     """
 
     info: Info
@@ -35,6 +35,7 @@ class Explanation:
     happens_next: str
     story: MessageFacts | None = None
     alarms: tuple[AlarmInfo, ...] | None = None
+    why_no_alarms: str = ""
 
 
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
@@ -57,16 +58,25 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     if story is None:
         return None
     header = story.info.header
-    alarms = None
+    alarms, why = None, _why_no_alarms(store)
     try:
         if store.alarm_index is not None:
             alarms = tuple(store.alarm_index.find_alarms(header.queue, header.key, [story.pk]))
         workers = backend.presence.workers()
     except DelayqError:  # the row is known without the broker; the workers that ask for its key are not
         explanation = _explanation(backend, story.info, story.now_ms, None, using)
-        return replace(explanation, story=story)
+        return replace(explanation, story=story, why_no_alarms=why)
     explanation = _explanation(backend, story.info, story.now_ms, workers, using)
-    return replace(explanation, story=story, alarms=alarms)
+    return replace(explanation, story=story, alarms=alarms, why_no_alarms=why)
+
+
+def _why_no_alarms(store: Tables) -> str:
+    """Return why nothing is known of a row's alarm when nothing could be listed."""
+    if store.alarm_index is not None:
+        return "not known, the broker is away"
+    if store.broker.database is not None:
+        return "none is kept: the row is its own alarm"
+    return f"not known, {type(store.broker).__name__.removesuffix('Broker')} can't be asked for it"
 
 
 def _explanation(
@@ -129,24 +139,24 @@ def _when_claimed(info: Info, now_ms: int, parked: bool) -> str:
         return _("It is parked until a worker comes that asks for %(set)s: no live worker does.") % {"set": _set(info)}
     expires_at_ms = info.header.expires_at_ms
     if expires_at_ms is not None and expires_at_ms <= now_ms:
-        return _("It has expired: the first worker that claims it buries it.")
+        return _("It has expired: it fails when a worker claims it.")
     if info.suspect:
-        return _("Workers died while they ran it: it runs alone in a process of its own, and one more death buries it.")
+        return _("Workers died while they ran it: it runs alone in a process of its own, and fails at one more death.")
     return _("The first worker with a free slot runs it.")
 
 
 def _when_run(info: Info, now_ms: int) -> str:
     lapse = _when_lapsed(info)
     if info.lease_end_ms is not None and info.lease_end_ms <= now_ms:
-        return _("Its lease has run out, so at the next upkeep %(lapse)s.") % {"lapse": lapse}
-    ends = _("It ends as its handler does: finished, retried or buried.")
+        return _("Its lease has run out, so at the next maintenance %(lapse)s.") % {"lapse": lapse}
+    ends = _("It ends as its handler does: finished, retried or failed.")
     dies = _("If its worker dies, at the end of its lease %(lapse)s.")  # not in an f-string: no catalogue would have it
     return f"{ends} {dies % {'lapse': lapse}}"
 
 
 def _when_lapsed(info: Info) -> str:
     if info.header.at_most_once:
-        return _("it is buried, since it may start only once")
+        return _("it fails, because it may start only once")
     if info.crashes + 1 >= SUSPECT_CRASHES:
         return _("it is ready again, as a suspect that runs alone in a child process")
     return _("it is ready again")

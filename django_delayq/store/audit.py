@@ -59,7 +59,7 @@ def audit(database: Database, timer: Timer, index: AlarmIndex | None, lease_ms: 
         differences += [silent.silence for silent in without_alarm(database, timer, index)]
         stale = sum(_stale(database, index, {(one.queue, one.key) for one in index.counts().waiting}))
         if stale:
-            notes.append(f"alarms of messages that are gone: {stale}; each is dropped when it is due")
+            notes.append(f"alarms of messages that are gone: {stale} (harmless); each is dropped when it is due")
     except BrokerUnavailable as error:
         differences.append(f"the alarms can't be looked at: {error}")
     return Audit(figures.totals, places, differences, notes)

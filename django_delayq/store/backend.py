@@ -185,7 +185,7 @@ def missing_grants(database: Database) -> list[str]:
 
 def durability(database: Database) -> str:
     """Return what a crash of the broker can lose, whatever the broker says of itself."""
-    return _("a crash of the broker loses no message, they are in database %(database)r", database=database.using)
+    return _("the messages are in database %(database)r: no crash of a broker loses one", database=database.using)
 
 
 def warnings(database: Database) -> list[str]:

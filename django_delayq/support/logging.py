@@ -51,7 +51,7 @@ class Enduring(logging.LoggerAdapter[logging.Logger]):
         except Exception as error:  # noqa: BLE001 - a filter is the site's code
             if logging.raiseExceptions and sys.stderr is not None:
                 reason = one_line(f"{type(error).__name__}: {error}")
-                print(f"A log line is lost, since a logging filter raised {reason}", file=sys.stderr)  # noqa: T201
+                print(f"A log line is lost, because a logging filter raised {reason}", file=sys.stderr)  # noqa: T201
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Return both unchanged, so that a line keeps the `extra` that it was given."""

@@ -9,7 +9,9 @@ from zlib import crc32
 from django.db import connections
 
 from django_delayq.api.handlers import Handler
+from django_delayq.brokers import broker_class
 from django_delayq.brokers.base import Backend, ExecutorInfo, Pair, ServerReport
+from django_delayq.brokers.database import DatabaseBroker
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.store.backend import missing_grants
@@ -154,7 +156,7 @@ def banner(
         f"Durability: {report.durability}",
         f"Queues: {_queues_text(queues, options)}; lease {to_text(alias.options.lease)}",
         *_handler_lines(registered, queues, options),
-        _connections_line(registered, options) + (_of_store(alias, options) if alias.store else ""),
+        _connections_line(alias, registered, options) + (_of_store(alias, options) if alias.store else ""),
         *(
             f"Warning: {warning}"
             for warning in [
@@ -214,12 +216,14 @@ def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]
     ]
 
 
-def _connections_line(handlers: Sequence[Handler[Any, Any]], options: Options) -> str:
+def _connections_line(alias: Alias, handlers: Sequence[Handler[Any, Any]], options: Options) -> str:
+    to_databases = _in_all(lambda each: database_connections(handlers, each), options)
+    if issubclass(broker_class(alias), DatabaseBroker):  # there is no other server
+        return f"Connections at most: {to_databases} to each database"
     own = BROKER_CONNECTIONS * max(options.processes, 1)
     if options.processes:
         own += SUPERVISOR_CONNECTIONS
     sending = _in_all(lambda each: slots_of(handlers, each) + tasks_of(handlers, each) + SUSPECTS_CHILD, options)
-    to_databases = _in_all(lambda each: database_connections(handlers, each), options)
     return (
         f"Connections at most: {own + sending} to the broker ({own} while no handler sends), "
         f"{to_databases} to each database"

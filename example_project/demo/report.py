@@ -49,6 +49,8 @@ def show_figures(figures: Figures) -> None:
     say("")
     for name, figure in rows.items():
         say(f"  {name:<14}{figure:>10}")
+    if figures.is_only_late:
+        say("  A busy machine makes messages late; nothing was early or lost.")
 
 
 def show_tables(kinds_by_table: Iterable[tuple[str, Sequence[Kind]]]) -> None:

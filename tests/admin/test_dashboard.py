@@ -53,7 +53,7 @@ def test_the_tiles_count_what_was_really_sent_and_run(broker: DatabaseBackend, s
         "Due now": "1",
         "Running": "1",
         "Retried": "1",
-        "Errors in the last hour": "1",
+        "Failed in the last hour": "1",
     }
 
 
@@ -166,8 +166,8 @@ def test_errors_that_were_counted_in_part_are_so_told_to_a_screen_reader_too(
     monkeypatch.setattr(statistics, "MOST", 2)
     bury(broker, "a", "b", "c")
     shown = superuser.get(INDEX)
-    assert tiles(shown)["Errors in the last hour"] == "2+"
-    assert "2+ errors in the last hour." in text_of(shown)
+    assert tiles(shown)["Failed in the last hour"] == "2+"
+    assert "2+ messages failed in the last hour." in text_of(shown)
 
 
 def test_more_queues_and_keys_than_are_shown_are_told_to_be_there(
@@ -203,8 +203,8 @@ def test_what_the_times_leave_out_is_named(broker: DatabaseBackend, superuser: C
     send("a", key="new", delay="1h")
     send("b", key="nobody asks for it", delay="1h")
     shown = text_of(superuser.get(INDEX))
-    assert "Left out, since none has run yet: new, nobody asks for it." in shown
-    assert "Left out, since no live worker asks for it: default nobody asks for it." in shown
+    assert "Left out, because none has run yet: new, nobody asks for it." in shown
+    assert "Left out, because no live worker asks for it: default nobody asks for it." in shown
     for i in range(formatting.NAMED):
         send(f"c {i}", key=f"a new one {i}", delay="1h")
     assert f"a new one {formatting.NAMED - 1}…" in text_of(superuser.get(INDEX))

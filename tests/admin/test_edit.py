@@ -236,7 +236,7 @@ def test_a_difference_that_was_kept_before_there_was_a_mask_is_masked(
     entry.change_message = 'Payload changed and run again\n@@ -1,2 +1,2 @@\n {\n-  "card": "4111"\n+  "card": "4222"'
     entry.save()  # as it was kept once, without what was around
     shown = text_of(superuser.get(first))
-    assert "What was changed is hidden, since payloads are masked." in shown
+    assert "What was changed is hidden, because payloads are masked." in shown
     assert "4111" not in shown
 
 

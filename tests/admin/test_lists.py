@@ -77,10 +77,10 @@ def test_what_was_abandoned_is_not_shown_as_ready_before_it_is_reclaimed(
     shown = text_of(response)
     assert "abandoned by host:7" in shown
     assert "1 of 1" in shown
-    assert "buried soon: its lease ran out, and it must not start twice" in shown
+    assert "fails soon: its lease ran out, and it must not start twice" in shown
     assert "ready again soon: its lease ran out" in shown
     shown = text_of(superuser.get(url("readymessage", pk_of(database, "once"), "change")))
-    for words in ("State abandoned by host:7", "at the next upkeep it is buried", "host:7 its lease ran out"):
+    for words in ("State abandoned by host:7", "at the next maintenance it fails", "host:7 its lease ran out"):
         assert words in shown
 
 

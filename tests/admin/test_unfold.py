@@ -39,7 +39,7 @@ def shown() -> dict[str, str]:
 
 def test_every_page_has_that_look_and_all_that_it_tells(shown: dict[str, str]) -> None:
     told = {
-        "dashboard": ["Errors in the last hour", "order.close"],
+        "dashboard": ["Failed in the last hour", "order.close"],
         "pause": ["Reason"],
         "readymessage": ["order:1:close", "starts in"],
         "finishmessage": ["order:2:close"],

@@ -30,7 +30,7 @@ def test_cancel_names_what_it_could_not_stop_and_where_that_is(broker: Backend) 
     with pytest.raises(CommandError) as raised:
         delayq("cancel", "held", "waiting", "dead", "nobody")
     assert str(raised.value) == (
-        "Not cancelled: 'held' (it is running), 'dead' (it is error), 'nobody' (no such message)."
+        "Not cancelled: 'held' (it is running), 'dead' (it is failed), 'nobody' (no such message)."
     )
     assert state_of(broker, "waiting") is None
 
@@ -61,7 +61,7 @@ def test_rescue_all_asks_with_the_count_and_leaves_what_waits_again(
     send(broker, "c", delay_ms=60_000)
     answer("yes\n")
     assert delayq("rescue", "--all").splitlines()[0] == "rescued 2 of 3"
-    assert "Rescue 3 buried messages?" in capsys.readouterr().out
+    assert "Rescue 3 failed messages?" in capsys.readouterr().out
     assert [state_of(broker, id) for id in "abc"] == [State.READY, State.READY, State.PENDING]
 
 

@@ -50,7 +50,7 @@ def test_a_lease_that_ran_out_is_told(clocked_broker: Backend, clock: Clock) -> 
     send(clocked_broker, "a")
     claim(clocked_broker)
     clock.now_ms += LEASE_MS
-    assert delayq_json("explain", "a")["happens_next"].startswith("Its lease has run out, so at the next upkeep")
+    assert delayq_json("explain", "a")["happens_next"].startswith("Its lease has run out, so at the next maintenance")
 
 
 def test_failures_and_the_last_error_are_told(broker: Backend) -> None:
@@ -81,7 +81,7 @@ def test_a_suspect_is_told_and_what_one_more_death_does(clocked_broker: Backend,
     serve(clocked_broker, "order.close")
     seen = delayq_json("explain", "a")
     assert (seen["suspect"], seen["crashes"]) == (True, 2)
-    assert "one more death buries it" in seen["happens_next"]
+    assert "fails at one more death" in seen["happens_next"]
 
 
 def test_a_message_that_may_start_only_once_is_buried_when_its_worker_dies(
@@ -89,9 +89,9 @@ def test_a_message_that_may_start_only_once_is_buried_when_its_worker_dies(
 ) -> None:
     send(clocked_broker, "a", at_most_once=True)
     claim(clocked_broker)
-    assert "dies, at the end of its lease it is buried, since it may start only once.\n" in delayq("explain", "a")
+    assert "dies, at the end of its lease it fails, because it may start only once.\n" in delayq("explain", "a")
     clock.now_ms += LEASE_MS
-    assert "at the next upkeep it is buried, since it may start only once.\n" in delayq("explain", "a")
+    assert "at the next maintenance it fails, because it may start only once.\n" in delayq("explain", "a")
 
 
 def test_an_expired_message_says_that_it_is_buried_next(clocked_broker: Backend, clock: Clock) -> None:
@@ -105,7 +105,8 @@ def test_an_expired_message_says_that_it_is_buried_next(clocked_broker: Backend,
 def test_a_buried_message_shows_its_traceback_line_by_line(broker: Backend) -> None:
     bury(broker, "a", error="ValueError: no", detail="Traceback:\n  line 1\nValueError: \x1b[2J")
     lines = delayq("explain", "a").splitlines()
-    assert lines[0] == "a: error"
+    assert lines[0] == "a: failed"
+    assert any(line.startswith("failed: 20") for line in lines)
     assert lines[-3:] == ["    Traceback:", "      line 1", r"    ValueError: \x1b[2J"]
     assert "next: Nothing until it is rescued or purged; it is dropped when error_retention ends." in lines
 
@@ -124,6 +125,6 @@ def test_a_last_error_can_not_forge_a_line(broker: Backend) -> None:
 
 
 def test_an_id_that_is_nowhere_is_named(broker: Backend) -> None:
-    with pytest.raises(CommandError, match="No message waits, runs or is buried under 'nobody'") as raised:
+    with pytest.raises(CommandError, match="No message waits, runs or has failed under 'nobody'") as raised:
         delayq("explain", "nobody")
     assert raised.value.returncode == 1

@@ -71,7 +71,7 @@ def test_errors_shows_buried_messages_newest_first_with_the_reason(broker: Backe
 
 
 def test_no_errors_is_told(broker: Backend) -> None:
-    assert delayq("errors") == "Nothing is buried.\n"
+    assert delayq("errors") == "Nothing has failed.\n"
 
 
 def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Backend) -> None:

@@ -54,7 +54,7 @@ def test_the_story_of_a_row_says_that_its_alarm_can_t_be_looked_up(broker: Backe
     broker.queue.enqueue([NewMessage("a", Header("q", "k"), b"1", delay_ms=60_000)])
     text = delayq("explain", "a")
     assert "a: pending, parked" in text  # so its workers were asked for
-    assert "alarm: not known, the broker is away or can't be asked" in text
+    assert "alarm: not known, RabbitMQ can't be asked for it\n" in text
 
 
 def test_status_names_the_server_and_counts_the_rows(broker: Backend) -> None:

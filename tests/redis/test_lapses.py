@@ -39,8 +39,8 @@ def after_the_look(operation: Operation[R], meanwhile: Callable[[], object], cal
         return stop.value  # type: ignore[no-any-return]
 
 
-def upkeep(links: Client, meanwhile: Callable[[], object] = lambda: None) -> tuple[MaintenanceResult, list[int]]:
-    """One upkeep of the shard, and how many calls each of its round trips made."""
+def maintain(links: Client, meanwhile: Callable[[], object] = lambda: None) -> tuple[MaintenanceResult, list[int]]:
+    """One maintenance of the shard, and how many calls each of its round trips made."""
     calls_of_each: list[int] = []
     operation = ShardMonitor(KEYS, links).maintain(OPTIONS, LEASE_MS)
     return links.run(after_the_look(operation, meanwhile, calls_of_each)), calls_of_each
@@ -60,7 +60,7 @@ def test_a_lease_that_its_holder_makes_last_longer_after_the_look_is_left_to_it(
     rig.send("a", at_most_once=at_most_once)
     held = rig.claim_one()
     rig.advance(LEASE_MS)
-    upkept, calls_of_each = upkeep(links, lambda: MEANWHILE[move](rig, held))
+    upkept, calls_of_each = maintain(links, lambda: MEANWHILE[move](rig, held))
     assert (upkept.reclaimed, upkept.buried, calls_of_each) == (0, [], [1, 1])
     info = rig.get("a")
     assert (info.state, info.crashes, info.holder) == (State.RUNNING, 0, "w")
@@ -76,7 +76,7 @@ def test_what_its_holder_ends_after_the_look_has_ended(rig: Rig, links: Client) 
         assert rig.settle(first, SettleAction.FINISH)
         assert rig.settle(second, SettleAction.RETRY, error="x")
 
-    upkept, _ = upkeep(links, end)
+    upkept, _ = maintain(links, end)
     assert (upkept.reclaimed, rig.total("reclaimed"), rig.broker.queue.get("a")) == (0, 0, None)
     info = rig.get("b")
     assert (info.failures, info.crashes) == (1, 0)
@@ -89,7 +89,7 @@ def test_of_two_workers_that_look_at_once_one_counts_the_crash(rig: Rig, links: 
     rig.claim()
     rig.advance(LEASE_MS)
     others: list[MaintenanceResult] = []
-    upkept, _ = upkeep(links, lambda: others.append(upkeep(links)[0]))
+    upkept, _ = maintain(links, lambda: others.append(maintain(links)[0]))
     assert [one.reclaimed for one in (upkept, *others)] == [0, 1]
     assert [len(one.buried) for one in (upkept, *others)] == [0, 1]
     assert (rig.get("b").crashes, rig.total("reclaimed"), rig.total("buried")) == (1, 1, 1)
@@ -102,32 +102,32 @@ def test_what_is_claimed_again_after_the_look_runs_on(rig: Rig, links: Client) -
     again: list[Claimed] = []
 
     def claim_again() -> None:
-        upkeep(links)
+        maintain(links)
         again.append(rig.claim_one())
         rig.advance(LEASE_MS)  # this one has run out too
 
-    assert upkeep(links, claim_again)[0].reclaimed == 0
+    assert maintain(links, claim_again)[0].reclaimed == 0
     assert rig.get("a").crashes == 1
     assert rig.settle(again[0], SettleAction.FINISH)
 
 
 def test_leases_that_ran_out_cost_one_round_trip_more_whatever_their_sets(rig: Rig, links: Client) -> None:
-    assert upkeep(links)[1] == [1]
+    assert maintain(links)[1] == [1]
     for key in ("k1", "k2", "k3"):
         rig.send(f"of {key}", f"other of {key}", key=key)
         rig.claim(key=key)
     rig.advance(LEASE_MS)
-    upkept, calls_of_each = upkeep(links)
+    upkept, calls_of_each = maintain(links)
     assert (upkept.reclaimed, calls_of_each) == (6, [1, 3])
 
 
-def test_a_suspect_is_told_by_the_upkeep_that_makes_it_one(rig: Rig, links: Client) -> None:
+def test_a_suspect_is_told_by_the_maintenance_that_makes_it_one(rig: Rig, links: Client) -> None:
     rig.send("a")
     rig.crash(times=1)
     rig.claim_one()
     rig.advance(LEASE_MS)
-    assert upkeep(links)[0].suspects_due == 1
-    assert upkeep(links)[0].suspects_due == 1
+    assert maintain(links)[0].suspects_due == 1
+    assert maintain(links)[0].suspects_due == 1
 
 
 def test_what_is_buried_says_what_the_transitions_say(rig: Rig, links: Client, client: redis.Redis) -> None:
@@ -136,7 +136,7 @@ def test_what_is_buried_says_what_the_transitions_say(rig: Rig, links: Client, c
     client.zadd(KEYS.wait("q:k"), {"odd": 1})
     assert len(rig.claim()) == 2
     rig.advance(LEASE_MS)
-    told = {info.id: info.error for info in upkeep(links)[0].buried}
+    told = {info.id: info.error for info in maintain(links)[0].buried}
     assert told == {"once": LAPSED_AT_MOST_ONCE, "odd": UNREADABLE}
     assert {info.id: info.error for info in rig.broker.queue.failed(9)} == told
 
@@ -148,12 +148,12 @@ def test_a_lease_whose_end_someone_else_wrote_runs_out(
     rig.send("a")
     rig.claim_one()
     client.zadd(KEYS.running, {"a": score})
-    assert upkeep(links)[0].reclaimed == 1
+    assert maintain(links)[0].reclaimed == 1
     assert rig.get("a").state is State.READY
 
 
 @pytest.mark.parametrize("state", [None, b"", b"\xff\x1fgarbage", b"9" * 5_000 + b"\x1f0\x1f0\x1f\x1f\x1f"])
-def test_a_state_that_is_not_ours_stops_no_upkeep(
+def test_a_state_that_is_not_ours_stops_no_maintain(
     rig: Rig, links: Client, client: redis.Redis, state: bytes | None
 ) -> None:
     rig.send("a", "odd")
@@ -163,5 +163,5 @@ def test_a_state_that_is_not_ours_stops_no_upkeep(
         client.hset(KEYS.state, "odd", state)
     rig.advance(LEASE_MS)
     is_endless = len(state or b"") > 5_000  # no token has so many digits: its lease is nobody's
-    assert upkeep(links)[0].reclaimed == (1 if is_endless else 2)
+    assert maintain(links)[0].reclaimed == (1 if is_endless else 2)
     assert rig.get("a").state is State.READY

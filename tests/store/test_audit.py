@@ -128,7 +128,7 @@ def test_what_a_cancel_leaves_behind_is_noted_and_no_difference(broker: Database
     cancel_delay_messages("a")
     seen = _audit()
     assert (seen["ok"], seen["differences"]) == (True, [])
-    assert seen["notes"] == ["alarms of messages that are gone: 1; each is dropped when it is due"]
+    assert seen["notes"] == ["alarms of messages that are gone: 1 (harmless); each is dropped when it is due"]
 
 
 def test_a_row_in_two_tables_is_named_and_left_to_people(broker: DatabaseBackend, database: str) -> None:
@@ -175,7 +175,7 @@ def test_people_read_what_was_mended_and_what_is_noted(broker: DatabaseBackend, 
         "repaired: message 'a' is due before the cursor, and the broker has no alarm for it in time: it is put again",
         "repaired: message 'b' is due before the cursor, and the broker has no alarm for it in time: it is put again",
         "sent 3: pending 2, ready 0, running 0, error 0, finished 0, cancelled 1, purged 0, dropped 0",
-        "note: alarms of messages that are gone: 1; each is dropped when it is due",
+        "note: alarms of messages that are gone: 1 (harmless); each is dropped when it is due",
         "audit: ok",
     ]
 

@@ -385,6 +385,6 @@ def test_status_shows_the_figures_and_that_the_broker_is_away(
     call_command("delayq", "status", stdout=out)
     assert "pending 1, ready 0" in out.getvalue()
     assert "problem: Redis at unix:///nowhere/redis.sock is away" in out.getvalue()
-    assert f"durability: a crash of the broker loses no message, they are in database {database!r}" in out.getvalue()
+    assert f"durability: the messages are in database {database!r}: no crash of a broker loses one" in out.getvalue()
     assert "Workers are not known while the broker is away." in out.getvalue()
     assert "parked" not in out.getvalue().replace("parked keys: 0", "")

@@ -119,7 +119,7 @@ def test_of_several_rows_of_one_id_the_newest_is_told_and_the_others_are_counted
 def test_the_row_tells_also_while_the_broker_is_away(stored_delayq: dict[str, Any], settings: Any) -> None:
     settings.DELAYQ = {"default": {**stored_delayq, "LOCATION": "unix:///nowhere/redis.sock"}}
     send_delay_message("k", 1, id="a")
-    assert "alarm: not known, the broker is away" in delayq("explain", "a")
+    assert "alarm: not known, the broker is away\n" in delayq("explain", "a")
     assert delayq_json("explain", "a")["story"]["alarms"] is None
 
 

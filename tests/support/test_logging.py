@@ -28,7 +28,7 @@ def raising_filter() -> Iterator[None]:
 def test_a_filter_that_raises_costs_a_line_and_says_so_in_one(capsys: pytest.CaptureFixture[str]) -> None:
     logger.error("a line")
     assert capsys.readouterr().err == (
-        "A log line is lost, since a logging filter raised ZeroDivisionError: of\\nthe filter\n"
+        "A log line is lost, because a logging filter raised ZeroDivisionError: of\\nthe filter\n"
     )
 
 

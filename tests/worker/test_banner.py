@@ -82,3 +82,9 @@ def test_it_tells_what_a_crash_loses_and_counts_the_stores_connections() -> None
     text = "\n".join(banner(alias, report, {}, Options()))
     assert "and 4 to 'orders' for the store" in text
     assert "Durability: the last second" in text
+
+
+def test_with_the_database_alone_it_names_no_broker() -> None:
+    alias = Alias("default", broker="django_delayq.brokers.database.DatabaseBroker", store=Store())
+    shown = banner(alias, ServerReport("the tables", "", [], []), {}, Options())
+    assert "Connections at most: 1 to each database, and 4 to 'default' for the store" in shown

@@ -253,5 +253,5 @@ def _confirmation(
 
 def _when(row: MessageRow) -> SafeString:
     """Return when it was buried, or when it is due at the moment of the question."""
-    name, moment = (_("buried"), row.ended_at) if isinstance(row, ErrorMessage) else (_("due"), row.due_at)
+    name, moment = (_("failed at"), row.ended_at) if isinstance(row, ErrorMessage) else (_("due"), row.due_at)
     return format_html("{} {}", name, exact(moment))

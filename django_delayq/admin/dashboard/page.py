@@ -143,7 +143,7 @@ def _warnings(seen: Status) -> Iterator[str]:
     yield from map(translated, [*seen.server.problems, *seen.server.warnings])
     if abs(seen.clock_skew_ms) > SKEW_MS:
         skew = to_text(abs(seen.clock_skew_ms))
-        yield _("The clock that decides is %(skew)s off from this machine's.") % {"skew": skew}
+        yield _("The authoritative clock is %(skew)s off from this machine's.") % {"skew": skew}
     if not seen.workers and not seen.broker_away:
         yield _("No worker is alive: start one with manage.py run_delayq.")
 
@@ -151,7 +151,9 @@ def _warnings(seen: Status) -> Iterator[str]:
 def _summary(seen: Status) -> str:
     """Return the summary that a screen reader reads out when it changes."""
     errors = seen.errors_last_hour
-    said_of_errors = ngettext("%(number)s error in the last hour.", "%(number)s errors in the last hour.", errors)
+    said_of_errors = ngettext(
+        "%(number)s message failed in the last hour.", "%(number)s messages failed in the last hour.", errors
+    )
     number = sections.errors_last_hour(seen)
     return " ".join([said_of_errors % {"number": number}, _said_of_workers(seen), *_warnings(seen)])
 

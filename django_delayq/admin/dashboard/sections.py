@@ -47,7 +47,7 @@ def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
         tile(_("Due now"), number(seen.ready, capped=seen.ready_capped), state="ready"),
         tile(_("Running"), number(seen.running, capped=seen.ready_capped), state="running"),
         tile(_("Retried"), number(seen.retried, capped="retried" in seen.in_part), failures="any"),
-        tile(_("Errors in the last hour"), errors_last_hour(seen), "errormessage", alarming=failed, ended="1h"),
+        tile(_("Failed in the last hour"), errors_last_hour(seen), "errormessage", alarming=failed, ended="1h"),
     ]
 
 
@@ -111,10 +111,10 @@ def capacity(seen: Status) -> list[str]:
         % {"slots": number(sum(one.most for worker in seen.workers for one in worker.executors))}
     ]
     if seen.untimed:
-        told.append(_("Left out, since none has run yet: %(keys)s.") % {"keys": some(seen.untimed)})
+        told.append(_("Left out, because none has run yet: %(keys)s.") % {"keys": some(seen.untimed)})
     if seen.parked:
         parked = some([f"{each.queue} {each.key}" for each in seen.parked])
-        told.append(_("Left out, since no live worker asks for it: %(parked)s.") % {"parked": parked})
+        told.append(_("Left out, because no live worker asks for it: %(parked)s.") % {"parked": parked})
     return told
 
 

@@ -58,7 +58,7 @@ def groups(request: HttpRequest, alias: str, patience_s: float) -> list[dict[str
     shown = []
     if may_see_errors:
         moves = _allowed(request, RESCUE, DELETE_ERRORS)
-        shown.append(group("buried", _("Failed messages, newest first"), _("Buried"), found.buried, moves))
+        shown.append(group("buried", _("Failed messages, newest first"), _("Failed"), found.buried, moves))
     if may_see_waiting:
         moves = _allowed(request, DELETE_WAITING)
         note = _("Those among the next %(number)d of each queue.") % {"number": LOOKED_THROUGH}

@@ -78,12 +78,12 @@ class Columns:
         now = now_utc()
         if is_abandoned(row):
             if row.at_most_once:
-                return _("buried soon: its lease ran out, and it must not start twice")
+                return _("fails soon: its lease ran out, and it must not start twice")
             return _("ready again soon: its lease ran out")
         if is_running(row) and row.lease_until:
             return _("ends as its handler does; held for %(time)s more") % {"time": between(now, row.lease_until)}
         if row.expires_at is not None and row.expires_at <= now:
-            return _("expired: buried when it is claimed")
+            return _("expired: fails when it is claimed")
         if row.due_at <= now:
             return _("waits for a worker, late by %(time)s") % {"time": between(row.due_at, now)}
         again = _("tried again in %(time)s") if row.failures else _("starts in %(time)s")
@@ -99,7 +99,7 @@ class Columns:
         """Return when it ended."""
         return instant(row.ended_at)
 
-    @admin.display(description=gettext_lazy("buried"))
+    @admin.display(description=gettext_lazy("failed at"))
     def buried(self, row: ErrorMessage) -> str | SafeString:
         """Return when it failed for good."""
         return instant(row.ended_at)

@@ -128,7 +128,7 @@ def shown_difference(kept: str, row: MessageRow) -> str:
         try:
             before, after = pretty(masked(row, before)), pretty(masked(row, after))
         except Exception:  # noqa: BLE001  the site's hook: whatever it raises, nothing is shown
-            return _("What was changed is hidden, since payloads are masked.")
+            return _("What was changed is hidden, because payloads are masked.")
         if before == after:
             return _("What was changed is masked.")
     return _difference(before, after)

@@ -7,7 +7,7 @@ from django_delayq.management.support.arguments import Options, add_count, add_j
 from django_delayq.management.support.shapes import message_shape, write_json
 from django_delayq.management.support.terminal import Write, to_iso, write_table
 
-HELP = "The last N buried messages with the reason, newest first."
+HELP = "The last N failed messages with the reason, newest first."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -17,18 +17,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options, write: Write) -> None:
-    """Write the newest buried messages."""
+    """Write the newest failed messages."""
     found = get_backend(options["using"]).queue.failed(options["count"])
     if options["json"]:
         write_json(write, [message_shape(info) for info in found])
         return
     write_table(
         write,
-        ("BURIED", "QUEUE", "KEY", "ID", "FAILURES", "ERROR"),
+        ("FAILED", "QUEUE", "KEY", "ID", "FAILURES", "ERROR"),
         [
             (to_iso(each.buried_ms) or "-", each.header.queue, each.header.key, each.id, str(each.failures), each.error)
             for each in found
         ],
     )
     if not found:
-        write("Nothing is buried.")
+        write("Nothing has failed.")

@@ -1,7 +1,7 @@
 """`delayq explain`: describe one message in plain words."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -12,7 +12,7 @@ from django_delayq.core.history import PastAttempt
 from django_delayq.core.message import State
 from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
-from django_delayq.management.support.terminal import Write, counted, end_words, to_words
+from django_delayq.management.support.terminal import Write, counted, end_words, state_words, to_words
 from django_delayq.monitor import Explanation, explain
 from django_delayq.store.queries import MOST_ROWS, MessageFacts
 from django_delayq.support.units import to_text
@@ -42,7 +42,7 @@ def _nowhere(id: str, using: str) -> str:
     if get_alias(using).store is not None:
         return f"No table has a message {id!r}: it was pruned or purged, or never sent to {using!r}."
     return (
-        f"No message waits, runs or is buried under {id!r}. It may have finished, been cancelled or purged, or never "
+        f"No message waits, runs or has failed under {id!r}. It may have finished, been cancelled or purged, or never "
         f"been sent to {using!r}. Where someone else removed it, `delayq audit` tells."
     )
 
@@ -51,7 +51,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     info, now_ms = explanation.info, explanation.now_ms
     paused = info.state in (State.PENDING, State.READY) and explanation.pauses
     marks = [("parked", explanation.parked), ("paused", paused)]
-    yield ", ".join([f"{info.id}: {info.state}", *(mark for mark, holds in marks if holds)])
+    yield ", ".join([f"{info.id}: {state_words(info.state)}", *(mark for mark, holds in marks if holds)])
     yield f"for: key {info.header.key!r} in queue {info.header.queue!r}"
     if info.header.tag:
         yield f"tag: {info.header.tag!r}"
@@ -67,7 +67,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if info.lease_end_ms is not None:
         yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
     if info.buried_ms is not None:
-        yield f"buried: {to_words(info.buried_ms, now_ms)}"
+        yield f"failed: {to_words(info.buried_ms, now_ms)}"
     yield f"data: {data_text(info)}"
     yield from story_lines(explanation)
     yield f"next: {explanation.happens_next}"
@@ -113,7 +113,7 @@ def story_lines(explanation: Explanation) -> Iterator[str]:
     if story.fingerprint:
         yield f"fingerprint: {story.fingerprint}"
     yield f"row: {story.pk}, {_rows(story)}"
-    yield f"alarm: {_alarm(story, explanation.alarms, now_ms)}"
+    yield f"alarm: {_alarm(story, explanation, now_ms)}"
     yield f"attempts: {len(story.attempts) or 'none is over'}"
     for attempt in story.attempts:
         yield from _attempt_lines(attempt, now_ms)
@@ -141,10 +141,10 @@ def _rows(story: MessageFacts) -> str:
     return f"the newest of {story.rows}{' or more' if story.rows == MOST_ROWS else ''} of this id"
 
 
-def _alarm(story: MessageFacts, alarms: Sequence[AlarmInfo] | None, now_ms: int) -> str:
-    if alarms is None:
-        return "not known, the broker is away or can't be asked"
-    for alarm in alarms:
+def _alarm(story: MessageFacts, explanation: Explanation, now_ms: int) -> str:
+    if explanation.alarms is None:
+        return explanation.why_no_alarms
+    for alarm in explanation.alarms:
         if alarm.lease_end_ms is not None:
             return f"claimed, it rings again {to_words(alarm.lease_end_ms, now_ms)} unless it is dropped"
         return f"rings {to_words(alarm.due_ms, now_ms)}"

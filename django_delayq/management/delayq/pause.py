@@ -52,7 +52,7 @@ def run(options: Options, write: Write) -> None:
     until_ms = options["until_ms"] if options["for_ms"] is None else counts.now_ms + options["for_ms"]
     pause = Pause(queue, key, options["reason"], until_ms)
     if not pause.holds(counts.now_ms):
-        raise CommandError(f"Not paused: {to_words(until_ms, counts.now_ms)} is past by the clock that decides.")
+        raise CommandError(f"Not paused: {to_words(until_ms, counts.now_ms)} is past by the authoritative clock.")
     backend.presence.pause(pause)
     write(f"paused {pause.names} {end_words(until_ms, counts.now_ms)}; {_held_back(pause, counts)}")
 

@@ -18,7 +18,7 @@ HELP = "Remove what ended long ago from the tables of a store, and count it. Ask
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the two ages, and `--no-input`."""
-    for name, what in (("finished", "finished or was cancelled"), ("errors", "was buried")):
+    for name, what in (("finished", "finished or was cancelled"), ("errors", "failed")):
         option = f"--{name}-before"
         parser.add_argument(
             option,
@@ -46,7 +46,7 @@ def run(options: Options, write: Write) -> None:
             _ask(store.database, finished_ms, errors_ms)
         finished = _prune_all(store.database, prune_finished, finished_ms)
         errors = _prune_all(store.database, prune_errors, errors_ms)
-    write(f"pruned {finished} finished or cancelled, {errors} buried")
+    write(f"pruned {finished} finished or cancelled, {errors} failed")
 
 
 def _ask(database: Database, finished_ms: int | None, errors_ms: int | None) -> None:
@@ -54,7 +54,7 @@ def _ask(database: Database, finished_ms: int | None, errors_ms: int | None) -> 
     finished = 0 if finished_ms is None else prunable(database, "delayq_finish", now_ms - finished_ms)
     errors = 0 if errors_ms is None else prunable(database, "delayq_error", now_ms - errors_ms)
     if finished or errors:
-        confirm(f"Prune {counted(finished, 'finished or cancelled message')} and {errors} buried for good?")
+        confirm(f"Prune {counted(finished, 'finished or cancelled message')} and {errors} failed for good?")
 
 
 def _prune_all(database: Database, prune: Callable[[Database, int], int], length_ms: int | None) -> int:

@@ -11,7 +11,7 @@ from django_delayq.management.support.arguments import USAGE, Options, add_no_in
 from django_delayq.management.support.by_id import add_ids, batches, buried_ids, move_named, waiting_pages
 from django_delayq.management.support.terminal import Write, confirm, counted
 
-HELP = "Remove waiting and buried messages for good. Asks first."
+HELP = "Remove waiting and failed messages for good. Asks first."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_ids(parser, required=False)
     parser.add_argument("--queue", metavar="QUEUE", help="What waits in this queue.")
     parser.add_argument("--key", metavar="KEY", help="What waits for this execute key; with --queue, in that queue.")
-    parser.add_argument("--errors", action="store_true", help="Every buried message.")
+    parser.add_argument("--errors", action="store_true", help="Every failed message.")
     add_no_input(parser)
 
 
@@ -83,6 +83,6 @@ def _size(counts: list[SetCount]) -> int:
 def _purge_failed(backend: Backend, interactive: bool, write: Write) -> None:
     ids = buried_ids(backend)
     if ids and interactive:
-        confirm(f"Purge {counted(len(ids), 'buried message')} for good?")
+        confirm(f"Purge {counted(len(ids), 'failed message')} for good?")
     purged = sum(sum(backend.queue.purge_failed(batch)) for batch in batches(ids))
     write(f"purged {purged} of {len(ids)}")

@@ -1,4 +1,4 @@
-"""`delayq rescue`: run buried messages again."""
+"""`delayq rescue`: run failed messages again."""
 
 from argparse import ArgumentParser
 
@@ -10,14 +10,14 @@ from django_delayq.management.support.arguments import USAGE, Options, add_no_in
 from django_delayq.management.support.by_id import add_ids, buried_ids, move_all, move_named
 from django_delayq.management.support.terminal import Write, confirm, counted
 
-HELP = "Run buried messages again, with their counts reset. Asks before --all and --key."
+HELP = "Run failed messages again, with their counts reset. Asks before --all and --key."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the ids, `--all`, the key, and `--no-input`."""
     add_ids(parser, required=False)
-    parser.add_argument("--all", action="store_true", help="Every buried message.")
-    parser.add_argument("--key", metavar="KEY", help="Every buried message of this execute key.")
+    parser.add_argument("--all", action="store_true", help="Every failed message.")
+    parser.add_argument("--key", metavar="KEY", help="Every failed message of this execute key.")
     add_no_input(parser)
 
 
@@ -35,7 +35,7 @@ def run(options: Options, write: Write) -> None:
 
 def _rescue_found(backend: Backend, ids: list[str], interactive: bool, write: Write) -> None:
     if ids and interactive:
-        confirm(f"Rescue {counted(len(ids), 'buried message')}?")
+        confirm(f"Rescue {counted(len(ids), 'failed message')}?")
     refused = sum(1 for _ in move_all(backend.queue.rescue, ids))
     write(f"rescued {len(ids) - refused} of {len(ids)}")
     if refused:

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import DatabaseError, InterfaceError
 
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.message import State
 from django_delayq.support.texts import one_line
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
@@ -40,6 +41,11 @@ def to_words(milliseconds: int | None, now_ms: int) -> str:
     if milliseconds > now_ms:
         return f"{shown} (in {to_text(milliseconds - now_ms)})"
     return f"{shown} ({to_text(now_ms - milliseconds)} ago)"
+
+
+def state_words(state: State) -> str:
+    """Return a state for people."""
+    return "failed" if state is State.ERROR else str(state)
 
 
 Write = Callable[[str], None]

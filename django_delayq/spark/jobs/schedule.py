@@ -50,7 +50,7 @@ def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame,
         )
     if seen.quiet:
         raise SparkError(
-            f"{seen.quiet} of {seen.rows} messages would be due in quiet hours, since spreading or the rate delays "
+            f"{seen.quiet} of {seen.rows} messages would be due in quiet hours, because spreading or the rate delays "
             "them so long: spread them over less time, or raise the rate. Nothing was sent."
         )
     return without_zone(rows).select(*_columns(messages, id)), seen

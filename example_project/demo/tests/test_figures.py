@@ -102,6 +102,15 @@ def test_lateness_is_given_in_milliseconds_as_the_least_value_that_the_percentag
     assert (figures.lateness_p50, figures.lateness_p95, figures.lateness_p99) == (5, 9, 9)
 
 
+@pytest.mark.parametrize(
+    ("late_ms", "promised", "is_only_late"),
+    [(1_500, "a", True), (500, "a", False), (1_500, "ab", False), (-1_500, "a", False)],
+    ids=["late", "on time", "late, and one is lost", "early"],
+)
+def test_lateness_is_excused_where_nothing_else_was_wrong(late_ms: float, promised: str, is_only_late: bool) -> None:
+    assert count_runs(run("a", late_ms=late_ms), promised=promised).is_only_late is is_only_late
+
+
 @pytest.mark.parametrize("name", ["sent", "finished", "cancelled"])
 def test_a_total_of_the_broker_that_is_not_what_the_demo_counted_is_told(name: str) -> None:
     figures = count_runs(run("a"), promised="ab", stopped=[(["b"], 1)])
