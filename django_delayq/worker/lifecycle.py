@@ -95,7 +95,9 @@ def run_until_signalled(make_worker: Callable[[], Runnable], run: Run = lambda w
 def _next_byte(reader: int) -> int:
     # Python handles a signal in the main thread, and a read is not interrupted by one that the system gave to another
     # thread, or that came a moment before the read: so the main thread looks up now and then.
-    while not select.select([reader], [], [], LOOK_S)[0]:
+    poll = select.poll()  # `select.select` takes no descriptor over 1023
+    poll.register(reader, select.POLLIN)
+    while not poll.poll(LOOK_S * 1000):
         pass
     return os.read(reader, 1)[0]
 

@@ -1,5 +1,8 @@
 """Fixtures of the worker's tests."""
 
+import contextlib
+import os
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +17,8 @@ from tests import servers
 from tests.servers import Server
 from tests.worker.processes import Site, site_with
 from tests.worker.rig import PATIENCE_S, Rig
+
+FD_SETSIZE = 1024
 
 
 @pytest.fixture
@@ -45,6 +50,20 @@ def rig() -> Iterator[Rig]:
 def known_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler is known as fast once it has run, though the machine is slow: what waits behind it is claimed along."""
     monkeypatch.setattr(prefetch, "TIME_SLICE_S", PATIENCE_S)
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """As many open as `select.select` can take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2 * FD_SETSIZE:
+        pytest.skip(f"this process may have no more than {hard} files open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * FD_SETSIZE), hard))
+    with open(os.devnull) as file, contextlib.ExitStack() as opened:
+        for _ in range(FD_SETSIZE):
+            opened.callback(os.close, os.dup(file.fileno()))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

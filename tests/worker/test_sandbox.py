@@ -1,8 +1,6 @@
 """The sandbox of a suspect, without a worker around it."""
 
 import contextlib
-import os
-import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -19,8 +17,6 @@ from django_delayq.worker.process import sandbox
 from tests.servers.cluster import until
 from tests.worker.processes import PATIENCE_S, Site
 from tests.worker.rig import Rig, make_handler
-
-FD_SETSIZE = 1024
 
 
 class Bench:
@@ -72,20 +68,6 @@ def bench(site: Site, monkeypatch: pytest.MonkeyPatch) -> Bench:
     for name, value in site.env.items():
         monkeypatch.setenv(name, value)
     return Bench()
-
-
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """As many open as `select.select` can take."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 2 * FD_SETSIZE:
-        pytest.skip(f"this process may have no more than {hard} files open")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * FD_SETSIZE), hard))
-    with open(os.devnull) as file, contextlib.ExitStack() as opened:
-        for _ in range(FD_SETSIZE):
-            opened.callback(os.close, os.dup(file.fileno()))
-        yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_child_that_dies_of_its_message_is_a_crash_of_that_message(bench: Bench) -> None:

@@ -2,14 +2,16 @@
 
 import asyncio
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import ClaimRequest
+from django_delayq.brokers.base import ClaimRequest, SettleAction
 from django_delayq.core.message import State
 from django_delayq.management.commands.run_delayq import summary
+from django_delayq.worker.lifecycle import Runnable, run_until_signalled
 from django_delayq.worker.options import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
@@ -172,3 +174,32 @@ def test_a_drain_that_ends_early_counts_what_is_due_and_what_others_run(rig: Rig
         "Drained: 3 finished, 0 to retry, 0 snoozed, 0 buried. "
         "Left: 7 due, 0 not due, 0 parked, 0 paused, 1 running elsewhere."
     )
+
+
+class Done:
+    """A worker that has nothing to do."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[SettleAction] = Counter()
+        self.served: set[tuple[str, str]] = set()
+
+    def run(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        """It ends by itself."""
+
+    def hurry(self) -> None:
+        """It ends by itself."""
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_process_with_a_thousand_connections_waits_for_signals_too() -> None:
+    ran: list[Runnable] = []
+
+    def run(worker: Runnable) -> bool:
+        ran.append(worker)
+        return worker.run()
+
+    run_until_signalled(Done, run)
+    assert len(ran) == 1
