@@ -274,13 +274,13 @@ class _Hook:
     def after_commit(self) -> None:
         """Schedule the alarms that are due soon, as an `on_commit` callback."""
         now = monotonic()
-        waiting = [replace(each.alarm, wait_ms=_wait_ms(each.due_at, now)) for each in self._alarms]
-        rest_wait_ms = None if self._rest_due_at == math.inf else _wait_ms(self._rest_due_at, now)
+        waiting = [replace(each.alarm, wait_ms=_remaining_ms(each.due_at, now)) for each in self._alarms]
+        rest_wait_ms = None if self._rest_due_at == math.inf else _remaining_ms(self._rest_due_at, now)
         self.commit_notifier.put([alarm for alarm in waiting if alarm.wait_ms <= SOON_MS], rest_wait_ms)
 
 
 _due_at = attrgetter("due_at")
 
 
-def _wait_ms(due_at: float, now: float) -> int:
+def _remaining_ms(due_at: float, now: float) -> int:
     return max(math.ceil((due_at - now) * 1000), 0)

@@ -45,7 +45,7 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     passed_over = _standing(database, leases(database, others)) if others else set()
     written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
     drop = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
-    stay = [_alarm(one, _wait_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
+    stay = [_alarm(one, _until_due_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
     rearm = [alarm for alarm in stay if alarm.wait_ms <= SOON_MS]  # a pass schedules the others in time
     return Settled([_answer(one, written, passed_over) for one in transitions], drop, rearm)
 
@@ -54,7 +54,7 @@ def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:
     return Alarm(one.queue, one.key, one.pk, wait_ms)
 
 
-def _wait_ms(one: Transition) -> int:
+def _until_due_ms(one: Transition) -> int:
     """Return after how many ms the row is due again, or its interrupted lease ends."""
     return INTERRUPT_MS if one.state is State.RUNNING else one.delay_ms or 0
 

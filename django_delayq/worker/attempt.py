@@ -166,7 +166,7 @@ def after(
     if isinstance(exception, Bury):
         transition = transitions.bury(claimed, failed, span, failed=True)
     else:
-        wait_ms = partial(_wait_ms, handler, exception)
+        wait_ms = partial(retry_delay_ms, handler, exception)
         transition = transitions.fail(claimed, failed, policy_of(claimed, handler), span, wait_ms)
     if transition.state is State.ERROR:
         transition.fingerprint = failure.fingerprint(exception, handler.func)
@@ -226,15 +226,12 @@ def in_place_of(
     transition: Transition, claimed: Claimed, handler: Handler[Any, Any], refusal: Exception
 ) -> list[Transition]:
     """Return the ends to try, in this order, in place of one that is refused for good."""
-
-    def wait_ms(attempt: int) -> int:
-        return backoff_ms(Exponential(), attempt, refusal)
-
     why = failure.to_ascii(failure.first_line(refusal))
+    wait_ms = partial(retry_delay_ms, handler, refusal)
     return transitions.in_place_of(transition, claimed, policy_of(claimed, handler), why, wait_ms)
 
 
-def _wait_ms(handler: Handler[Any, Any], exception: BaseException, attempt: int) -> int:
+def retry_delay_ms(handler: Handler[Any, Any], exception: BaseException, attempt: int) -> int:
     """Return the milliseconds until the next attempt: those that `Retry` names, else those of the handler's backoff."""
     if isinstance(exception, Retry) and exception.delay_ms is not None:
         return exception.delay_ms
