@@ -227,7 +227,10 @@ def in_place_of(
 ) -> list[Transition]:
     """Return the ends to try, in this order, in place of one that is refused for good."""
     why = failure.to_ascii(failure.first_line(refusal))
-    wait_ms = partial(retry_delay_ms, handler, refusal)
+
+    def wait_ms(attempt: int) -> int:  # longer each time, whatever the handler says: nobody knows when it is mended
+        return backoff_ms(Exponential(), attempt, refusal)
+
     return transitions.in_place_of(transition, claimed, policy_of(claimed, handler), why, wait_ms)
 
 

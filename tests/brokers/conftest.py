@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pytest_django import DjangoDbBlocker
 
 from django_delayq.brokers.memory import MemoryBroker
+from django_delayq.conf import Alias
 from tests import databases, servers
 from tests.brokers.rig import (
     OPTIONS,
@@ -55,7 +57,9 @@ LACKED = {RABBITMQ: {"queue", "alarm_index"}} | {broker: {"alarm_index", "cursor
 class WithoutLimits(MemoryBroker):
     """Leaves limits to the tables, as RabbitMQ does."""
 
-    limiter = None  # type: ignore[assignment]
+    def __init__(self, alias: Alias, *options: Any) -> None:
+        super().__init__(alias, *options)
+        self.limiter = None  # type: ignore[assignment]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -27,7 +27,9 @@ LEASE_MS = 1_000
 class NoLimits(MemoryBroker):
     """Keeps none, as RabbitMQ."""
 
-    limiter = None  # type: ignore[assignment]
+    def __init__(self, alias: Alias, *options: Any) -> None:
+        super().__init__(alias, *options)
+        self.limiter = None  # type: ignore[assignment]
 
 
 @pytest.fixture

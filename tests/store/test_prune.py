@@ -64,10 +64,10 @@ def _left(database: str) -> set[str]:
 @pytest.mark.usefixtures("ended")
 def test_what_is_pruned_is_told_and_stays_accounted_for(broker: DatabaseBackend, database: str) -> None:
     before = broker.queue.counts().totals
-    assert _run("--finished-before", "30d", "--no-input") == "pruned 2 finished or cancelled, 0 buried"
+    assert _run("--finished-before", "30d", "--no-input") == "pruned 2 finished or cancelled, 0 failed"
     assert _left(database) == {"new", "failed", "failed_now"}
     assert broker.queue.counts().totals == before
-    assert _run("--errors-before", "30d", "--no-input") == "pruned 0 finished or cancelled, 1 buried"
+    assert _run("--errors-before", "30d", "--no-input") == "pruned 0 finished or cancelled, 1 failed"
     assert _left(database) == {"new", "failed_now"}
     totals = broker.queue.counts().totals
     assert (totals["sent"], totals["finished"], totals["cancelled"], totals["dropped"]) == (5, 2, 1, 1)
@@ -81,7 +81,7 @@ def test_it_asks_first_and_tells_how_many(
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
     with pytest.raises(CommandError, match="Nothing was done"):
         _run("--finished-before", "30d", "--errors-before", "30d")
-    assert "Prune 2 finished or cancelled messages and 1 buried for good?" in capsys.readouterr().out
+    assert "Prune 2 finished or cancelled messages and 1 failed for good?" in capsys.readouterr().out
     assert len(_left(database)) == 5
 
 
