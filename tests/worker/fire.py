@@ -98,7 +98,7 @@ def burn(site: Site, load: int, mix: Sequence[Executor]) -> Account:
     _send_load(site, range(load // 2))
     _until_finished(site, load // 10)
     dead = _kill(first, *([] if second.children else [second]))
-    killed, stopped = second.children, healthy.children
+    killed, stopped = dict.fromkeys(second.children, time.time()), healthy.children
     _signal_each(killed, signal.SIGKILL)
     _signal_each(stopped, signal.SIGSTOP)
     joined = site.worker(*mix[-1].options)
@@ -120,7 +120,7 @@ def burn(site: Site, load: int, mix: Sequence[Executor]) -> Account:
     held[frozen].release()
     until(lambda: any(text in frozen.text for text in mix[2].late))
     codes = [worker.stop() for worker in (frozen, healthy, joined, *([second] if killed else []))]
-    return _account(site, load, _wrong_runs(_traces(site), late, killed, dead), codes)
+    return _account(site, load, wrong_runs(_traces(site), late, killed, dead), codes)
 
 
 def _kill(*workers: WorkerProcess) -> dict[int, float]:
@@ -190,28 +190,29 @@ def _account(site: Site, load: int, wrong_runs: Iterable[str], codes: Sequence[i
     return Account(sent, finished, again, audit.totals["reclaimed"], wrong)
 
 
-def _wrong_runs(
-    traces: Sequence[Trace], frozen: Collection[int], killed: Collection[int], dead: Mapping[int, float]
+def wrong_runs(
+    traces: Sequence[Trace], frozen: Collection[int], killed: Mapping[int, float], dead: Mapping[int, float]
 ) -> Iterator[str]:
     """What was early, or ran again before a lease had run out, but for what a fault allows.
 
     A frozen thread may be late, once for each message. What a killed child process ran, one message, runs again at
-    once, and so does what a worker left that is dead: but not before its death.
+    once, and so does what a worker left that is dead: but not before its death. What the killed process ran as the
+    second, because a dead worker left it, is none of its own: only what ran after it counts.
     """
-    starts: dict[int, list[Trace]] = {}
-    for trace in traces:
+    runs: dict[int, list[Trace]] = {}
+    for trace in sorted(traces, key=attrgetter("started_at")):
         if trace.started_at < trace.due_at:
             yield f"Message {trace.id} ran {1000 * (trace.due_at - trace.started_at):.1f} ms early"
-        if trace.pid not in frozen and trace.pid not in killed:
-            starts.setdefault(trace.id, []).append(trace)
-    for id, each in starts.items():
-        for earlier, later in pairwise(sorted(each, key=attrgetter("started_at"))):
-            free_at = min(earlier.started_at + LEAST_GAP_S, dead.get(earlier.pid, math.inf))
+        runs.setdefault(trace.id, []).append(trace)
+    died_at = {**dead, **killed}
+    for id, each in runs.items():
+        for earlier, later in pairwise(trace for trace in each if trace.pid not in frozen):
+            free_at = min(earlier.started_at + LEAST_GAP_S, died_at.get(earlier.pid, math.inf))
             if later.started_at < free_at:
                 yield f"Message {id} ran again after {later.started_at - earlier.started_at:.3f} s"
     by_frozen = Counter(trace.id for trace in traces if trace.pid in frozen)
     yield from (f"Message {id} ran {count} times in the frozen worker" for id, count in by_frozen.items() if count > 1)
-    by_killed = Counter(trace.pid for trace in traces if trace.pid in killed and trace.id in starts)
+    by_killed = Counter(trace.pid for each in runs.values() for trace in each[:-1] if trace.pid in killed)
     yield from (
         f"{count} messages of the killed process {pid} ran again" for pid, count in by_killed.items() if count > 1
     )

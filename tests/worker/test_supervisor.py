@@ -100,6 +100,24 @@ def test_what_waits_in_a_process_that_is_killed_runs_elsewhere_at_once_and_uncha
     assert totals["released"] > released
 
 
+def test_what_had_ended_in_a_process_that_is_killed_does_not_run_again(site: Site) -> None:
+    site.send(*(f"before{n}" for n in range(40)), key="brisk")
+    worker = site.worker("--processes", "1")
+    until(lambda: site.totals()["finished"] == 40)
+    released = site.totals()["released"]
+    at_ms = int(time.time() * 1000) + 500  # all at once, in this order
+    ended = [NewMessage(f"ended{n}", Header("default", "brisk"), b'""', at_ms=at_ms) for n in range(10)]
+    seizes = Header("default", "brisk", timeout_ms=2_500, max_attempts=1)
+    site.broker.queue.enqueue([*ended, NewMessage("last", seizes, b'"seize"', at_ms=at_ms)])
+    os.kill(site.line.next_of("last").pid, signal.SIGKILL)  # it holds the interpreter's lock: nobody settles what ended
+    worker.until_says("is gone")
+    assert site.line.next_of("last").attempt == 1
+    until(lambda: site.see("last").state is State.ERROR)  # by then a lease that was left has run out
+    assert worker.stop() == 0
+    totals = site.totals()
+    assert (totals["finished"], totals["reclaimed"], totals["released"]) == (50, 0, released)
+
+
 def test_a_message_that_aborts_its_process_is_buried_at_the_third_time(site: Site) -> None:
     worker = site.worker("--processes", "1")
     site.send("a", key="abort")
