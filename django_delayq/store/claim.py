@@ -89,15 +89,12 @@ def claim_found(database: Database, found: Sql, of_found: Sql, lease_ms: int, wo
 
     `of_found` is a condition that holds for all of them.
     """
-    rearm = _end_unanswered(database)
     token = secrets.randbits(63)
     try:
-        claimed = _lease(database, found, lease_ms, token, worker)
+        return _lease(database, found, lease_ms, token, worker)
     except Exception:
         _note_unanswered(database, of_found, token)
         raise
-    claimed.rearm = rearm
-    return claimed
 
 
 def _over_idle_slots(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest]) -> list[int]:

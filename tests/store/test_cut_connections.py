@@ -127,6 +127,13 @@ def _claim_in_vain(broker: DatabaseBackend, network: Proxy, lose: Lose) -> None:
     assert all(row.token for row in ReadyMessage.objects.using(broker.database.using))
 
 
+def _is_soon_due(broker: DatabaseBackend) -> bool:
+    """Whether the alarm of the only row rings in a moment."""
+    pk = str(ReadyMessage.objects.using(broker.database.using).get().pk)
+    (alarm,) = clock_of(broker).timer.find_alarms("default", "k", [pk])
+    return (alarm.due_ms or math.inf) < clock_of(broker).queue.counts().now_ms + MOMENT_MS
+
+
 @LOSE
 def test_what_was_leased_without_a_word_is_there_for_the_next_claim(
     far: DatabaseBackend, network: Proxy, lose: Lose
@@ -148,11 +155,21 @@ def test_it_is_there_for_another_worker_too_which_has_taken_its_alarm(
     _claim_in_vain(far, network, lose)
     assert other.queue.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
     assert far.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
-    pk = str(ReadyMessage.objects.using(far.database.using).get().pk)
-    (alarm,) = clock_of(far).timer.find_alarms("default", "k", [pk])
-    assert (alarm.due_ms or math.inf) < clock_of(far).queue.counts().now_ms + MOMENT_MS
+    assert _is_soon_due(far)
     wait_until_due(far)
     assert [message.id for message in other.queue.claim(WANT, lease_ms=LEASE_MS, worker="other").messages] == ["a"]
+
+
+def test_a_claim_of_suspects_leaves_it_to_the_claim_that_puts_its_alarm_again(
+    far: DatabaseBackend, network: Proxy
+) -> None:
+    other = DatabaseBackend(get_alias(), far.queue.settings, far.broker)
+    send_delay_message("k", 1, id="a")
+    _claim_in_vain(far, network, _lose_the_answer)
+    assert other.queue.claim(WANT, lease_ms=LEASE_MS, worker="other").messages == []
+    far.queue.claim_suspect(WANT, lease_ms=LEASE_MS, worker="w")
+    far.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
+    assert _is_soon_due(far)
 
 
 def test_what_another_has_leased_since_stays_its_own(far: DatabaseBackend, network: Proxy) -> None:
