@@ -18,8 +18,8 @@ NAMES = (
 )
 """The benchmarks, a module each."""
 BY_NAME = ("plans", "spark", "stored_huge", "trip")
-"""What is run by name only: it measures nothing, needs Spark beside, takes very long, or counts what has a goal and no
-bound yet."""
+"""Those run by name only: they measure nothing, need Spark beside, take very long, or count what has a goal that is not
+reached yet."""
 
 
 def main(names: list[str]) -> int:

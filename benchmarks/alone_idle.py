@@ -1,4 +1,4 @@
-"""What a worker costs that has nothing to do, on PostgreSQL alone."""
+"""Measure what a worker costs that has nothing to do, on PostgreSQL alone."""
 
 import time
 from statistics import median

@@ -1,4 +1,4 @@
-"""As `lateness`, with the database alone."""
+"""Measure lateness, as `lateness` does, with the database alone."""
 
 from benchmarks.lateness import measure
 from benchmarks.result import Result

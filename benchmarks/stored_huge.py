@@ -1,4 +1,4 @@
-"""As `stored_waiting`, with twice as many rows that wait; and sending and `delayq status` beside them."""
+"""Compare as `stored_waiting` does, with twice as many rows that wait; and sending and `delayq status` too."""
 
 from collections.abc import Callable
 from io import StringIO

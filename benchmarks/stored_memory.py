@@ -1,4 +1,4 @@
-"""What Redis holds for the rows of a store: the alarms of the next seconds, however many wait."""
+"""Measure what Redis holds for the rows of a store: the alarms of the next seconds, however many wait."""
 
 import time
 
@@ -10,7 +10,7 @@ from benchmarks.stored_rows import DAY_MS, insert_spread
 from benchmarks.stored_site import stored_site
 
 MOST_BYTES = 64 * 1024
-"""As `memory` allows for what does not depend on the number of messages; some 140 alarms are a fifth of it."""
+"""The same as `memory` allows for what does not depend on the number of messages. Some 140 alarms are a fifth of it."""
 NEXT_S = 15
 """The window of ten seconds, with a few for passes that are late."""
 PASSES_S = 25

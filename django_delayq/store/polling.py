@@ -44,7 +44,7 @@ class TableClaims:
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
         """Lease what is due, and return the wanted pairs of which there may be more."""
         began_at = monotonic()
-        pairs = {(request.queue, request.key) for request in requests}
+        pairs = {request.pair for request in requests}
         onward = {pair for pair in pairs if began_at < self._low_end_at.get(pair, 0.0)}
         since = {pair: self._since.get(pair, 0) for pair in onward}
         if onward == pairs and len(pairs) <= SETS and sum(request.count for request in requests) <= BATCH:
@@ -78,15 +78,15 @@ class Polling:
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
         """Claim as the broker does."""
         now = monotonic()
-        asked = [request for request in requests if self._due_at.get((request.queue, request.key), 0.0) <= now]
+        asked = [request for request in requests if self._due_at.get(request.pair, 0.0) <= now]
         found = Claims([], [], 0, None)
         if asked:
             found, full = self.table_claims.claim(asked, lease_ms, worker)
             # If others took, or hold, all rows that were found, more of their rows may be in the way.
             at_once = full if found.messages else ()
             later = monotonic() + EVERY_S
-            self._due_at |= {pair: 0.0 if pair in at_once else later for pair in map(_pair_of, asked)}
-        self._next_at = min((self._due_at[_pair_of(request)] for request in requests), default=math.inf)
+            self._due_at |= {pair: 0.0 if pair in at_once else later for pair in (request.pair for request in asked)}
+        self._next_at = min((self._due_at[request.pair] for request in requests), default=math.inf)
         return found
 
     def due_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
@@ -121,8 +121,9 @@ class Polling:
         self._woken.set()
 
 
-def _pair_of(request: ClaimRequest) -> Pair:
-    return request.queue, request.key
+def count_by_pair(messages: Iterable[Claimed]) -> Counter[Pair]:
+    """Return how many messages there are of each (queue, key)."""
+    return Counter([(one.header.queue, one.header.key) for one in messages if one.header])
 
 
 def claim_due(
@@ -158,8 +159,8 @@ def _claim_onward(
     )
     counts, idle_slots = Counter[Pair](), Counter[Pair]()
     for request in requests:
-        counts[_pair_of(request)] += request.count
-        idle_slots[_pair_of(request)] += request.idle_slots
+        counts[request.pair] += request.count
+        idle_slots[request.pair] += request.idle_slots
     parameters = list[Any]()
     for pair, count in counts.items():
         parameters += [database.alias, *pair, since[pair], count, idle_slots[pair]]
@@ -168,7 +169,7 @@ def _claim_onward(
         f"r.alias = %s AND r.due_at >= %s AND r.due_at <= {dialect.now}", [database.alias, min(since.values())]
     )
     rows = claim.claim_found(database, found, of_found, lease_ms, worker)
-    given = Counter((one.header.queue, one.header.key) for one in rows.messages if one.header)
+    given = count_by_pair(rows.messages)
     full = {pair for pair, count in counts.items() if given[pair] >= count}
     return Claims(rows.messages, [], rows.now_ms, None), full
 
@@ -206,7 +207,7 @@ def due(
     """
     counts: Counter[Pair] = Counter()
     for request in requests:
-        counts[_pair_of(request)] += request.count
+        counts[request.pair] += request.count
     sets = [(queue, key, min(count, BATCH)) for (queue, key), count in counts.items() if count > 0]
     if len(sets) > SETS:
         known = set(_with_rows(database, [one[:2] for one in sets]))
@@ -281,15 +282,11 @@ class Underfilled:
         stale alarms.
         """
         rang = Counter([(alarm.queue, alarm.key) for alarm in alarms])
-        given = Counter([(one.header.queue, one.header.key) for one in messages if one.header])
+        given = count_by_pair(messages)
         self._pairs = {
-            (request.queue, request.key)
+            request.pair
             for request in requests
-            if (
-                rang[request.queue, request.key] < min(request.count, 1)
-                if left
-                else given[request.queue, request.key] < request.count
-            )
+            if (rang[request.pair] < min(request.count, 1) if left else given[request.pair] < request.count)
         }
 
     def requests(self) -> list[ClaimRequest]:
@@ -313,7 +310,7 @@ class Sweep:
             return set()
         began_at = monotonic()
         is_from_low_end = began_at >= self._low_end_at
-        pairs = {(request.queue, request.key) for request in requests}
+        pairs = {request.pair for request in requests}
         since = {} if is_from_low_end else dict.fromkeys(pairs, self._database.now_ms() - RECENT_MS)
         found, _ = due(self._database, requests, late_ms=LATE_MS, lock="", since=since)
         if is_from_low_end:

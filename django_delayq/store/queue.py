@@ -1,7 +1,6 @@
 """The tables as the owner of the messages: the rows decide, and a timer says where to look."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -36,7 +35,7 @@ from django_delayq.store import audit, claim, enqueue, operations, presence, que
 from django_delayq.store.alarms import Degraded, own_timer
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
-from django_delayq.store.polling import LATE_MS, Polling, Underfilled, claim_until_none
+from django_delayq.store.polling import LATE_MS, Polling, Underfilled, claim_until_none, count_by_pair
 from django_delayq.store.queries import START
 
 STALE_BATCH = 100
@@ -147,10 +146,8 @@ class DatabaseQueue:
 
         Of a pair of which it has more still, though what it gave is overdue, there is a backlog.
         """
-        given = Counter((one.header.queue, one.header.key) for one in found.messages if one.header)
-        short = {
-            (request.queue, request.key) for request in requests if given[request.queue, request.key] < request.count
-        }
+        given = count_by_pair(found.messages)
+        short = {request.pair for request in requests if given[request.pair] < request.count}
         filled, self._filled = self._filled, set(given).difference(short)
         if self.broker.database is None:
             overdue = _pairs_of(one for one in found.messages if one.due_ms < found.now_ms - LATE_MS)
@@ -219,7 +216,7 @@ class DatabaseQueue:
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
         claimed = Claims(rows.messages, [], rows.now_ms, next_due_ms, found.more_available, found.orphans, rows.buried)
         in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
-        return claimed, {(request.queue, request.key) for request in requests} & in_vain - _pairs_of(rows.messages)
+        return claimed, {request.pair for request in requests} & in_vain - _pairs_of(rows.messages)
 
     def _leave(self, messages: Sequence[Claimed]) -> None:
         """Put back messages that were claimed along with alarms, for long enough not to be ahead of those.
@@ -389,30 +386,30 @@ class DatabaseQueue:
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:
-    return {(one.header.queue, one.header.key) for one in messages if one.header}
+    return set(count_by_pair(messages))
 
 
 def _pairs_wanted(requests: Iterable[ClaimRequest]) -> set[Pair]:
-    return {(request.queue, request.key) for request in requests}
+    return {request.pair for request in requests}
 
 
 def _those_of(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
-    return [request for request in requests if (request.queue, request.key) in pairs]
+    return [request for request in requests if request.pair in pairs]
 
 
 def _without(
     requests: Iterable[ClaimRequest], pairs: Collection[Pair], messages: Iterable[Claimed]
 ) -> list[ClaimRequest]:
     """Return the requests of other pairs, for what these messages leave to ask for."""
-    given = Counter((one.header.queue, one.header.key) for one in messages if one.header)
+    given = count_by_pair(messages)
     return [
         replace(
             request,
-            count=max(request.count - given[request.queue, request.key], 0),
-            idle_slots=max(request.idle_slots - given[request.queue, request.key], 0),
+            count=max(request.count - given[request.pair], 0),
+            idle_slots=max(request.idle_slots - given[request.pair], 0),
         )
         for request in requests
-        if (request.queue, request.key) not in pairs
+        if request.pair not in pairs
     ]
 
 
