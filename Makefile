@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.py
 
-# Else each process that a test or the demo starts compiles every module anew.
+# Else each process that a test or the demo starts compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

@@ -136,7 +136,10 @@ def _has_unfinite(value: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_open(data_type: Any) -> bool:
-    """Return whether a type leaves JSON values open, like `Any`, `dict` and `list[Any]`: a change would go unseen."""
+    """Return whether a type leaves JSON values open, like `Any`, `dict` and `list[Any]`.
+
+    A change inside such a value can't be noticed by the type.
+    """
     origin, parts = get_origin(data_type), get_args(data_type)
     if origin is list:
         return _is_open(parts[0])

@@ -77,7 +77,10 @@ class Limits:
 
 
 def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_limit: str | None) -> Limits | None:
-    """Return the limits that `delay_execute` was given, or None without any. Raises naming the value and the fix."""
+    """Return the limits that `delay_execute` was given, or None without any.
+
+    Raise `ValueError` or `TypeError` that names the value and the fix.
+    """
     if max_concurrency is None and concurrency_key is None and rate_limit is None:
         return None
     if max_concurrency is not None:
@@ -196,11 +199,11 @@ class Limit:
     held: bool = False
 
 
-def by_limit(asks: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
+def by_limit(requests: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
     """Group the requests by their limit, and return the positions of each group."""
     positions: defaultdict[Limit, list[int]] = defaultdict(list)
-    for i, ask in enumerate(asks):
-        positions[Limit(ask.key, ask.value, ask.most, ask.interval_us, ask.held)].append(i)
+    for i, one in enumerate(requests):
+        positions[Limit(one.key, one.value, one.most, one.interval_us, one.held)].append(i)
     return positions
 
 

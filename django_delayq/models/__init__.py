@@ -228,14 +228,14 @@ class ReportRow(models.Model):
 
 
 class FigureRow(models.Model):
-    """What became of attempts; see store/figures.py.
+    """Counts of how attempts ended; see store/figures.py.
 
     `at` is when the minute, the hour or the day begins, and the last minute of a total. There is a column for each of
     `COUNTS`. Rows are added up, so there may be several for the same time.
     """
 
     class Period(models.TextChoices):
-        """What a row is the sum of. One that is `new` is a minute of a queue and key, as a worker counted it."""
+        """The span of time that a row sums up. `new` is a minute of a queue and key, as a worker counted it."""
 
         NEW = "new"
         MINUTE = "minute"

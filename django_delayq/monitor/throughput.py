@@ -98,7 +98,7 @@ def measure(database: Database, now_ms: int, spans: Sequence[Span]) -> Measured:
 def mean_run_times_ms(measured: Measured, pairs: Iterable[Pair]) -> dict[str, float]:
     """Return the mean time that messages of each key ran in these queues, all attempts together, in ms.
 
-    It is that of the last span, or where nothing ran in it, of all time. A key of which nothing ever ran has none.
+    Use the last span, or all time where nothing ran in it. A key of which nothing ever ran is left out.
     """
     of_keys: dict[str, list[Figures]] = {}
     for pair in pairs:

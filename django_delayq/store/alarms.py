@@ -33,8 +33,8 @@ T = TypeVar("T")
 WINDOW_MS = 10_000
 """How far ahead of now a pass sets the cursor."""
 SOON_MS = WINDOW_MS + 2_000
-"""What is due within this time is scheduled after its commit. A pass that did not see it may have begun as long ago as
-its commit took."""
+"""Rows due within this time get their alarm after the commit. A pass that did not see them may have begun as long
+ago as their commit took."""
 FRESH_MS = 500
 """A pass that began less than this ago is not repeated."""
 LAST_PK = 2**63 - 1
@@ -60,7 +60,10 @@ def schedule_window(database: Database, timer: Timer, window_ms: int = WINDOW_MS
 def _schedule_from(
     database: Database, timer: Timer, cursor_ms: int, after: Position, within_ms: int, to_ms: int
 ) -> int:
-    """Schedule page by page. Each is read up to `within_ms` from its own time, which is never before `to_ms`."""
+    """Schedule alarms page by page and return how many.
+
+    Each page covers rows due up to `within_ms` after it is read, and at least up to `to_ms`.
+    """
     columns = ("r.queue", "r.key", f"r.due_at - {database.dialect.now}")
     count = 0
     while True:

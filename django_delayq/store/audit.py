@@ -68,7 +68,7 @@ def audit(database: Database, timer: Timer, index: AlarmIndex | None, lease_ms: 
 def repair(database: Database, timer: Timer, index: AlarmIndex | None) -> list[str]:
     """Mend the differences that have one right answer: put missing alarms, move on a sequence that is behind.
 
-    Returns what was mended. A timer that can't be asked for its alarms is left to the sweep.
+    Return what was mended. A timer that can't be asked for its alarms is left to the sweep.
     """
     mended = mend_sequence(database)
     if mended:  # an alarm is for the primary key that its row had

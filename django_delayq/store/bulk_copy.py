@@ -92,9 +92,9 @@ def _rest(alias: str, header: Header, now_ms: int) -> str:
 
 def _ended(database: Database, ids: Sequence[str]) -> list[str]:
     """Return the ids whose message has ended."""
-    given = "unnest(string_to_array(%s, E'\\x01')) AS given (id)"
+    values = "unnest(string_to_array(%s, E'\\x01')) AS input (id)"
     parts = [
-        f"SELECT e.message_id FROM {given} JOIN {table} e ON e.alias = %s AND e.message_id = given.id"
+        f"SELECT e.message_id FROM {values} JOIN {table} e ON e.alias = %s AND e.message_id = input.id"
         for table in _TABLES
     ]
     rows = database.rows(" UNION ".join(parts), [_NULL.join(ids), database.alias] * len(parts))

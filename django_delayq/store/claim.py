@@ -24,13 +24,13 @@ SUSPECT = f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND " + checked(
 
 @dataclass(slots=True)
 class ClaimedRows:
-    """The result of a claim of rows: `messages`, alarms to put again for rows that must wait, and the clock's time."""
+    """The result of a claim of rows: `messages`, alarms to rearm for rows that must wait, and the clock's time."""
 
     now_ms: int
     messages: list[Claimed] = field(default_factory=list)
     rearm: list[Alarm] = field(default_factory=list)
     drop: list[Alarm] = field(default_factory=list)
-    """Claimed alarms to forget: their rows were not leased."""
+    """Claimed alarms to drop: their rows were not leased."""
     lapsed: list[Alarm] = field(default_factory=list)
     """Claimed alarms of rows whose lease ran out."""
     buried: list[BuriedInfo] = field(default_factory=list)
@@ -132,7 +132,7 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
             else:
                 claimed.lapsed.append(alarm)
             continue
-        claimed.drop.append(alarm)  # if it is put again, then perhaps for another queue or key
+        claimed.drop.append(alarm)  # if it is set again, then perhaps for another queue or key
         if crashes < SUSPECT_CRASHES:
             wait_ms = max(due_ms, lease_until_ms) - now
             if wait_ms <= 0 and (queue, key) == (alarm.queue, alarm.key):
@@ -197,7 +197,7 @@ def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: st
 
 
 def _note_unanswered(database: Database, where: Sql, token: int) -> None:
-    """Note the rows `r` that a claim which failed may have leased under the token without an answer."""
+    """Remember rows that a failed claim may have leased under `token`; the next claim frees them."""
     held = f"delayq_ready r WHERE {where.text} AND r.token = %s{database.dialect.skip_locked}"
     database.unanswered.append(Sql(held, [*where.parameters, token]))
 

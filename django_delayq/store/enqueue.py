@@ -22,8 +22,8 @@ from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql.dialect import Dialect, LongText
-from django_delayq.store.sql.moves import delete
 from django_delayq.store.sql.rows import WAITING
+from django_delayq.store.sql.stepwise import delete
 from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
 
@@ -36,7 +36,7 @@ def enqueue(
 ) -> tuple[list[Enqueued], list[Alarm]]:
     """Insert messages, and do what `on_conflict` says for ids that are there.
 
-    Returns the answers, and alarms to put.
+    Return the answers, and alarms to schedule.
     """
     enqueued: dict[int, Enqueued] = {}
     alarms: list[Alarm] = []
@@ -91,7 +91,7 @@ _NEW = _TIMES | {
 def _resolve_conflicts(
     database: Database, messages: Sequence[NewMessage], on_conflict: OnConflict
 ) -> tuple[dict[str, Enqueued], list[Alarm]]:
-    """Return the answer, by id, for messages whose ids were there already, and the alarms to put.
+    """Return the answer, by id, for messages whose ids were there already, and the alarms to schedule.
 
     The ids differ. Those that have gone meanwhile are left out.
     """
@@ -110,7 +110,7 @@ def _look(database: Database, ids: Sequence[str]) -> dict[str, Enqueued]:
 
 
 def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnConflict) -> list[tuple[Any, ...]]:
-    """Change the rows that wait under the ids. Returns id, pk, queue, key, due time and wait of those changed."""
+    """Change the rows that wait under the ids. Return id, pk, queue, key, due time and wait of those changed."""
     if on_conflict in ("keep", "raise"):
         return []
     dialect = database.dialect
@@ -123,10 +123,10 @@ def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnC
         columns, rows = _TIMES, [(message.id, message.delay_ms, message.at_ms) for message in in_order]
         changes = f"expires_at = r.expires_at - r.scheduled_at + {due}"
         where += f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
-    return database.dialect.change_given(
+    return database.dialect.change_values(
         database,
         f"{changes}, due_at = {due}, scheduled_at = {due}",
-        database.dialect.given("given", columns, rows),
+        database.dialect.values_table("input", columns, rows),
         where,
         f'message_id, id, queue, "key", due_at, due_at - {dialect.now}{database.notice}',
     )
@@ -134,16 +134,16 @@ def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnC
 
 def _due(dialect: Dialect) -> str:
     """Return SQL for a new due time, by the clock of the statement."""
-    at = f"{dialect.greatest}({dialect.now}, given.at_ms)"
-    return f"(CASE WHEN given.at_ms IS NULL THEN {dialect.now_up} + given.delay_ms ELSE {at} END)"
+    at = f"{dialect.greatest}({dialect.now}, input.at_ms)"
+    return f"(CASE WHEN input.at_ms IS NULL THEN {dialect.now_up} + input.delay_ms ELSE {at} END)"
 
 
 def _replacement(dialect: Dialect, due: str) -> str:
     return (
-        'queue = given.new_queue, "key" = given.new_key, data = given.new_data, tag = given.new_tag,'
-        " trace_id = given.new_trace_id, max_attempts = given.new_max_attempts, timeout_ms = given.new_timeout_ms,"
-        " at_most_once = (given.once = 1), failures = 0, crashes = 0, error = '', history = '[]',"
-        f" sent_at = {dialect.now}, expires_at = {due} + given.expires_ms"
+        'queue = input.new_queue, "key" = input.new_key, data = input.new_data, tag = input.new_tag,'
+        " trace_id = input.new_trace_id, max_attempts = input.new_max_attempts, timeout_ms = input.new_timeout_ms,"
+        " at_most_once = (input.once = 1), failures = 0, crashes = 0, error = '', history = '[]',"
+        f" sent_at = {dialect.now}, expires_at = {due} + input.expires_ms"
     )
 
 
@@ -160,7 +160,7 @@ _ENDED = ("delayq_finish", "delayq_error")
 
 @in_transaction
 def insert_new(database: Database, messages: Sequence[NewMessage]) -> int:
-    """Insert the messages whose id is in none of the three tables, in one transaction. Returns how many."""
+    """Insert the messages whose id is in none of the three tables, in one transaction. Return how many."""
     return sum(_insert_page(database, page) for page in pages(messages, BATCH))
 
 
@@ -206,7 +206,7 @@ class CommitNotifier:
         self._skip_until = 0.0
         self._quiet_until = 0.0
 
-    def put_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm]) -> None:
+    def schedule_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm]) -> None:
         """Schedule the `alarms` that are due soon once the connection's transaction commits; at once outside of one.
 
         Django has no callback for the end of a transaction that is managed by hand: what is due in it is left to the
@@ -216,7 +216,7 @@ class CommitNotifier:
             return
         if not connection.in_atomic_block:
             if connection.get_autocommit():
-                self.put([alarm for alarm in alarms if alarm.wait_ms <= SOON_MS])
+                self.schedule([alarm for alarm in alarms if alarm.wait_ms <= SOON_MS])
             return
         hook = last_hook(connection, _Hook) if connection.run_on_commit else None  # most transactions send once
         if hook is None or hook.commit_notifier is not self:
@@ -224,7 +224,7 @@ class CommitNotifier:
             connection.on_commit(hook.after_commit, robust=True)
         hook.add(alarms)
 
-    def put(self, alarms: Sequence[Alarm], rest_wait_ms: int | None = None) -> None:
+    def schedule(self, alarms: Sequence[Alarm], rest_wait_ms: int | None = None) -> None:
         """Schedule alarms, unless the last try failed a moment ago. `rest_wait_ms` is the wait of what is left out."""
         has_rest = rest_wait_ms is not None and rest_wait_ms <= SOON_MS
         if not (alarms or has_rest) or monotonic() < self._skip_until:
@@ -276,7 +276,7 @@ class _Hook:
         now = monotonic()
         waiting = [replace(each.alarm, wait_ms=_remaining_ms(each.due_at, now)) for each in self._alarms]
         rest_wait_ms = None if self._rest_due_at == math.inf else _remaining_ms(self._rest_due_at, now)
-        self.commit_notifier.put([alarm for alarm in waiting if alarm.wait_ms <= SOON_MS], rest_wait_ms)
+        self.commit_notifier.schedule([alarm for alarm in waiting if alarm.wait_ms <= SOON_MS], rest_wait_ms)
 
 
 _due_at = attrgetter("due_at")

@@ -16,7 +16,7 @@ from django_delayq.models import FigureRow
 from django_delayq.store.database import Database
 from django_delayq.store.queries import union_all
 from django_delayq.store.sql.dialect import Sql
-from django_delayq.store.sql.moves import delete
+from django_delayq.store.sql.stepwise import delete
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 
 Period = FigureRow.Period

@@ -11,17 +11,17 @@ from typing import Any
 from django_delayq.brokers.base import BATCH, Alarm, pages
 from django_delayq.core.history import add
 from django_delayq.store.database import Database, in_transaction
-from django_delayq.store.sql import moves
+from django_delayq.store.sql import stepwise
 from django_delayq.store.sql.dialect import LongText, Sql, marks
-from django_delayq.store.sql.moves import PAGE, count, delete
 from django_delayq.store.sql.rows import SHARED, WAITING, Row, buried_attempt, shared_with
+from django_delayq.store.sql.stepwise import PAGE, count, delete
 
 
 @in_transaction
 def cancel(database: Database, ids: Sequence[str]) -> set[str]:
     """Move waiting rows from ready to finish, with the outcome cancelled. Return the ids that waited."""
     by_pk = _locked(database, ids, WAITING)
-    moves.cancel(database, list(by_pk))
+    stepwise.cancel(database, list(by_pk))
     return set(by_pk.values())
 
 
@@ -56,7 +56,7 @@ def reschedule(
 ) -> tuple[set[str], list[Alarm]]:
     """Give waiting rows a new due time, and keep their counts. With `by_ms` each is due that much later than before.
 
-    Returns the ids that waited, and alarms for them.
+    Return the ids that waited, and alarms for them.
     """
     if not ids:
         return set(), []
@@ -131,7 +131,7 @@ def _with_past(pk: int, *buried: Any) -> tuple[int, str]:
 
 
 def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
-    """Move the locked rows whose ids are free. Returns their pk, id, queue and key."""
+    """Move the locked rows whose ids are free. Return their pk, id, queue and key."""
     now = database.dialect.now
     selected = shared_with(
         due_at=now,
@@ -145,7 +145,7 @@ def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
         history="past",
     )
     held = database.dialect.joined(
-        database.dialect.given("held", _HELD, pasts), Sql("r.id = held.pk"), table="delayq_error"
+        database.dialect.values_table("held", _HELD, pasts), Sql("r.id = held.pk"), table="delayq_error"
     )
     database.changed(
         f"INSERT INTO delayq_ready (id, {SHARED}) SELECT id, {selected}"

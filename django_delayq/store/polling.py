@@ -15,7 +15,7 @@ from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, ClaimR
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
-from django_delayq.store.queries import waiting_pairs
+from django_delayq.store.queries import REST_FACTOR, waiting_pairs
 from django_delayq.store.sql.dialect import Sql
 from django_delayq.store.sql.rows import LEASE_FREE, WAITING
 
@@ -23,8 +23,8 @@ EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
 """The most sets that one statement looks at."""
-LOW_END_S, REST = 1.0, 20
-"""How often a look begins at the low end of the index; one that took long rests this many times as long.
+LOW_END_S = 1.0
+"""How often a look begins at the low end of the index; one that took long rests `REST_FACTOR` times as long.
 
 While another session keeps a transaction open, all that has ended since stays there, and is read.
 """
@@ -52,7 +52,7 @@ class TableClaims:
         else:
             found, full = claim_due(self._database, requests, lease_ms, worker, since)
         ended_at = monotonic()
-        rests_s = max(LOW_END_S, REST * (ended_at - began_at))
+        rests_s = max(LOW_END_S, REST_FACTOR * (ended_at - began_at))
         self._low_end_at |= dict.fromkeys(pairs - onward, ended_at + rests_s)
         for message in found.messages:
             if message.header:
@@ -315,5 +315,5 @@ class Sweep:
         found, _ = due(self._database, requests, late_ms=LATE_MS, lock="", since=since)
         if is_from_low_end:
             ended_at = monotonic()
-            self._low_end_at = ended_at + max(LOW_END_S - (ended_at - began_at), REST * (ended_at - began_at))
+            self._low_end_at = ended_at + max(LOW_END_S - (ended_at - began_at), REST_FACTOR * (ended_at - began_at))
         return {(alarm.queue, alarm.key) for alarm in found}

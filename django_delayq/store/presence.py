@@ -1,4 +1,4 @@
-"""What all workers of an alias with a store share: who they are, what is paused, and the limits.
+"""Keep what all workers of an alias with a store share: their heartbeats, the pauses and the limits.
 
 The tables keep the pauses, which outlive a loss of the broker's data. The broker has the heartbeats, and notifies the
 workers. It keeps the limits too, if it can. Else the tables do, by the database's time: core/limits.py has the
@@ -144,7 +144,7 @@ class DatabaseLimiter:
         In the tables, each limit is a transaction of its own, so that none waits for two.
         """
         if self._of_broker is not None:
-            if self._degraded.is_alone and not all(ask.held for ask in requests):
+            if self._degraded.is_alone and not all(request.held for request in requests):
                 raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
             # One node that does not answer tells nothing about the others: no absence begins here.
             return self._of_broker.acquire(requests, lease_ms=lease_ms)

@@ -35,6 +35,8 @@ def _union(database: Database, parts: Sequence[tuple[str, tuple[Any, ...]]]) -> 
 Position = tuple[int, int]
 """The due time and pk of the row that was read last."""
 START: Position = (0, 0)
+REST_FACTOR = 20
+"""A look through many rows that took long is made again after this many times as long."""
 
 
 def page_after(
@@ -160,7 +162,7 @@ def _ended(database: Database) -> tuple[int, dict[str, int]]:
 def _ready(
     database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
 ) -> list[tuple[Info, Row]]:
-    """Return messages of the ready table, each with more of its columns."""
+    """Return messages of the ready table, each with the values of `columns`."""
     of_info = (database.dialect.now, WAITING, "r.lease_until")
     found = database.rows(
         f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE r.alias = %s AND {condition}",

@@ -65,7 +65,7 @@ class DatabaseQueue:
         self._polling = Polling(database)
         self._filled: set[Pair] = set()  # by the last claim: where the timer has no more of these, the table may
         self._commit_notifier = CommitNotifier(broker.timer, database.now_ms)
-        self._looked_to = settle.BEGIN
+        self._lapse_positions = settle.BEGIN
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_asked_at = 0.0
@@ -76,7 +76,7 @@ class DatabaseQueue:
     def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
         check_batch(messages)
         enqueued, alarms = enqueue.enqueue(self.database, messages, on_conflict)
-        self._commit_notifier.put_after_commit(self.database.connection, alarms)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms)
         return refuse_duplicates(enqueued, on_conflict)
 
     def begin_enqueue(
@@ -256,7 +256,7 @@ class DatabaseQueue:
             asked_at = monotonic()
             now_ms = self.database.now_ms()
             if not self.database.clock_monitor.hear(now_ms, asked_at, lease_ms):
-                buried, self._looked_to = settle.reclaim_lapsed(self.database, now_ms, self._looked_to)
+                buried, self._lapse_positions = settle.reclaim_lapsed(self.database, now_ms, self._lapse_positions)
                 result.buried += buried
                 if self._keeps_limits:
                     presence.forget_over(self.database, now_ms)
@@ -310,7 +310,7 @@ class DatabaseQueue:
         self.timer.wake()
 
     def _forget(self, drop: Sequence[Alarm], rearm: Sequence[Alarm]) -> None:
-        """Drop claimed alarms, and put again those of rows that still wait.
+        """Drop claimed alarms, and set again those of rows that still wait.
 
         The rows have moved already, and alarms prove nothing: those that can't be dropped lapse, and are found stale.
         """
@@ -336,7 +336,7 @@ class DatabaseQueue:
         """Change due times as the protocol says; with `by_ms`, move each due time later by that much."""
         check_batch(ids)
         found, alarms = operations.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
-        self._commit_notifier.put_after_commit(self.database.connection, alarms)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms)
         return operations.answers(ids, found)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
@@ -345,7 +345,7 @@ class DatabaseQueue:
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
         found, alarms = operations.rescue(self.database, ids)
-        self._commit_notifier.put_after_commit(self.database.connection, alarms)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms)
         return operations.answers(ids, found)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
@@ -381,7 +381,7 @@ class DatabaseQueue:
         return audit.audit(self.database, self.timer, self.alarm_index, self._alias.options.lease)
 
     def repair(self) -> list[str]:
-        """Mend the differences of an audit that have one right answer. Returns what was mended, in words."""
+        """Mend the differences of an audit that have one right answer. Return what was mended, in words."""
         return audit.repair(self.database, self.timer, self.alarm_index)
 
 
@@ -400,7 +400,7 @@ def _those_of(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimR
 def _without(
     requests: Iterable[ClaimRequest], pairs: Collection[Pair], messages: Iterable[Claimed]
 ) -> list[ClaimRequest]:
-    """Return the requests of other pairs, for what these messages leave to ask for."""
+    """Return the requests for pairs not in `pairs`, less what `messages` already gave."""
     given = count_by_pair(messages)
     return [
         replace(

@@ -1,7 +1,7 @@
 """End leases: those that workers settle or give back, and those that ran out. Renew those that go on.
 
 Each call of a worker proves its lease by id and token: a worker that lost it changes no row. A row that another
-transaction holds, which may be a renewal or a caller's cancel, is passed over rather than waited for. Its lease may
+transaction holds, which may be a renewal or a caller's cancel, is skipped rather than waited for. Its lease may
 still be good, so the answer for it is None: ask again.
 
 A *reclaim* ends the leases that ran out, or that dead workers hold, and counts them, before their rows can be leased
@@ -21,15 +21,15 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction, is_away
-from django_delayq.store.queries import START, Position, page_after
+from django_delayq.store.queries import REST_FACTOR, START, Position, page_after
 from django_delayq.store.sql.dialect import Sql, marks
-from django_delayq.store.sql.moves import TimedTransition, bury, leases, wait_again
 from django_delayq.store.sql.rows import CRASHED, ONCE, Row
+from django_delayq.store.sql.stepwise import TimedTransition, bury, leases, wait_again
 
 
 @dataclass(slots=True)
 class Settled:
-    """The answer for each lease, alarms to forget, and alarms to put."""
+    """The answer for each lease, alarms to drop, and alarms to rearm."""
 
     answers: list[bool | None]
     drop: list[Alarm]
@@ -37,17 +37,17 @@ class Settled:
 
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
-    """Write transitions. For those that the handler's own transaction has written, only the alarm is left to forget."""
+    """Write transitions. For those that the handler's own transaction has written, only the alarm is left to drop."""
     # Of two ends of one lease the first counts.
     by_lease = {(one.id, one.token): one for one in reversed(transitions) if not one.is_written}
     found = database.dialect.apply(database, list(by_lease.values())) if by_lease else {}
     others = [one for lease, one in by_lease.items() if lease not in found]
-    passed_over = _standing(database, leases(database, others)) if others else set()
+    retry_locked = _standing(database, leases(database, others)) if others else set()
     written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
     drop = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
     stay = [_alarm(one, _until_due_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
     rearm = [alarm for alarm in stay if alarm.wait_ms <= SOON_MS]  # a pass schedules the others in time
-    return Settled([_answer(one, written, passed_over) for one in transitions], drop, rearm)
+    return Settled([_answer(one, written, retry_locked) for one in transitions], drop, rearm)
 
 
 def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:
@@ -59,17 +59,17 @@ def _until_due_ms(one: Transition) -> int:
     return INTERRUPT_MS if one.state is State.RUNNING else one.delay_ms or 0
 
 
-def _answer(one: Transition, written: dict[LeaseId, Transition], passed_over: Collection[LeaseId]) -> bool | None:
+def _answer(one: Transition, written: dict[LeaseId, Transition], retry_locked: Collection[LeaseId]) -> bool | None:
     lease = one.id, one.token
     if one.is_written:
         return True
-    if lease in passed_over:
+    if lease in retry_locked:
         return None
     return written.pop(lease, None) is not None
 
 
 def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bool | None]:
-    """Make leases end later. Returns whether each was still held; None where another transaction has its row."""
+    """Make leases end later. Return whether each was still held; None where another transaction has its row."""
     if not held:
         return []
     changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
@@ -77,9 +77,9 @@ def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bo
     found = database.dialect.change(database, changes, unlocked, "message_id, token")
     renewed = {(id, token) for id, token in found}
     others = [one for one in held if (one.id, one.token) not in renewed]
-    passed_over = _standing(database, leases(database, others)) if others else set()
+    retry_locked = _standing(database, leases(database, others)) if others else set()
     asked = [(one.id, one.token) for one in held]
-    return [None if lease in passed_over else lease in renewed for lease in asked]
+    return [None if lease in retry_locked else lease in renewed for lease in asked]
 
 
 def _standing(database: Database, found: Sql) -> set[LeaseId]:
@@ -96,8 +96,8 @@ def is_finished(database: Database, pk: int) -> bool:
 PAGE = 100
 
 
-LONG_S, REST = 1.0, 20
-"""A look at all rows that took longer rests for this many times as long.
+LONG_S = 1.0
+"""A look at all rows that took longer rests for `REST_FACTOR` times as long.
 
 While an old snapshot is held, it reads every row that finished since.
 """
@@ -110,16 +110,16 @@ AGAIN: Position = (0, 1)
 """Before all rows, as `START` is: a takeover that is not done begins again."""
 
 
-class Looked(NamedTuple):
+class LapsePositions(NamedTuple):
     """The positions where the next looks for lapsed leases begin: among all rows, and among at-most-once ones."""
 
-    at_all: Position
-    at_once: Position
+    of_all: Position
+    of_at_most_once: Position
     rests_until: float
     """The end of the rest of the look at all rows, by the monotonic clock."""
 
 
-BEGIN = Looked(START, START, 0.0)
+BEGIN = LapsePositions(START, START, 0.0)
 
 
 def reclaim(
@@ -155,8 +155,8 @@ def _reclaim_all(
         [*of_pks.parameters, *over.parameters],
     )
     ended = [
-        _lapse(_claimed(*row), min(lease_until_ms, now_ms), bool(once), bool(interrupted), may_bury)
-        for *row, lease_until_ms, once, interrupted in lapsed
+        _lapse(_claimed(*row), min(lease_until_ms, now_ms), bool(at_most_once), bool(interrupted), may_bury)
+        for *row, lease_until_ms, at_most_once, interrupted in lapsed
     ]
     buried = [one for one in ended if one.transition.state is State.ERROR]
     bury(database, buried)
@@ -191,7 +191,9 @@ def _lapse(
     return TimedTransition(transition, claimed.claimed_ms, lease_until_ms)
 
 
-def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tuple[list[BuriedInfo], Looked]:
+def reclaim_lapsed(
+    database: Database, now_ms: int, after: LapsePositions = BEGIN
+) -> tuple[list[BuriedInfo], LapsePositions]:
     """Reclaim leases that ran out, also those to which no alarm leads.
 
     One call looks at the next `BATCH` due rows, and at the leased suspects and at-most-once messages, which have an
@@ -201,13 +203,13 @@ def reclaim_lapsed(database: Database, now_ms: int, after: Looked = BEGIN) -> tu
         f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {CRASHED} AND {_ran_out(database)} LIMIT {PAGE}",
         [database.alias],
     )
-    once, at_once = _lapsed(database, after.at_once, "delayq_ready_once", ONCE)
-    every, at_all, rests_until = _every_lapsed(database, after)
-    found = dict.fromkeys([*(pk for (pk,) in suspects), *once, *every])
+    at_most_once, of_at_most_once = _lapsed(database, after.of_at_most_once, "delayq_ready_once", ONCE)
+    every, of_all, rests_until = _every_lapsed(database, after)
+    found = dict.fromkeys([*(pk for (pk,) in suspects), *at_most_once, *every])
     buried = []
     for page in pages(list(found), PAGE):
         buried += [info for info in reclaim(database, page, now_ms).values() if info]
-    return buried, Looked(at_all, at_once, rests_until)
+    return buried, LapsePositions(of_all, of_at_most_once, rests_until)
 
 
 class TakenOver(NamedTuple):
@@ -241,14 +243,14 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
             return taken._replace(position=after if is_over else AGAIN)
 
 
-def _every_lapsed(database: Database, after: Looked) -> tuple[list[int], Position, float]:
+def _every_lapsed(database: Database, after: LapsePositions) -> tuple[list[int], Position, float]:
     """Return the pks of lapsed leases among the next due rows, where to go on, and until when not to look again."""
     began_at = monotonic()
     if began_at < after.rests_until:
-        return [], after.at_all, after.rests_until
-    every, position = _lapsed(database, after.at_all, "delayq_ready_list")
+        return [], after.of_all, after.rests_until
+    every, position = _lapsed(database, after.of_all, "delayq_ready_list")
     took_s = monotonic() - began_at
-    return every, position, monotonic() + REST * took_s if took_s > LONG_S else 0.0
+    return every, position, monotonic() + REST_FACTOR * took_s if took_s > LONG_S else 0.0
 
 
 def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> tuple[list[int], Position]:

@@ -97,7 +97,7 @@ def test_upkeep_rests_after_a_look_at_all_rows_that_took_long(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settle, "LONG_S", 0.0)
-    monkeypatch.setattr(settle, "REST", 1_000_000)
+    monkeypatch.setattr(settle, "REST_FACTOR", 1_000_000)
     for id, at_most_once in (("a", False), ("b", True)):
         send_delay_message("k", 1, id=id, at_most_once=at_most_once)
         claim(broker)

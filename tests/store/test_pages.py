@@ -90,9 +90,9 @@ def test_upkeep_of_what_must_not_start_twice_and_was_due_at_one_time(broker: Dat
         _, following = reclaim_lapsed(broker.database, now_ms, position)
         work.append(sum(_work(database, partial(reclaim_lapsed, broker.database, now_ms, position))))
         position = following
-    assert position.at_all == position.at_once > BEGIN.at_once
+    assert position.of_all == position.of_at_most_once > BEGIN.of_at_most_once
     buried, position = reclaim_lapsed(broker.database, now_ms, position)
-    assert (buried, position.at_all, position.at_once) == ([], BEGIN.at_all, BEGIN.at_once)
+    assert (buried, position.of_all, position.of_at_most_once) == ([], BEGIN.of_all, BEGIN.of_at_most_once)
     assert work[-1] <= 1.25 * work[1]
 
 

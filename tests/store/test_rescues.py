@@ -13,7 +13,7 @@ from django_delayq.brokers.base import SettleAction
 from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.sql.moves import PAGE
+from django_delayq.store.sql.stepwise import PAGE
 from tests.brokers.rig import settlement
 from tests.store.support import claim, rolled_back
 

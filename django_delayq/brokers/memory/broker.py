@@ -37,9 +37,7 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.brokers.memory import queries
-from django_delayq.brokers.memory.limiter import Limits
-from django_delayq.brokers.memory.places import Entry, Places, SetName
-from django_delayq.brokers.memory.transitions import (
+from django_delayq.brokers.memory.apply import (
     enqueue,
     maintain,
     purge_failed,
@@ -48,6 +46,8 @@ from django_delayq.brokers.memory.transitions import (
     rescue,
     settle,
 )
+from django_delayq.brokers.memory.limiter import Limits
+from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.shared_state import StateWithPauses
 from django_delayq.conf import Alias
 from django_delayq.support.texts import text as _

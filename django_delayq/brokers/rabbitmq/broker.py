@@ -91,23 +91,25 @@ class RabbitMQBroker:
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         requests = [
-            want for want in requests if want.count > 0 and not self._unavailable.covers((want.queue, want.key))
+            request
+            for request in requests
+            if request.count > 0 and not self._unavailable.covers((request.queue, request.key))
         ]
-        pairs = [(want.queue, want.key) for want in requests]
+        pairs = [(request.queue, request.key) for request in requests]
         with self._receiving(pairs):
-            for want, pair in zip(requests, pairs, strict=True):
-                self._subscribe(pair, want.count)
+            for request, pair in zip(requests, pairs, strict=True):
+                self._subscribe(pair, request.count)
             self._take_in()
             self._consumer.await_deliveries(pairs)
             claims = Claims([], [], self._clock.now_ms(), None)
             until = self._clock.monotonic() + lease_ms / 1000
             self._wanted = []
-            for want, pair in zip(requests, pairs, strict=True):
+            for request, pair in zip(requests, pairs, strict=True):
                 room = BATCH - len(claims.alarms)
-                taken = list(self._consumer.subscriptions[pair].take(min(want.count, room)))
+                taken = list(self._consumer.subscriptions[pair].take(min(request.count, room)))
                 claims.alarms += [self._leases.lease(delivery, until) for delivery in taken]
-                claims.more_available = claims.more_available or len(taken) == room < want.count
-                if short := want.count - len(taken):
+                claims.more_available = claims.more_available or len(taken) == room < request.count
+                if short := request.count - len(taken):
                     self._wanted.append(pair)  # a pair that got all is not waited for
                 self._subscribe(pair, short)
             claims.more_available = claims.more_available or any(

@@ -47,11 +47,11 @@ class Link:
 
     @contextmanager
     def using(self, timeout: float = TIMEOUT_S) -> Iterator[amqp.Connection]:
-        """Yield the connection, for the block alone. A fault in the block ends it, and is raised as our error.
+        """Yield the connection, for the block alone. A fault in the block drops it and is raised as our error.
 
-        Waits at most `timeout` seconds for other threads, and as long again for a connection. Raises at once if the
-        server has blocked the connection, because it reads nothing from it. A blocked connection is kept: the server,
-        which is short of memory, would not notice its end, and would get another one.
+        Wait at most `timeout` seconds for other threads, and as long again to connect. If the server has blocked the
+        connection, raise at once, because the server reads nothing from it. Keep a blocked connection: the server would
+        not notice its end, and a new one would cost it more memory, which it is short of.
         """
         if not self.lock.acquire(timeout=max(timeout, 0)):
             raise BrokerUnavailable(f"RabbitMQ at {self.location.shown} keeps other threads waiting.")

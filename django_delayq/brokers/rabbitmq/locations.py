@@ -1,4 +1,4 @@
-"""LOCATION: where the RabbitMQ node is and how to log in. The one place that knows the password."""
+"""Parse LOCATION: where the RabbitMQ node is and how to log in."""
 
 import os
 import ssl
@@ -26,7 +26,7 @@ _FILES = {"ssl_ca_certs": "ca_certs", "ssl_certfile": "certfile", "ssl_keyfile":
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One parsed LOCATION. `shown` is fit for every eye."""
+    """One parsed LOCATION. `shown` is the URL without its password."""
 
     shown: str
     user: str

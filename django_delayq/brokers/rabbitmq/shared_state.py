@@ -64,7 +64,7 @@ def _take_state(channel: Channel, names: Names) -> tuple[Message, SharedState]:
         if monotonic() >= until:
             raise BrokerUnavailable(
                 f"RabbitMQ's queue {names.register!r} is empty: a process that is frozen holds its message; or it was"
-                " purged, then delete it, and it is made anew."
+                " purged, then delete it, and it is made again."
             )
         sleep(PAUSE_S)
     with suppress(ValueError):

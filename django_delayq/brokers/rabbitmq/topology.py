@@ -62,9 +62,9 @@ class Topology:
         return bool(missing)
 
     def repair(self, connection: Connection) -> None:
-        """Declare the levels again, and what is around them; what is there stays as it is.
+        """Declare the levels again, and the queues and exchanges around them. Those that exist stay as they are.
 
-        One that is there with other arguments is logged as an error, and does not hold up the rest.
+        A queue or exchange that exists with other arguments is logged as an error, and does not hold up the rest.
         """
         parts: list[Callable[[Channel], object]] = [*_base(self._names), partial(_bind_register, names=self._names)]
         with connection.channel() as channel:

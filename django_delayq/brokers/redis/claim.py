@@ -224,7 +224,7 @@ _Place = tuple[int, str]
 """A wait set: its shard and its name."""
 
 
-class _Look(NamedTuple):
+class ShardLook(NamedTuple):
     """The answer of one shard to a look, at `now_ms` by its server's clock.
 
     `due` has the wait sets with something due, each with the due time of its oldest entry. `next_due_ms` is when
@@ -262,7 +262,7 @@ class _DueSnapshot:
 class Demand:
     """How many messages a claim still wants of each wait set, and in all (`left`, never more than one call gives).
 
-    A set that gives less than it was asked for has no more. Several requests may name one set.
+    Several requests may name one set.
     """
 
     def __init__(self, requests: Sequence[ClaimRequest]) -> None:
@@ -293,7 +293,7 @@ class Demand:
         return {name: self.part(name, 0, 1) for name in self._sets}
 
     def part(self, name: str, nth: int, of: int) -> ClaimRequest:
-        """Return the `nth` of `of` even shares of what is wanted of a set."""
+        """Return a request for share number `nth`, from 0, of `of` even shares of what a set still lacks."""
         return ClaimRequest(
             *self._sets[name], _part(self._counts[name], nth, of), _part(self._idle_slots[name], nth, of)
         )
@@ -453,24 +453,24 @@ def _pair_of(name: bytes) -> Pair:
     return queue, key
 
 
-def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[_Look]:
+def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[ShardLook]:
     """Return what is due in these wait sets of a shard, for a worker that looks again after `span_s`.
 
     With `calls`, other workers are woken if anything is due.
     """
     arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "")
-    look = _Look(0, None, {})
+    look = ShardLook(0, None, {})
     looks = [
         Call(load("inspect"), (keys.sets, keys.timer), (*arguments, *page)) for page in pages(sorted(names), BATCH)
     ]
     for reply in (yield looks) if looks else ():
         next_due_ms = earliest(look.next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
         due = {name.decode(): as_int(at) for name, at in zip(reply[2::2], reply[3::2], strict=True)}
-        look = _Look(int(reply[0]), next_due_ms, {**look.due, **due})
+        look = ShardLook(int(reply[0]), next_due_ms, {**look.due, **due})
     return look
 
 
-def _sleep_hint(look: _Look | TransientError, span_s: float) -> SleepHint:
+def _sleep_hint(look: ShardLook | TransientError, span_s: float) -> SleepHint:
     """Return until when a worker whose slots are full may sleep. It asks a node that was away again soon."""
     if isinstance(look, TransientError):
         return SleepHint(time.monotonic(), 0, round(LONGEST_S * 1000))

@@ -116,7 +116,7 @@ class Waiter:
         self.note_pauses()
 
     def published(self, channel: bytes, message: bytes) -> None:
-        """Take in a notice: something was placed in a shard ("<due ms> <wait set>"), or the pauses changed."""
+        """Take in a notice: something was scheduled in a shard ("<due ms> <wait set>"), or the pauses changed."""
         if message == PAUSES:
             self.note_pauses()
             return

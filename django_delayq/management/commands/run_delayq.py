@@ -136,7 +136,7 @@ def _check_together(options: dict[str, Any]) -> None:
     for ending in ("drain", "max_messages", "max_memory"):
         if options["reload"] and options[ending]:
             option = "--" + ending.replace("_", "-")
-            raise CommandError(f"{option} ends, and --reload starts anew: leave one of them out.", returncode=USAGE)
+            raise CommandError(f"{option} ends, and --reload starts again: leave one of them out.", returncode=USAGE)
 
 
 def _seconds(text: str) -> float:

@@ -28,7 +28,7 @@ def with_rate(rows: DataFrame, max_per_second: int, id: Column) -> DataFrame:
 
 
 def delayed(counts: Iterable[tuple[int, int]], max_per_second: int) -> Iterator[tuple[int, int]]:
-    """Yield each second that has rows which must wait, with the place in line of its first row.
+    """Yield (second, number of its first row in the whole line) for each second whose rows must wait.
 
     `counts` are all seconds in order with their numbers of rows. A second has `max_per_second` places in the line.
     """

@@ -24,7 +24,7 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class WriteSummary:
-    """Rows read, messages sent, those whose id was there already or has ended, and rows put into quarantine."""
+    """Counts of a write: rows read, messages sent, skipped because the id exists or has ended, quarantined."""
 
     read: int
     sent: int

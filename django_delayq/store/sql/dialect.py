@@ -1,10 +1,10 @@
-"""What the databases spell their own way: fragments of SQL, and the statements of which only some know the short form.
+"""Spell SQL for each database: fragments, and the statements of which only some databases know the short form.
 
 A `Dialect` is one vendor's. Here are the fragments that most share, the SQL that is built from them, and the statements
-of a database whose INSERT and UPDATE return rows. The others are in a module for each vendor; moves.py has what SQLite
-and MySQL share. In every statement, rows of `delayq_ready` are `r`.
+of a database whose INSERT and UPDATE return rows. The others are in a module for each vendor; stepwise.py has what
+SQLite and MySQL share. In every statement, rows of `delayq_ready` are `r`.
 
-A *given* table is one of values that the caller gives: one text and few values, however many rows.
+A *values table* has rows of values that the caller passes: one text and few parameters, however many rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ class Inserted(NamedTuple):
 
 
 class Executor(Protocol):
-    """What runs statements: see `Database`."""
+    """Runs statements: see `Database`."""
 
     alias: str
     notice: str
@@ -93,9 +93,9 @@ class Dialect:
     unless_there = "ON CONFLICT (alias, message_id) DO NOTHING"
     """The end of an insert into `delayq_ready` that does nothing where the id is there."""
     update_held: str
-    """An UPDATE of `delayq_ready` from a given table `held`, whose `pk` is the row's."""
+    """An UPDATE of `delayq_ready` from a values table `held`, whose `pk` is the row's."""
     join: str
-    """A given table joined with the rows `r` of a table, which are looked up for each of its rows, in their order.
+    """A values table joined with the rows `r` of a table, which are looked up for each of its rows, in their order.
 
     The order of a join is else a guess about how many rows a table has.
     """
@@ -124,7 +124,7 @@ class Dialect:
 
     # Pieces of statements
 
-    def given(self, name: str, columns: Columns, rows: Rows) -> Sql:
+    def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return SQL for FROM: a table `name` with these rows."""
         raise NotImplementedError
 
@@ -132,21 +132,21 @@ class Dialect:
         """Return the condition that a column is one of the primary keys."""
         return Sql(f"{column} IN ({marks(len(pks))})", list(pks))
 
-    def joined(self, given: Sql, on: Sql, lock: str = "", table: str = "delayq_ready") -> Sql:
-        """Return SQL for FROM: the table `given`, joined with the rows `r` for which `on` holds, and the lock."""
-        text = self.join.format(given=given.text, on=on.text, lock=lock, table=table)
-        return Sql(text, [*given.parameters, *on.parameters])
+    def joined(self, values: Sql, on: Sql, lock: str = "", table: str = "delayq_ready") -> Sql:
+        """Return SQL for FROM: the table `values`, joined with the rows `r` for which `on` holds, and the lock."""
+        text = self.join.format(values=values.text, on=on.text, lock=lock, table=table)
+        return Sql(text, [*values.parameters, *on.parameters])
 
     def of_ids(self, alias: str, condition: str = "") -> Sql:
-        """Return the condition that a row `r` has the id `given.of_id`, and that `condition` holds, if there is one."""
-        return Sql(f"{self.of_alias} AND r.message_id = given.of_id{condition and f' AND {condition}'}", [alias])
+        """Return the condition that a row `r` has the id `input.of_id`, and that `condition` holds, if there is one."""
+        return Sql(f"{self.of_alias} AND r.message_id = input.of_id{condition and f' AND {condition}'}", [alias])
 
     def under_ids(
         self, alias: str, ids: Iterable[str], condition: str = "", lock: str = "", table: str = "delayq_ready"
     ) -> Sql:
         """Return SQL for FROM: the rows `r` under the ids, in the order of ids, so that two locks can't deadlock."""
-        given = self.given("given", {"of_id": str}, [(id,) for id in sorted(set(ids))])
-        return self.joined(given, self.of_ids(alias, condition), lock, table)
+        values = self.values_table("input", {"of_id": str}, [(id,) for id in sorted(set(ids))])
+        return self.joined(values, self.of_ids(alias, condition), lock, table)
 
     def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
         """Return the SQL of a due time by the clock of the statement, and its one parameter."""
@@ -210,17 +210,17 @@ class Dialect:
             [*found.parameters, *changes.parameters],
         )
 
-    def change_given(self, database: Executor, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
-        """Set `changes` in the rows whose ids are in the table `given`, and return columns as `change` does.
+    def change_values(self, database: Executor, changes: str, values: Sql, where: str, returning: str) -> list[Row]:
+        """Set `changes` in the rows whose ids are in the table `values`, and return columns as `change` does.
 
-        `changes` and `where` may name the columns of `given`. It is in the order of ids, so that two changes can't
+        `changes` and `where` may name its columns, as `input.…`. It is in the order of ids, so that two changes can't
         deadlock. Waits for rows that other transactions hold.
         """
-        found = self.joined(given, self.of_ids(database.alias, where), self.lock)
-        of_given = self.found_in.format(column="r.id", pk="pk", found="given")
+        found = self.joined(values, self.of_ids(database.alias, where), self.lock)
+        of_input = self.found_in.format(column="r.id", pk="pk", found="input")
         return database.rows(
-            f"WITH given AS (SELECT given.*, r.id AS pk FROM {found.text})"
-            f" UPDATE delayq_ready AS r SET {changes} FROM given WHERE {of_given} AND r.id = given.pk"
+            f"WITH input AS (SELECT input.*, r.id AS pk FROM {found.text})"
+            f" UPDATE delayq_ready AS r SET {changes} FROM input WHERE {of_input} AND r.id = input.pk"
             f" RETURNING {returning}",
             found.parameters,
         )

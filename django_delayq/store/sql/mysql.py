@@ -9,8 +9,8 @@ from django_delayq.brokers.base import NewMessage
 from django_delayq.core import codec
 from django_delayq.models.fields import COLLATIONS
 from django_delayq.store.sql.dialect import Columns, Executor, Inserted, LongText, Rows, Sql, marks
-from django_delayq.store.sql.moves import Stepwise
 from django_delayq.store.sql.rows import SHARED, Row
+from django_delayq.store.sql.stepwise import Stepwise
 
 TRIES = 5
 """How often an insert is tried again without the ids that were there."""
@@ -29,11 +29,11 @@ class MySQL(Stepwise):
     counted = "ON DUPLICATE KEY UPDATE count = count + VALUES(count)"
     unless_there = "ON DUPLICATE KEY UPDATE id = delayq_ready.id"
     update_held = "UPDATE {held} STRAIGHT_JOIN delayq_ready r FORCE INDEX (PRIMARY) ON r.id = held.pk SET {changes}"
-    join = "{given} STRAIGHT_JOIN {table} r ON {on}{lock}"
+    join = "{values} STRAIGHT_JOIN {table} r ON {on}{lock}"
     by_index = " FORCE INDEX ({index})"
     collation = COLLATIONS["mysql"]
 
-    def given(self, name: str, columns: Columns, rows: Rows) -> Sql:
+    def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return the rows as JSON, because MySQL and MariaDB differ in how they write VALUES.
 
         Its texts get the collation of the columns: texts of two collations could not be compared.
@@ -50,9 +50,9 @@ class MySQL(Stepwise):
         of_rows = Sql("delayq_ready AS r"), changes
         return database.transaction(partial(self._change, database, *of_rows, found, returning))
 
-    def change_given(self, database: Executor, changes: str, given: Sql, where: str, returning: str) -> list[Row]:
-        locked = self.joined(given, self.of_ids(database.alias, where), self.lock)
-        of_rows = self.joined(given, self.of_ids(database.alias)), Sql(changes)
+    def change_values(self, database: Executor, changes: str, values: Sql, where: str, returning: str) -> list[Row]:
+        locked = self.joined(values, self.of_ids(database.alias, where), self.lock)
+        of_rows = self.joined(values, self.of_ids(database.alias)), Sql(changes)
         return database.transaction(partial(self._change, database, *of_rows, locked, returning))
 
     def _change(self, database: Executor, updated: Sql, changes: Sql, locked: Sql, returning: str) -> list[Row]:

@@ -8,8 +8,8 @@ from django_delayq.core import codec
 from django_delayq.core.message import State
 from django_delayq.core.transitions import Transition
 from django_delayq.store.sql.dialect import STALLED_MS, Columns, Dialect, Executor, Inserted, LongText, Rows, Sql
-from django_delayq.store.sql.moves import AGAIN, BURIED, FINISHED, interrupted
 from django_delayq.store.sql.rows import SHARED, checked
+from django_delayq.store.sql.stepwise import AGAIN, BURIED, FINISHED, interrupted
 
 _APART = "\x1f"
 """Goes between names in a text: names are not empty, and neither they nor JSON have control characters."""
@@ -30,7 +30,7 @@ def idle_in_transaction_timeout(ms: int) -> str:
 
 
 class PostgreSQL(Dialect):
-    """PostgreSQL. What its planner is not told keeps it from plans that only statistics would justify."""
+    """The SQL of PostgreSQL. Values stand in subqueries, so that plans don't depend on table statistics."""
 
     now = "floor(extract(epoch from statement_timestamp()) * 1000)::bigint"
     now_up = "ceil(extract(epoch from statement_timestamp()) * 1000)::bigint"
@@ -41,13 +41,13 @@ class PostgreSQL(Dialect):
         "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE delayq_ready r SET {changes} FROM held"
         " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
     )
-    join = "{given} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"
+    join = "{values} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"
     found_in = "{column} = ANY(ARRAY(SELECT {pk} FROM {found}))"
     by_due_time = "ORDER BY r.alias, r.due_at"  # an alias out of a list is not one value to the planner
     limit = "LIMIT (SELECT {count})"
     of_alias = "r.alias = ANY(ARRAY(SELECT %s))"
 
-    def given(self, name: str, columns: Columns, rows: Rows) -> Sql:
+    def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return the rows as one array for each column, or, if a column is a `LongText`, as JSON.
 
         An array is written as text, which costs the client a tenth of what an array of Python values costs.
@@ -78,12 +78,12 @@ class PostgreSQL(Dialect):
         send share.
         """
         kinds, kind_of = _kinds_of(messages)
-        given = (
+        values = (
             "unnest(string_to_array(%s, %s), string_to_array(%s, %s), string_to_array(%s, ',')::int[])"
             " AS one (message_id, data, kind)"
         )
         rows = database.rows(
-            f"{insert_from(given, _KIND)} {self.on_conflict(messages)}"
+            f"{insert_from(values, _KIND)} {self.on_conflict(messages)}"
             f" RETURNING message_id, id, due_at, sent_at{database.notice}",
             [
                 codec.dumps(kinds).decode(),
@@ -100,11 +100,11 @@ class PostgreSQL(Dialect):
     def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
         """Lock the rows and write them in one statement."""
         states = {one.state for one in transitions}
-        given = [one for one in transitions if one.pk]  # another has no row
-        if not given:
+        with_rows = [one for one in transitions if one.pk]  # another has no row
+        if not with_rows:
             return {}
         columns = _FINISH if states == {State.FINISHED} else _OTHERS
-        held = self.given("held", columns, [_given(one)[: len(columns)] for one in given])
+        held = self.values_table("held", columns, [_values_of_lease(one)[: len(columns)] for one in with_rows])
         on = Sql("r.id = held.pk AND r.message_id = held.of_id AND r.token = held.of_token")
         found = self.joined(held, on, self.skip_locked)
         rest = ", ".join(f"held.{column}" for column in columns if column not in ("state", "started_ms", "ended_ms"))
@@ -134,21 +134,21 @@ def _array(numbers: Iterable[int | None]) -> str:
     return "{" + ",".join(["NULL" if number is None else str(number) for number in numbers]) + "}"
 
 
-def insert_from(given: str, kind: str = _HEADER) -> str:
-    """Return an INSERT of the messages in `given`, up to what it says of conflicts.
+def insert_from(values: str, kind: str = _HEADER) -> str:
+    """Return an INSERT of the messages in `values`, up to what it says of conflicts.
 
-    `given` is SQL for FROM: a table of ids, data and numbers of kinds. `kind` are the columns of a kind. If they have
-    no due time, `given` must have it. The parameters are the kinds as JSON, those of `given`, and the alias.
+    `values` is SQL for FROM: a table of ids, data and numbers of kinds. `kind` are the columns of a kind. If they have
+    no due time, `values` must have it. The parameters are the kinds as JSON, those of `values`, and the alias.
     """
     return (
         f"WITH clock AS MATERIALIZED (SELECT {PostgreSQL.now} AS n, {PostgreSQL.now_up} AS u),"
-        f" kinds AS MATERIALIZED (SELECT * FROM json_to_recordset(%s) AS kinds ({kind})), given AS ("
+        f" kinds AS MATERIALIZED (SELECT * FROM json_to_recordset(%s) AS kinds ({kind})), input AS ("
         ' SELECT message_id, data, queue, "key", tag, trace_id, expires_ms, max_attempts, timeout_ms, at_most_once, n,'
         " CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
-        f" FROM {given} JOIN kinds USING (kind), clock)"
+        f" FROM {values} JOIN kinds USING (kind), clock)"
         f" INSERT INTO delayq_ready ({SHARED})"
         ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
-        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]' FROM given ORDER BY message_id"
+        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]' FROM input ORDER BY message_id"
     )
 
 
@@ -200,7 +200,7 @@ _OTHERS: Columns = {
     "fingerprint": LongText,
     "past": LongText,
 }
-"""The columns of the given table of leases: where all of them end as finished, few numbers say all."""
+"""The columns of the values table of leases: where all of them end as finished, few numbers say all."""
 
 _HELD = (
     "held AS (SELECT r.*, {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"
@@ -243,7 +243,7 @@ _WRITES = {
 """The part of the statement for each state."""
 
 
-def _given(one: Transition) -> tuple[Any, ...]:
+def _values_of_lease(one: Transition) -> tuple[Any, ...]:
     """Return the values of the columns of a lease."""
     cause = one.error or "" if one.state is State.ERROR else one.error
     return (

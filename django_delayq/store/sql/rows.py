@@ -37,10 +37,10 @@ ONCE = "r.at_most_once AND r.at_most_once = (1 = 1)"
 CRASHED = "r.crashes >= 1"
 
 LEASES = {"pk": int, "of_id": str, "token": int}
-"""The columns of a given table `held` of leases."""
+"""The columns of a values table `held` of leases."""
 
 JOIN_LEASES = "r.id = held.pk AND r.message_id = held.of_id AND r.token = held.token"
-"""The condition that ties a row `r` to a lease of a given table `held`."""
+"""The condition that ties a row `r` to a lease of a values table `held`."""
 
 CLEAR_LEASE = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
 """The changes of a move that ends a lease and keeps the row."""

@@ -1,7 +1,7 @@
 """The SQL of SQLite. It has one writer at a time, so that no row is ever locked and to be skipped."""
 
 from django_delayq.store.sql.dialect import Columns, Rows, Sql, marks
-from django_delayq.store.sql.moves import Stepwise
+from django_delayq.store.sql.stepwise import Stepwise
 
 
 class SQLite(Stepwise):
@@ -14,10 +14,10 @@ class SQLite(Stepwise):
     lock = ""
     skip_locked = ""
     update_held = "UPDATE delayq_ready AS r SET {changes} FROM {held} WHERE r.id = held.pk"
-    join = "{given} CROSS JOIN {table} r ON {on}{lock}"
+    join = "{values} CROSS JOIN {table} r ON {on}{lock}"
     most_selects = 500
 
-    def given(self, name: str, columns: Columns, rows: Rows) -> Sql:
+    def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return the rows as VALUES, whose columns have fixed names."""
         selected = ", ".join(f"column{i} AS {column}" for i, column in enumerate(columns, 1))
         values = marks(len(rows), f"({marks(len(columns))})")

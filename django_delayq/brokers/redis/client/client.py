@@ -57,9 +57,9 @@ class Client(ABC):
     ) -> R:
         """Run an operation to its end, within `budget` seconds.
 
-        Raises `on_unavailable` of the reason after that time, or `BrokerRefused`. A server that hangs or is away costs
-        no more than that, nor than `BUDGET`, whether it hangs in connecting, sending or reading. Steps without a
-        time-out of ours come on top: resolving a name, and starting an embedded server that is gone.
+        Raises `on_unavailable` of the reason after that time, or `BrokerRefused`. Each wait for a server ends within
+        the smaller of `budget` and `BUDGET`, whether it connects, sends or reads. Steps without a time-out of ours come
+        on top: resolving a name, and starting an embedded server that is gone.
         """
         return self.begin(operation, budget, on_unavailable)()
 

@@ -327,7 +327,7 @@ class Cluster(Client):
                     node.is_replaced()
 
     def _parts(self, pipeline: ClusterPipeline) -> list[tuple[Node, list[int]]]:
-        """Return the calls that are left to make, by node. Those that need not be waited for are given up here."""
+        """Return the remaining calls by node, and give up those whose node is away and need not be waited for."""
         parts: dict[Node, list[int]] = {}
         for i in sorted(pipeline.left):
             if pipeline.calls[i].keys:

@@ -1,4 +1,4 @@
-"""LOCATION: where the Redis server is and how to log in. The one place that hides passwords.
+"""Parse LOCATION: where the Redis server is and how to log in. Passwords are hidden by support/texts.py.
 
 A dict is written as the URL that says the same, so that one set of rules reads both.
 """

@@ -28,7 +28,7 @@ end
 if #bodies > 0 then
   redis.call('HSET', KEYS[1], unpack(bodies)) -- the first write: full memory fails here, with nothing changed
   redis.call('ZADD', KEYS[9], unpack(members))
-  placed(KEYS[5], KEYS[6], ARGV[3], name, first)
+  note_scheduled(KEYS[5], KEYS[6], ARGV[3], name, first)
   count(KEYS[7], 'sent', #bodies / 2)
 end
 for _, n in ipairs(others) do

@@ -30,7 +30,7 @@ end
 if #bodies > 0 then
   redis.call('HSET', KEYS[1], unpack(bodies)) -- the first write: full memory fails here, with nothing changed
   redis.call('ZADD', KEYS[6], unpack(members))
-  placed(KEYS[2], KEYS[3], ARGV[2], set_name(KEYS[6]), string.format('%.0f', first))
+  note_scheduled(KEYS[2], KEYS[3], ARGV[2], set_name(KEYS[6]), string.format('%.0f', first))
   count(KEYS[4], 'sent', #bodies / 2)
 end
 if #ours > 0 then redis.call('SADD', KEYS[7], unpack(ours)) end

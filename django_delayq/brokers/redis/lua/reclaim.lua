@@ -37,7 +37,7 @@ for _, id in ipairs(ran_out) do
   if name and sets[name] then -- an alarm proves nothing and counts nothing
     redis.call('ZREM', KEYS[1], id)
     redis.call('ZADD', sets[name], 'LT', now, pk)
-    placed(KEYS[6], KEYS[7], ARGV[2], name, now)
+    note_scheduled(KEYS[6], KEYS[7], ARGV[2], name, now)
     rung = rung + 1
   elseif name then
     if sets[name] == nil then missing[#missing + 1] = name end -- false: a foreign key is in its place

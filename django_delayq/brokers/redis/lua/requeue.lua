@@ -27,7 +27,7 @@ for i = 2, #ARGV, 4 do
     totals[total], first = (totals[total] or 0) + 1, math.min(first or due, due)
   end
 end
-if first then placed(KEYS[4], KEYS[5], ARGV[1], set_name(KEYS[7]), first) end
+if first then note_scheduled(KEYS[4], KEYS[5], ARGV[1], set_name(KEYS[7]), first) end
 for total, n in pairs(totals) do
   if total ~= '' then count(KEYS[6], total, n) end
 end

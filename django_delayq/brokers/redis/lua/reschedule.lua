@@ -8,5 +8,5 @@ return each_waiting(4, function(zset, id, message)
   redis.call('HDEL', KEYS[7], '') -- a write that needs no memory lets the next ones pass when memory is full
   redis.call('HSET', KEYS[1], id, with_scheduled(message, due))
   redis.call('ZADD', zset, due, id)
-  if zset ~= KEYS[5] then placed(KEYS[3], KEYS[7], ARGV[3], set_name(zset), due) end
+  if zset ~= KEYS[5] then note_scheduled(KEYS[3], KEYS[7], ARGV[3], set_name(zset), due) end
 end)

@@ -19,7 +19,7 @@ for i = 2, #ARGV do
     redis.call('HDEL', KEYS[2], entry)
     redis.call('HSET', KEYS[1], id, with_scheduled(message, now))
     redis.call('ZADD', sets[name], now, id)
-    placed(KEYS[4], KEYS[5], ARGV[1], name, now)
+    note_scheduled(KEYS[4], KEYS[5], ARGV[1], name, now)
     count(KEYS[6], 'rescued', 1)
     reply[#reply + 1] = 1
   end

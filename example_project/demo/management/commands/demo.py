@@ -12,7 +12,7 @@ from example_project.demo.rabbitmq import free_port
 
 
 class Command(BaseCommand):
-    """Starts this process anew as the demo, because the demo has settings of its own."""
+    """Start this process again as the demo, because the demo has settings of its own."""
 
     help = "Play a week of the shop in under 30 seconds, kill a worker on the way, and count what became of it all."
 

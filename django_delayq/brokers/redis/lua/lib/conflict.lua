@@ -16,7 +16,7 @@ local function conflict(mode, sets, id, due, message)
   if not at then -- a body without a place is no message: this one takes its place
     redis.call('HSET', KEYS[1], id, message)
     redis.call('ZADD', KEYS[9], due, id)
-    placed(KEYS[5], KEYS[6], ARGV[3], set_name(KEYS[9]), due)
+    note_scheduled(KEYS[5], KEYS[6], ARGV[3], set_name(KEYS[9]), due)
     count(KEYS[7], 'sent', 1)
     return 1, due
   end
@@ -34,6 +34,6 @@ local function conflict(mode, sets, id, due, message)
   else
     return 0, at
   end
-  placed(KEYS[5], KEYS[6], ARGV[3], name, due)
+  note_scheduled(KEYS[5], KEYS[6], ARGV[3], name, due)
   return 0, due
 end

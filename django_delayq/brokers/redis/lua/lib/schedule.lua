@@ -7,5 +7,5 @@ local function schedule()
     members[i - 1], members[i], first = string.format('%.0f', due), ARGV[i], math.min(first, due)
   end
   redis.call('ZADD', KEYS[3], 'LT', unpack(members))
-  placed(KEYS[1], KEYS[2], ARGV[1], set_name(KEYS[3]), first)
+  note_scheduled(KEYS[1], KEYS[2], ARGV[1], set_name(KEYS[3]), first)
 end

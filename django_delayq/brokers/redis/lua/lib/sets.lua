@@ -23,9 +23,9 @@ local function own_wait_sets(first)
   return sets
 end
 
--- Note that something due at `due` was placed in a set. No sleeper's timer is later than the mark, so only what is nearer
+-- Note that something due at `due` was scheduled in a set. No sleeper's timer is later than the mark, so only what is nearer
 -- wakes.
-local function placed(keys, timer, channel, name, due)
+local function note_scheduled(keys, timer, channel, name, due)
   redis.call('ZADD', keys, 'LT', due, name)
   local mark = tonumber(redis.call('HGET', timer, name) or '')
   if mark and tonumber(due) < mark then

@@ -62,7 +62,7 @@ class TimedTransition(NamedTuple):
 
 def leases(database: Executor, leased: Sequence[Claimed | Transition], lock: str = "") -> Sql:
     """Return SQL for FROM: the rows `r` whose lease is one of `leased`. A lease without a pk has no row."""
-    held = database.dialect.given("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in leased])
+    held = database.dialect.values_table("held", LEASES, [(int(one.pk or 0), one.id, one.token) for one in leased])
     return database.dialect.joined(held, Sql(JOIN_LEASES), lock)
 
 
@@ -108,7 +108,7 @@ def wait_again(database: Executor, transitions: Sequence[Transition]) -> None:
     """End the leases of rows that the caller's transaction has locked: they wait, or are ready, again."""
     for page in pages(transitions, PAGE):
         rows = [(int(one.pk), one.delay_ms, one.failures, one.crashes, one.error, one.history) for one in page]
-        held = database.dialect.given("held", _AGAIN, rows)
+        held = database.dialect.values_table("held", _AGAIN, rows)
         changes = AGAIN.format(now_up=database.dialect.now_up)
         database.changed(database.dialect.update_held.format(changes=changes, held=held.text), held.parameters)
 
@@ -129,7 +129,7 @@ def count(database: Executor, name: str, number: int) -> None:
 
 def _of_pks(database: Executor, columns: Columns, rows: Rows) -> Sql:
     """Return SQL for FROM: a table `held` with these rows, joined with the rows `r` of their pks."""
-    return database.dialect.joined(database.dialect.given("held", columns, rows), Sql("r.id = held.pk"))
+    return database.dialect.joined(database.dialect.values_table("held", columns, rows), Sql("r.id = held.pk"))
 
 
 def delete(database: Executor, pks: Sequence[int], table: str = "delayq_ready") -> None:
