@@ -124,7 +124,7 @@ class Leases:
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=self._renew_forever, name="delayq-renew", daemon=True),
-            threading.Thread(target=self._give_up_forever, name="delayq-give-up", daemon=True),
+            threading.Thread(target=self._cancel_expired_forever, name="delayq-give-up", daemon=True),
         ]
 
     def start(self) -> None:
@@ -221,13 +221,13 @@ class Leases:
         self.lose(lease for lease in lost if lease in self._held)
         return True
 
-    def _give_up_forever(self) -> None:
+    def _cancel_expired_forever(self) -> None:
         while not self._closed.wait(self._lease_ms / 20_000):
             self._some.wait()
             self._log.tick()
-            guarded(self._give_up)
+            guarded(self._cancel_expired)
 
-    def _give_up(self) -> None:
+    def _cancel_expired(self) -> None:
         now = monotonic()
         for lease in self.held():
             if lease.held_until <= now:

@@ -48,7 +48,7 @@ class Runnable(Protocol):
         """Return the (queue, key) pairs that it claims from."""
 
     def run(self) -> bool:
-        """Work until there is a reason to stop, then wind down. Returns False when a handler would not end."""
+        """Work until there is a reason to stop, then wind down. Return False when a handler would not end."""
 
     def stop(self) -> None:
         """Claim no more, finish what runs within the shutdown time-out, give back the rest."""
@@ -63,7 +63,7 @@ Run = Callable[[Runnable], bool]
 def run_until_signalled(make_worker: Callable[[], Runnable], run: Run = lambda worker: worker.run()) -> None:
     """Make and run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
 
-    Returns when the worker ended well; raises what `make_worker` raised. A second signal ends the process at once. So
+    Return when the worker ended well; raise what `make_worker` raised. A second signal ends the process at once. So
     does a handler that doesn't end in time, with exit code 0: its message is safe.
     """
     # The main thread only reads this pipe: a signal handler must take no lock, and the thread that it interrupts
@@ -117,7 +117,7 @@ class _Running:
         self._worker: Runnable | None = None
 
     def stop(self) -> bool:
-        """Stop the worker. Returns False when there is none yet, and never will be."""
+        """Stop the worker. Return False when there is none yet, and never will be."""
         with self._lock:
             self._stopped = True
         if self._worker is None:

@@ -1,4 +1,4 @@
-"""What a worker logs of itself: errors that its threads outlive, and outages, each said once."""
+"""Log what a worker says of itself: errors that its threads outlive, and outages, each said once."""
 
 import logging
 import random
@@ -76,7 +76,7 @@ def _end_of(error: Exception) -> str:
             return "What failed works again."
 
 
-def waits() -> Iterator[float]:
+def backoff_delays() -> Iterator[float]:
     """Yield the seconds to wait after each failure in a row: 0.1 to 5, with jitter so that workers spread out."""
     seconds = 0.1
     while True:

@@ -9,7 +9,7 @@ from django_delayq.support.units import size_text
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.leases import Leases
 from django_delayq.worker.lifecycle import Heartbeat
-from django_delayq.worker.logs import OutageLog, guarded, waits
+from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 from django_delayq.worker.maintenance import Maintenance, resident
 from django_delayq.worker.options import Options
 
@@ -67,7 +67,7 @@ class Loop:
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
                 self._outage_log.begin("claiming", error)
                 self._may_find = True
-                backoff = backoff or waits()
+                backoff = backoff or backoff_delays()
                 self._stopping.wait(next(backoff))
                 continue
             if backoff is not None:

@@ -206,7 +206,7 @@ class Executor(ABC):
                 self._wake()
             if not lease.lost and lease.held_until > monotonic():
                 return lease
-            self._settler.release([lease])  # another worker's by now, unless none could ask
+            self._settler.release([lease])  # another worker's now, unless none could ask
         return None
 
     def _end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:

@@ -14,7 +14,7 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, failure
 from django_delayq.worker.leases import Lease, Leases, release_permits
-from django_delayq.worker.logs import OutageLog, guarded, waits
+from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 
 LINGER_S = 0.050
 REFUSED_PAUSE_S = 2.0
@@ -145,7 +145,7 @@ class Settler:
                     self._fail(lease, transition, error)
 
     def _fail(self, lease: Lease, transition: Transition, error: Exception) -> None:
-        """Count an attempt as failed whose end is refused for good, lest its message run for ever."""
+        """Count the attempt as failed when its end is refused for good; otherwise its message would run for ever."""
         then = "Its lease is left to lapse."
         for instead in attempt.in_place_of(transition, lease.claimed, lease.handler, error):
             with suppress(Exception):  # then the next is tried
@@ -165,7 +165,7 @@ class Settler:
             except BrokerUnavailable as error:  # the ends must be sent, however late
                 self._outage_log.begin("settling", error)
                 repeated = True
-                backoff = backoff or waits()
+                backoff = backoff or backoff_delays()
                 sleep(next(backoff))
                 continue
             if self._outage_log.failing:

@@ -1,4 +1,4 @@
-"""What a worker has, checked and said before it starts: handlers, slots, connections, and a broker that it may use."""
+"""Check and report what a worker has before it starts: handlers, slots, connections, and a broker that it may use."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from django_delayq.store.backend import missing_grants
 from django_delayq.support.units import to_text
 from django_delayq.support.validation import did_you_mean
 from django_delayq.worker.executors.asyncio import CONCURRENCY
-from django_delayq.worker.logs import OutageLog, waits
+from django_delayq.worker.logs import OutageLog, backoff_delays
 from django_delayq.worker.options import Options
 from django_delayq.worker.prefetch import PrefetchBuffer
 
@@ -27,7 +27,7 @@ BROKER_CONNECTIONS = 4
 SUPERVISOR_CONNECTIONS = 2
 """One each for the settlements and renewals of what a dead worker leaves; to the store too, and one to look there."""
 STORE_CONNECTIONS = 4
-"""One each for claims, settlements, renewals and the relay."""
+"""One each for claims, settlements, renewals and the maintenance of the tables."""
 SUSPECTS_CHILD = 1
 """The child process that runs suspects, in every mode."""
 MIN_SIZE = 4
@@ -129,7 +129,7 @@ def _size_of_pool(database: str) -> int | None:
 def ask_report(backend: Backend) -> ServerReport:
     """Wait for the broker, and return its report on itself. Raises `BrokerRefused` when it must not be used."""
     outage_log = OutageLog()
-    backoff = waits()
+    backoff = backoff_delays()
     while True:
         try:
             report = backend.report()

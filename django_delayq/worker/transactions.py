@@ -57,9 +57,7 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
             with staying_in_it(database.using):
                 run()
             if not database.dialect.finish_here(database, pk, message.token, message.started_ms):
-                raise LeaseLost(
-                    f"Message {message.id!r} (key {message.key!r}) is another's by now: all is rolled back."
-                )
+                raise LeaseLost(f"Message {message.id!r} (key {message.key!r}) is another's now: all is rolled back.")
             ended = True
     except Exception as error:
         if not ended or connection.in_atomic_block or not _is_finished(database, pk):
@@ -247,7 +245,7 @@ class SyncThread:
         self._text = ""
 
     def watch(self) -> EndLeftOpen:
-        """Begin an attempt. Returns the function to call at its end."""
+        """Begin an attempt. Return the function to call at its end."""
         found_before = self._found
 
         async def end() -> str:

@@ -36,9 +36,9 @@ from django_delayq.worker.options import Options
 from django_delayq.worker.plan import claim_order
 from django_delayq.worker.prefetch import Executor
 from django_delayq.worker.process.sandbox import run_in_sandbox
-from django_delayq.worker.relaying import Relaying
 from django_delayq.worker.settler import Settler
 from django_delayq.worker.startup import buffers_of, executor_infos, queues_of, served_of
+from django_delayq.worker.table_maintenance import TableMaintenance
 
 LOOK_S = 0.05
 
@@ -70,7 +70,9 @@ class Worker:
         self._figures = FigureWriter(backend.store.database, outage_log) if backend.store else None
         count = self._figures.count if self._figures else None
         self.settler = Settler(backend, self._leases, outage_log, self._wake, count)
-        self._relaying = Relaying(cast(DatabaseQueue, backend.store), lease_ms, outage_log) if backend.store else None
+        self._table_maintenance = (
+            TableMaintenance(cast(DatabaseQueue, backend.store), lease_ms, outage_log) if backend.store else None
+        )
         if backend.store and not options.drain:  # a drain is to run what there is now
             backend.store.database.clock_monitor.start(lease_ms)
         self._heartbeat = Heartbeat(options.heartbeat_file, tell or teller())
@@ -129,10 +131,10 @@ class Worker:
         return self.settler.counts
 
     def run(self) -> bool:
-        """Work until there is a reason to stop, then wind down. Returns False when a handler would not end."""
+        """Work until there is a reason to stop, then wind down. Return False when a handler would not end."""
         self._leases.start()
         self.settler.start()
-        for thread in (self._relaying, self._figures):
+        for thread in (self._table_maintenance, self._figures):
             if thread is not None:
                 thread.start()
         self._loop.run()
@@ -158,12 +160,12 @@ class Worker:
         for executor in self._executors:
             executor.close(LAST_WORDS_S if ended else 0)  # a thread that is still in a handler may never end
         self._leases.close(LAST_WORDS_S)
-        for thread in (self._relaying, self._figures):
+        for thread in (self._table_maintenance, self._figures):
             if thread is not None:
                 thread.close(LAST_WORDS_S)
         with contextlib.suppress(DelayqError):
             self._backend.presence.leave(self.name)
-        ends = ", ".join(f"{verb.value} {count}" for verb, count in self.settler.counts.items())
+        ends = ", ".join(f"{action.value} {count}" for action, count in self.settler.counts.items())
         logger.info("Worker %s stopped. Messages: %s.", self.name, ends or "none", extra={"worker": self.name})
         return ended
 

@@ -19,7 +19,7 @@ from django_delayq.models import StoreIdentity
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import Degraded
 from django_delayq.worker.logs import OutageLog
-from django_delayq.worker.relaying import Relaying
+from django_delayq.worker.table_maintenance import TableMaintenance
 from tests import databases
 from tests.servers import Server, SqliteFiles
 from tests.store.support import LEASE_MS, alarms, site_on
@@ -151,14 +151,14 @@ def test_a_worker_that_was_degraded_puts_no_alarms_into_the_redis_of_another_sto
     with pytest.raises(BrokerUnavailable):
         other.queue.degraded.ask(Mock(side_effect=BrokerUnavailable("it is away")))
     other.queue.degraded.begin_if_due()
-    relaying = Relaying(other.queue, LEASE_MS, OutageLog())
-    relaying.start()
+    maintenance = TableMaintenance(other.queue, LEASE_MS, OutageLog())
+    maintenance.start()
     try:
         until = monotonic() + PATIENCE_S
         while "Another site uses prefix" not in caplog.text:
             assert monotonic() < until
             sleep(0.02)
     finally:
-        relaying.close(PATIENCE_S)
+        maintenance.close(PATIENCE_S)
     assert other.queue.degraded.on
     assert alarms(broker) == 0

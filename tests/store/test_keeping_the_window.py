@@ -1,4 +1,4 @@
-"""The relay's thread of a worker: what it does beside relaying, and that it does one where the other fails."""
+"""The thread that looks after the tables: what it does beside the window, and that it does one where another fails."""
 
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -15,7 +15,7 @@ from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.worker.logs import OutageLog
-from django_delayq.worker.relaying import Relaying
+from django_delayq.worker.table_maintenance import TableMaintenance
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim
@@ -43,9 +43,9 @@ def redis_url(server: Server) -> str:
 
 
 @pytest.fixture
-def thread(broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relaying]:
+def thread(broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableMaintenance]:
     """Ended with the test."""
-    thread = Relaying(broker.queue, LEASE_MS, OutageLog())
+    thread = TableMaintenance(broker.queue, LEASE_MS, OutageLog())
     yield thread
     thread.close(PATIENCE_S)
 
@@ -65,7 +65,7 @@ def _finish_long_ago(broker: DatabaseBackend) -> Any:
     return rows
 
 
-def test_it_prunes_and_sweeps(broker: DatabaseBackend, thread: Relaying) -> None:
+def test_it_prunes_and_sweeps(broker: DatabaseBackend, thread: TableMaintenance) -> None:
     finished = _finish_long_ago(broker)
     send_delay_message("k", 1, id="lost", delay="30m")
     rows = ReadyMessage.objects.using(broker.database.using)
@@ -78,7 +78,7 @@ def test_it_prunes_and_sweeps(broker: DatabaseBackend, thread: Relaying) -> None
 
 @pytest.mark.parametrize("keys", [1, 25])
 def test_one_sweep_has_all_claimed_of_which_the_broker_has_lost_very_many(
-    broker: DatabaseBackend, thread: Relaying, monkeypatch: pytest.MonkeyPatch, keys: int
+    broker: DatabaseBackend, thread: TableMaintenance, monkeypatch: pytest.MonkeyPatch, keys: int
 ) -> None:
     wants = [ClaimRequest("default", f"k{n}", 100 // keys) for n in range(keys)]
     found = iter([{(want.queue, want.key) for want in wants}])
@@ -104,7 +104,7 @@ def test_one_sweep_has_all_claimed_of_which_the_broker_has_lost_very_many(
     _until(broker, asks_no_table)
 
 
-def test_it_prunes_while_the_broker_is_away(broker: DatabaseBackend, server: Server, thread: Relaying) -> None:
+def test_it_prunes_while_the_broker_is_away(broker: DatabaseBackend, server: Server, thread: TableMaintenance) -> None:
     finished = _finish_long_ago(broker)
     server.kill()
     thread.start()

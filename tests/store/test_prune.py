@@ -18,7 +18,7 @@ from django_delayq.models import ErrorMessage, FinishMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.operations import prune_errors, prune_finished
 from django_delayq.support.units import to_ms
-from django_delayq.worker.relaying import Pruning
+from django_delayq.worker.table_maintenance import Pruning
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 

@@ -60,7 +60,7 @@ class _LeasedNote(NamedTuple):
 
 
 _NOTED = _LeasedNote._fields[:-1]
-"""Those that are fields of `Claimed`."""
+"""The fields that `Claimed` has too."""
 _noted_fields = attrgetter(*_NOTED)
 
 

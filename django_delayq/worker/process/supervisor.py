@@ -29,7 +29,7 @@ from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.figures import FigureWriter
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.lifecycle import LAST_WORDS_S, Heartbeat, teller
-from django_delayq.worker.logs import OutageLog, guarded, waits
+from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 from django_delayq.worker.options import Options
 from django_delayq.worker.process.death import ProcessDied, ProcessEnded, ProcessGaveUp, after_death, timeout_of
 from django_delayq.worker.process.journal import Held, JournalReader, open_memory
@@ -138,7 +138,7 @@ class Supervisor:
         return sum(running, self._ended + self._settler.counts)
 
     def run(self) -> bool:
-        """Keep the workers running until there is a reason to stop. Returns False when a handler would not end."""
+        """Keep the workers running until there is a reason to stop. Return False when a handler would not end."""
         self._leases.start()
         self._settler.start()
         if self._figures is not None:
@@ -187,7 +187,7 @@ class Supervisor:
                 self._start_later(order)
 
     def _start_later(self, order: Order) -> None:
-        wait_s = next(self._backoff.setdefault(order.options.index, waits()))
+        wait_s = next(self._backoff.setdefault(order.options.index, backoff_delays()))
         self._to_start.append((monotonic() + wait_s, order))
 
     def _check_all(self) -> None:

@@ -18,10 +18,10 @@ EVERY_S = 1.0
 PRUNE_EVERY_S = 60.0
 
 
-class Relaying:
-    """Relays on a connection of its own, so that neither claims nor settlements wait for it.
+class TableMaintenance:
+    """Schedules the window on a connection of its own, so that neither claims nor settlements wait for it.
 
-    This thread also asks a clock that is away whether it is back, so that nothing else has to wait for its answer; it
+    This thread also asks a timer that is away whether it is back, so that nothing else has to wait for its answer; it
     sweeps; and it prunes.
     """
 
@@ -32,7 +32,7 @@ class Relaying:
         self._pruning = Pruning(queue)
         self._sweep = Sweep(queue.database)
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._relay_forever, name="delayq-relay", daemon=True)
+        self._thread = threading.Thread(target=self._maintain_forever, name="delayq-tables", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -42,20 +42,20 @@ class Relaying:
         self._closed.set()
         self._thread.join(timeout)
 
-    def _relay_forever(self) -> None:
+    def _maintain_forever(self) -> None:
         try:
             while not self._closed.is_set():
                 started_at = monotonic()
                 if self._queue.broker.database is None:  # else its timer reads the rows by itself
                     self._try("sweeping", self._sweep_once)
-                    self._try("relaying", self._keep_window)
+                    self._try("scheduling the window", self._keep_window)
                 if not self._try("pruning", self._pruning.prune_due):
                     self._closed.wait(EVERY_S - (monotonic() - started_at))
         finally:
             connections.close_all()
 
     def _try(self, what: str, page: Callable[[], bool]) -> bool:
-        """Do one page of `what`. Returns whether there is more."""
+        """Do one page of `what`. Return whether there is more."""
         try:
             with self._queue.database.available():
                 is_full = page()
