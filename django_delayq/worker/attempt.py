@@ -37,7 +37,10 @@ from django_delayq.worker.transactions import (
 )
 
 _forks = 0
-"""How many forks made this process out of the one that imported this. To ask the system for its id costs more."""
+"""How many forks lie between the process that imported this module and this one.
+
+Asking for the process id costs more.
+"""
 FORKED = (
     b"A process that a handler forked has left the handler, and is ended. "
     b"End it there with os._exit(), or start it with multiprocessing or subprocess.\n"
@@ -47,7 +50,7 @@ FORKED = (
 def begin(
     claimed: Claimed, handler: Handler[Any, Any], started_ms: int, is_held: Callable[[], bool]
 ) -> Message[Any] | Transition:
-    """Return the message to run, or the end of its lease when it must not start."""
+    """Return the message to run, or the transition that ends its lease if it must not start."""
     header = claimed.header
     if header is None:
         return bury_foreign(claimed)
@@ -80,10 +83,10 @@ def begin(
 def run_sync(
     claimed: Claimed, handler: Handler[Any, Any], message: Message[Any], database: str
 ) -> BaseException | None:
-    """Run a handler in this thread and return what it raised; an async one gets an event loop of its own.
+    """Run a handler in this thread, and return the exception that it raised, or None.
 
-    If an atomic handler raised nothing, and its message is a row, that row is finished too. Nothing that a handler
-    raises may end its thread.
+    An async handler gets an event loop of its own. If an atomic handler raises nothing and its message is a row, the
+    row is finished in the same transaction. Nothing that a handler raises may end its thread.
     """
     try:
         if handler.is_async:
@@ -110,7 +113,7 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 def _end_fork() -> None:
-    """End a process that a handler forked, where it leaves the handler: it would run on as a second worker."""
+    """End this process, which a handler forked and which has left the handler: it would act as a second worker."""
     with suppress(OSError):
         os.write(2, FORKED)
     os._exit(1)
@@ -135,7 +138,10 @@ def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
 async def run_async(
     handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen
 ) -> BaseException | None:
-    """Run an async handler on a running event loop, as `run_sync` does. A cancelled one gives its `CancelledError`."""
+    """Run an async handler on the running event loop, and return the exception that it raised, or None.
+
+    A handler that was cancelled gives its `CancelledError`.
+    """
     try:
         await _acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
@@ -156,7 +162,7 @@ async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_ope
 def after(
     claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, started_ms: int, now_ms: int
 ) -> Transition:
-    """Return what becomes of a message whose attempt started and ended then, and raised `exception` or nothing."""
+    """Return what becomes of a message after an attempt that raised `exception`, or nothing if that is None."""
     span = Span(started_ms, now_ms)
     if exception is None:
         return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
@@ -182,16 +188,16 @@ def policy_of(claimed: Claimed, handler: Handler[Any, Any]) -> Policy:
 
 
 def bury_foreign(claimed: Claimed) -> Transition:
-    """Return the end of a message that someone else wrote under our names."""
+    """Return the transition that buries a message with our names that django-delayq did not write."""
     reason = "its header can't be read, or is not of the set it lay in: not written by django-delayq"
     return transitions.bury(claimed, Failure(reason))
 
 
 def interrupted_settlement(lease: Lease, what: str) -> Transition | None:
-    """Return the end of a lease whose handler was stopped, or told to stop, because it is not held any more.
+    """Return the transition for a handler that was stopped, or told to stop, because its lease is no longer held.
 
-    If nobody took the message meanwhile, it runs again soon, and nothing is counted. None where another worker took it,
-    and where it must not start twice: then it lapses, and maintenance buries it.
+    If nobody has taken the message meanwhile, it runs again soon, and nothing is counted. Return None if another worker
+    has it, or if it is at most once: its lease then lapses, and maintenance buries it. `what` ends the log line.
     """
     claimed, handler = lease.claimed, lease.handler
     logger.warning(
@@ -212,7 +218,7 @@ def _why(lease: Lease) -> str:
 
 
 def in_ascii(transition: Transition) -> Transition:
-    """Return the same end with escapes for the characters that not every database can keep in its texts."""
+    """Return the transition with all but ASCII escaped in its texts, because not every database can keep the rest."""
     return replace(
         transition,
         error=None if transition.error is None else failure.to_ascii(transition.error),
@@ -225,17 +231,17 @@ def in_ascii(transition: Transition) -> Transition:
 def in_place_of(
     transition: Transition, claimed: Claimed, handler: Handler[Any, Any], refusal: Exception
 ) -> list[Transition]:
-    """Return the ends to try, in this order, in place of one that is refused for good."""
+    """Return the transitions to try, in this order, in place of one that is rejected for good."""
     why = failure.to_ascii(failure.first_line(refusal))
 
-    def wait_ms(attempt: int) -> int:  # longer each time, whatever the handler says: nobody knows when it is mended
+    def wait_ms(attempt: int) -> int:  # longer each time, whatever the handler says: the cause may last
         return backoff_ms(Exponential(), attempt, refusal)
 
     return transitions.in_place_of(transition, claimed, policy_of(claimed, handler), why, wait_ms)
 
 
 def retry_delay_ms(handler: Handler[Any, Any], exception: BaseException, attempt: int) -> int:
-    """Return the milliseconds until the next attempt: those that `Retry` names, else those of the handler's backoff."""
+    """Return the milliseconds until the next attempt: what `Retry` names, or else what the handler's backoff says."""
     if isinstance(exception, Retry) and exception.delay_ms is not None:
         return exception.delay_ms
     try:

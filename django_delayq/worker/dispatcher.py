@@ -17,17 +17,18 @@ from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
 DRAIN_S = 0.5
-"""How long after a claim that gave something to wait for a slot for what is due already, before all is asked for."""
+"""How long after a successful claim known due messages wait for a busy slot, before a claim asks for everything."""
 UNSTARTED_LOOK_S = 0.25
-"""How often to look for messages that wait for a slot for too long."""
+"""How often to look for leases that have waited too long for a slot, in seconds."""
 UNSTARTED_S = 1.0
-"""Seconds after its claim at which a lease that no slot has started is given back."""
+"""How many seconds after its claim a lease that no slot has started is released."""
 
 
 class Dispatcher:
-    """Claims for all executors. `claim` is the broker's, for messages or for suspects.
+    """The part of the loop that claims for all executors and distributes the leases.
 
-    `order` gives the queues in the order in which the next claim serves them, or nothing where they have none.
+    `claim` claims messages or suspects. `order` returns the queues in the order in which the next claim serves them; an
+    empty list if they have no order.
     """
 
     def __init__(
@@ -64,37 +65,40 @@ class Dispatcher:
         self._found_at = 0.0
         self._try_again_at = 0.0
         self._most = most
-        self._kept: list[Lease] = []  # that have not ended, where `most` is given
+        self._kept: list[Lease] = []  # leases that have not ended, if `most` is given
         self._run = 0
         self._closed = False
-        self._deferred_duplicates: list[Lease] = []  # their ids still run here, by earlier leases
+        self._deferred_duplicates: list[Lease] = []  # their ids still run here under earlier leases
         self.wanted = False
-        """Whether a slot was free at the last claim."""
+        """Whether the last call of `claim` wanted messages for a slot."""
         self.skipped = False
-        """Whether it skipped a buffer, or a limit kept something from it.
+        """Whether the last claim left a buffer out, or a limit refused one of its messages.
 
-        The broker waits only for what was claimed, so it knows nothing of these.
+        The broker wakes the loop only for what was claimed, so after its sleep the loop must claim in any case.
         """
 
     @property
     def spent(self) -> bool:
-        """Return whether the worker has claimed as many messages as it ever may."""
+        """Return whether the worker may claim no more messages."""
         return self._quota() <= 0
 
     @property
     def has_run(self) -> bool:
-        """Return whether a message has ended."""
+        """Return whether any message has been run."""
         return any(buffer.ended for buffer in self._all_buffers)
 
     @property
     def busy(self) -> bool:
-        """Return whether a message waits or runs here, or has been refused by a limit and comes again soon."""
+        """Return whether a message waits or runs here, or was refused by a limit and will soon come again."""
         if self._deferred_duplicates or any(buffer.leases or buffer.active for buffer in self._all_buffers):
             return True
         return self._limiter is not None and self._limiter.waits() and not self.spent
 
     def wait_s(self) -> float:
-        """Return for how long there is nothing to do here, unless a slot frees or something comes due."""
+        """Return the seconds until there is something to do here; infinity for never.
+
+        A slot that frees, or a message that comes due, may end the wait earlier.
+        """
         now = monotonic()
         until = now + UNSTARTED_LOOK_S if self.busy else math.inf
         if self._try_again_at > now:
@@ -104,16 +108,17 @@ class Dispatcher:
         return until - now
 
     def claim(self) -> bool:
-        """Claim once, except what is paused, and distribute what comes.
+        """Claim once, leaving out what is paused, and distribute the leases.
 
-        Return whether to claim again at once: this kept something, or has not asked for everything.
+        Return whether to claim again at once, because this claim kept something or did not ask for everything.
         """
         executors = [executor.state() for executor in self._executors]
         planned = self._plan(executors)
         self.wanted, self.skipped = bool(planned.sizes), planned.skipped
         sent_at = monotonic()
         if planned.is_complete and planned.is_busy_with_due and sent_at < self._found_at + DRAIN_S:
-            self.wanted, self._try_again_at = False, sent_at + TIME_SLICE_S  # a look sees what is due for others, too
+            # No claim of everything is needed: the look would have seen what is due for buffers that are not busy.
+            self.wanted, self._try_again_at = False, sent_at + TIME_SLICE_S
         if not self.wanted:
             self._backlog.forget()
             return False
@@ -123,13 +128,13 @@ class Dispatcher:
             self._unstarted_events.report(claims.buried, claims.orphans)
         if len(self._queues) > 1:
             self._note_backlog(planned, found=found)
-        if found:  # else another order, over and over until there is a slot, would give all the same chance
+        if found:  # drawing an order at each turn until a slot is free would give every queue the same chance
             self._queues = self._order()
             self._found_at = sent_at
         return found or not planned.is_complete
 
     def _plan(self, executors: Sequence[ExecutorState]) -> Plan:
-        """Plan the next claim. While something is left behind in queues with an order, first look where that is."""
+        """Plan the next claim. If queues with an order have a backlog, first look which pairs it is in."""
         in_order = len(self._queues) > 1
         free_permits = {} if self._limiter is None else self._limiter.free_permits(self._all_buffers)
         if in_order and self._backlog.needs_look and wants_any(executors, free_permits) and not self.spent:
@@ -154,12 +159,12 @@ class Dispatcher:
             return
         asked = [request.pair for request in planned.requests]
         emptied = asked
-        if found:  # else no queue of a buffer had anything, though there may be more for it in another
+        if found:  # otherwise all are empty: `more_available` may be about another queue of the buffer
             emptied = [pair for pair in asked if not self._buffers[pair[1]][0].more_available]
         self._backlog.note_claim(asked, emptied, found=found, now=monotonic())
 
     def _distribute(self, claims: Claims, sent_at: float, planned: Plan, executors: Sequence[ExecutorState]) -> bool:
-        """Give the executors what came, and return whether anything was kept. Give back what they can't take."""
+        """Give the claimed leases to the executors, release those they can't take, and return whether any was kept."""
         if not claims.messages:
             asked = [self._buffers[key][0] for key in planned.sizes]
             note_empty_claim(asked, more_available=claims.more_available)
@@ -190,7 +195,10 @@ class Dispatcher:
         more_available: bool,
         running: Collection[str],
     ) -> bool:
-        """Give a buffer what came for it: a part of each queue, with how much to keep. Return whether it kept any."""
+        """Give a buffer its leases, one part for each queue with how many of it to keep.
+
+        Return whether any was kept.
+        """
         buffer, executor = self._buffers[key]
         at_most_once = {lease for leases, _ in parts for lease in leases if _is_at_most_once(lease)}
         kept, surplus = self._split(buffer, executor, parts, size, at_most_once)
@@ -203,17 +211,20 @@ class Dispatcher:
         saturated = any(len(leases) >= size for leases, _ in parts)
         more_available = more_available or len(kept) < sum(len(leases) for leases, _ in parts)
         buffer.note_claim(saturated=saturated, more_available=more_available, has_at_most_once=bool(at_most_once))
-        return bool(kept)  # a lease that is given back at once would come again at once
+        return bool(kept)  # don't claim again at once for leases that were all released: they would come again
 
     def _leases_of(self, claims: Claims, sent_at: float) -> tuple[dict[tuple[int, str], list[Lease]], list[Lease]]:
-        """Return the leases by the place of their queue and the key of their handler, and those of foreign messages."""
-        # The claim's time is the server's of a moment later, so the clock made of both is never behind the server's.
+        """Return the leases by (place of the queue, key of the handler), and apart those of foreign messages.
+
+        A message is foreign if no handler here has its key, or its header can't be read.
+        """
+        # The server read `now_ms` after `sent_at`, so a clock made of the two is never behind the server's.
         clock_ms = claims.now_ms - sent_at * 1000
         held_until = sent_at + self._leases.hold_s
         places = {queue: place for place, queue in enumerate(self._queues)}
         given: dict[tuple[int, str], list[Lease]] = {}
         foreign: list[Lease] = []
-        any_handler = next(iter(self._buffers.values()))[0].handler  # none runs a foreign message
+        any_handler = next(iter(self._buffers.values()))[0].handler  # any will do: no handler runs a foreign message
         for claimed in claims.messages:
             header = claimed.header
             found = self._buffers.get(header.key) if header else None
@@ -232,10 +243,10 @@ class Dispatcher:
         size: int,
         at_most_once: Collection[Lease],
     ) -> tuple[list[Lease], list[Lease]]:
-        """Return the leases to keep, of each part at most its size, and the surplus.
+        """Return the leases to keep, at most its limit from each part, and the surplus.
 
-        More at-most-once messages may have come than slots are idle: each (queue, key) pair of a buffer is
-        asked for all that it wants, because any of them may have something, and buffers share slots.
+        There may be more at-most-once messages than idle slots: each (queue, key) pair of a buffer is asked for all
+        that the buffer wants, and buffers share slots.
         """
         kept: list[Lease] = []
         surplus: list[Lease] = []
@@ -253,7 +264,7 @@ class Dispatcher:
         return kept, surplus
 
     def _admit(self, buffer: PrefetchBuffer, leases: list[Lease]) -> list[Lease]:
-        """Return the leases that may start as far as limits go. Give back the others for a while."""
+        """Return the leases that the handler's limits let start, and release the others with a delay."""
         if self._limiter is not None and buffer.handler.limits is not None:
             refused = self._limiter.admit(buffer, leases)
             self._settler.put_off(refused)
@@ -270,12 +281,12 @@ class Dispatcher:
             self._unstarted_events.report([buried_info(transition)])
 
     def close(self) -> None:
-        """Claim no more, and give back the leases that no slot has started. Handlers that run, run on."""
+        """Claim no more, and release the leases that no slot has started. Running handlers continue."""
         self._closed = True
         self.release_unstarted(older_than_s=0)
 
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
-        """Give back the leases that were claimed over `older_than_s` ago and that no slot has started."""
+        """Release the leases that were claimed over `older_than_s` ago and that no slot has started."""
         claimed_before = monotonic() - older_than_s
         if self._deferred_duplicates:
             self._settler.release(self._take_deferred(lambda lease: lease.claimed_at < claimed_before))
@@ -284,7 +295,7 @@ class Dispatcher:
                 executor.release_unstarted(claimed_before)
 
     def look_after_unstarted(self) -> None:
-        """Give back leases that are paused or have waited too long, and start duplicates that may start now."""
+        """Release leases that are paused or have waited too long, and start deferred duplicates that may start now."""
         if self._pauses.known:
             self._release_paused()
         self.release_unstarted()
@@ -297,9 +308,10 @@ class Dispatcher:
             executor.release_paused(self._pauses.cover)
 
     def _start_deferred(self) -> None:
-        """Start the leases that waited because an earlier lease of the same id still ran here, once it has ended.
+        """Start the deferred duplicates whose earlier lease has ended.
 
-        A worker that was given up for dead, but lives, may claim a message that its own thread still runs.
+        They arise when this worker was frozen past the end of a lease, and then claims the message that its own thread
+        still runs.
         """
         running = self._leases.running_ids()
         for lease in self._take_deferred(lambda lease: lease.claimed.id not in running):
@@ -318,7 +330,7 @@ class Dispatcher:
         return BATCH if self._most is None else self._most - self._count_kept()
 
     def _count_kept(self) -> int:
-        """Return how many messages were kept so far, except those that were given back: they have not run."""
+        """Return how many messages the worker has taken so far, without those that it released unstarted."""
         ended = {lease for lease in self._kept if lease.ended}
         self._run += sum(not lease.released for lease in ended)
         self._kept = [lease for lease in self._kept if lease not in ended and not lease.released]

@@ -22,20 +22,23 @@ _LEVELS = {
     SettleAction.BURY: logging.ERROR,
 }
 _SIGNALS = {SettleAction.FINISH: signals.message_finished, SettleAction.BURY: signals.message_failed}
-"""The signal of each action; of any other, `message_retried`."""
+"""The signal of an action; every other action has `message_retried`."""
 
 
 class AttemptEvents:
-    """Reports how the attempts of one worker begin and end. Costs next to nothing while nobody listens."""
+    """The log lines and signals of one worker's attempts. They cost next to nothing while nobody listens."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
 
     def starting(self, lease: Lease, deadline: float = 0.0) -> None:
-        """Note that a message is about to start; at `deadline`, if any, only the end of the process can stop it."""
+        """Note that a message is about to start.
+
+        If `deadline` is not 0, only the end of the process can stop it then.
+        """
 
     def settling(self, lease: Lease, transition: Transition) -> None:
-        """Note how a lease ends, before anybody hears of it."""
+        """Note how a lease ends, before that is logged, signalled or settled."""
 
     def begun(self, lease: Lease, message: Message[Any]) -> None:
         """Report that a handler is about to start."""
@@ -50,7 +53,7 @@ class AttemptEvents:
     def ended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
-        """Report that an attempt ended; `message` is None when it was not fit to start."""
+        """Report that an attempt ended; `message` is None if it did not start."""
         self.settling(lease, transition)
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)
@@ -73,7 +76,7 @@ class AttemptEvents:
         level = _LEVELS[transition.action]
         if logger.isEnabledFor(level):
             is_failure = transition.action in (SettleAction.RETRY, SettleAction.BURY)
-            shown = exception if is_failure and not isinstance(exception, Retry) else None  # that one asked for it
+            shown = exception if is_failure and not isinstance(exception, Retry) else None  # a `Retry` is no surprise
             self._log(level, describe(transition), lease, message, shown, transition.detail)
 
     def _log(
@@ -98,9 +101,9 @@ class AttemptEvents:
 
 
 class UnstartedEvents:
-    """Reports messages that no slot has run: those that were buried all the same, and those that are gone.
+    """The log lines and signals of messages that were buried without running here, or are gone.
 
-    As for attempts, there is a log line with the id and, for a buried one, the signal `message_failed`.
+    Each message gets a log line with its id, and a buried one the signal `message_failed`.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class UnstartedEvents:
         self._count = count
 
     def report(self, buried: Sequence[BuriedInfo], orphans: Iterable[str] = ()) -> None:
-        """Report each once, and count those that were buried: whoever buries or drops a message calls this."""
+        """Report each message, and count the buried ones. Call it once for each message that was buried or is gone."""
         if self._count is not None:
             self._count(buried)
         for info in buried:

@@ -26,7 +26,7 @@ def line(exception: BaseException) -> str:
 
 
 def first_line(exception: Exception) -> str:
-    """Return `line` for the first line of a database's message: the rest may quote a row with its data."""
+    """Return `line()` of a database error's first line: the rest may quote a row with its data."""
     return _line_of(exception, str(exception).strip().partition("\n")[0])
 
 
@@ -37,9 +37,9 @@ def _line_of(exception: BaseException, text: str) -> str:
 
 
 def traceback_of(exception: BaseException, handler: Callable[..., Any]) -> str:
-    """Return the traceback as `tracebacks` shortens it.
+    """Return the traceback, as short as `text_of` makes it.
 
-    It ends with the handler's place where there are no frames, because its process was killed.
+    If there are no frames, because the process was killed, it ends with the place of the handler.
     """
     frames = exception.__traceback__.tb_next if exception.__traceback__ else None  # the first frame is ours
     text = text_of(exception, frames)
@@ -55,8 +55,8 @@ def _place_of(handler: Callable[..., Any]) -> str:
 def fingerprint(exception: BaseException, handler: Callable[..., Any]) -> str:
     """Return a text that is the same for failures of one kind: the exception's type and the site's innermost function.
 
-    Code of the site is code that belongs neither to a library nor to this package; where none but the handler was
-    running, the handler.
+    The site's code is what belongs neither to a library nor to this package. If none of it was running, the handler
+    takes its place.
     """
     place = f"{handler.__module__}.{handler.__qualname__}"
     package = handler.__module__.partition(".")[0]  # a site may be installed as a library

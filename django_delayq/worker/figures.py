@@ -20,7 +20,7 @@ from django_delayq.worker.leases import Lease
 from django_delayq.worker.logs import OutageLog
 
 SPREAD_S = 2.0
-"""Workers write within this time after the end of a minute, not all at once."""
+"""Workers write at a random time within these seconds after the end of a minute, not all at once."""
 MOST_UNWRITTEN = 10_000
 """The most rows that are kept while the database is away; the oldest go first."""
 
@@ -29,11 +29,11 @@ _Place = tuple[int, str, str]
 
 
 class FigureWriter:
-    """Counts in the threads that end attempts, and writes in one of its own, once the minute is over.
+    """The counts of one process: taken in the threads that end attempts, written by its own thread each minute.
 
-    A process that is killed loses what it has not written: about a minute. What the database does not take is written
-    with the next minute. The primary keys are drawn here, so a row that was written after all, though the answer was
-    lost, is not written twice.
+    A process that is killed loses what it has not written: about a minute. Rows that the database does not take are
+    written with the next minute. Their primary keys are drawn here, so a row is not written twice if only the answer
+    was lost.
     """
 
     def __init__(self, database: Database, outage_log: OutageLog) -> None:
@@ -56,7 +56,7 @@ class FigureWriter:
         self._thread.join(timeout)
 
     def count(self, ended: Sequence[tuple[Lease, Transition]]) -> None:
-        """Count the ends of leases that took effect, each in the minute in which its attempt ended."""
+        """Count settlements that took effect, each in the minute in which its attempt ended."""
         with self._lock:
             for lease, transition in ended:
                 if is_counted(transition):
@@ -74,7 +74,7 @@ class FigureWriter:
                     count_buried(self._counts_of((self._minute_ms(), info.queue, info.key)))
 
     def write(self, before_ms: int | None = None) -> None:
-        """Write what was counted in the minutes before this one, None for all. What is refused is kept."""
+        """Write the counts of minutes before `before_ms`, or all if it is None. Keep what the database refuses."""
         self._unwritten += self._take(before_ms)
         if not self._unwritten:
             return
@@ -92,7 +92,7 @@ class FigureWriter:
             self._outage_log.end("figures")
 
     def _write_forever(self) -> None:
-        while not self._closed.wait(self._left_s()):
+        while not self._closed.wait(self._until_write_s()):
             self._write_and_close(self._minute_ms())
         self._write_and_close(None)
 
@@ -100,9 +100,9 @@ class FigureWriter:
         try:
             self.write(before_ms)
         finally:
-            connections.close_all()  # for the rest of the minute it would be idle
+            connections.close_all()  # it would be idle for the rest of the minute
 
-    def _left_s(self) -> float:
+    def _until_write_s(self) -> float:
         return (MINUTE_MS - self._now_ms() % MINUTE_MS) / 1000 + random() * SPREAD_S
 
     def _minute_ms(self) -> int:
@@ -114,7 +114,10 @@ class FigureWriter:
         return int(self._clock_ms + monotonic() * 1000)
 
     def _counts_of(self, place: _Place) -> list[int]:
-        """Return the counts of a minute and of the queue and key, or of all that have no name, to be added to."""
+        """Return the counts of a minute, queue and key, to add to.
+
+        Pairs beyond `MOST_PAIRS` share those of `OTHERS`.
+        """
         at_ms, queue, key = place
         pair = queue, key
         if len(self._named) < MOST_PAIRS:

@@ -14,17 +14,20 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.worker.logs import OutageLog, guarded
 
 HOLD = 0.8
-"""The part of a lease, counted from the sending of its last good renewal, after which this process gives it up."""
+"""The part of a lease after which this process gives it up, counted from when its last good renewal was sent."""
 LONGEST_PAUSE_S = 5.0
-"""Leases are renewed after a third of their length, or this: it keeps the connection of a worker that stops alive."""
+"""The longest time between renewals, which are else due after a third of the lease.
+
+They also send the heartbeats that keep a RabbitMQ connection open while a worker winds down.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
     """The right to work on one message, as this process knows it. Times in seconds are monotonic.
 
-    `held_until` is when this process gives the lease up unless a renewal puts it off; `clock_ms` plus the monotonic
-    milliseconds is the time of the authoritative clock, never behind it.
+    `held_until` is when this process gives the lease up, unless a renewal puts it off. `clock_ms` plus the monotonic
+    time in milliseconds is the time of the authoritative clock, or a little ahead of it.
     """
 
     claimed: Claimed
@@ -36,27 +39,28 @@ class Lease:
     ended: bool = False
     """Whether its handler has ended."""
     released: bool = False
-    """Whether it was given back, not started. Set before `ended` is: a lease that has ended otherwise counts as run."""
+    """Whether it was released unstarted. Set before `ended`, because every other lease that has ended counts as run."""
     lost: bool = False
     """Whether another move took the lease."""
     abandoned: bool = False
     """Whether its handler was stopped, or told to stop, because the lease could not be renewed in time."""
     interrupted: bool = False
-    """Whether this worker itself took it, because it stops."""
+    """Whether this worker itself ended the lease, because the worker stops."""
     overdue: bool = False
+    """Whether a log line has said that the handler runs past its time-out."""
     cancel: Callable[[], object] | None = None
-    """Stops the handler because the lease is not held any more, where that can be done."""
+    """A function that stops the handler because the lease is no longer held; None if nothing can stop it."""
     permit_request: PermitRequest | None = None
-    """The request by which it got its permits, where its handler has limits."""
+    """The request that got the lease its permit; None if its handler has no limits."""
 
     def is_held(self) -> bool:
         """Return whether this process may still act on the message."""
         return not self.lost and not self.abandoned and monotonic() < self.held_until
 
     def check_held(self) -> bool:
-        """Return `is_held`, when the handler asks.
+        """Return `is_held()` to a handler that asks.
 
-        Once it is False the attempt counts as abandoned: the handler may stop half-way.
+        Once it has returned False, the attempt counts as abandoned, because the handler may stop half-way.
         """
         if not self.is_held():
             self.abandoned = True
@@ -64,7 +68,7 @@ class Lease:
 
     @property
     def runs(self) -> bool:
-        """Return whether its handler runs in this process, whatever became of its lease."""
+        """Return whether the handler runs in this process, whatever became of the lease."""
         return self.started_at > 0 and not self.ended
 
     def now_ms(self) -> int:
@@ -72,12 +76,12 @@ class Lease:
         return self.ms_of(monotonic())
 
     def ms_of(self, at: float) -> int:
-        """Return the time of the authoritative clock at this monotonic time."""
+        """Return the time of the authoritative clock at the monotonic time `at`."""
         return int(self.clock_ms + at * 1000)
 
     @property
     def timeout_s(self) -> float:
-        """Return how long the handler may run."""
+        """Return how many seconds the handler may run: the time-out of the message, or else of its handler."""
         header = self.claimed.header
         of_message = header.timeout_ms if header else None
         return (self.handler.timeout_ms if of_message is None else of_message) / 1000
@@ -88,16 +92,16 @@ class Lease:
 
 
 class LeaseLog:
-    """A record of the leases of this process, as they come and go. This one keeps nothing: nobody supervises."""
+    """A log of this process's leases, for its supervisor. This base class keeps nothing: nobody supervises."""
 
     def lease(self, leases: Iterable[Lease]) -> None:
-        """Note leases that were taken, before anything starts."""
+        """Note new leases, before any handler starts."""
 
     def forget(self, leases: Iterable[Lease]) -> None:
-        """Note leases that are settled, or not this process's any more."""
+        """Note that leases were settled, lost, or left to lapse."""
 
     def tick(self) -> None:
-        """Note that threads of this process get their turn."""
+        """Note that the threads of this process run: no handler holds the interpreter's lock."""
 
     def held_until(self, lease: Lease) -> float:
         """Return until when another process has renewed a lease for this one; 0 where none has."""
@@ -105,10 +109,10 @@ class LeaseLog:
 
 
 class Leases:
-    """The leases held, with one thread that renews them and one that gives up those that can't be renewed.
+    """The leases of this process, with a thread that renews them and one that gives up those not renewed in time.
 
-    They are two because a renewal may hang, and nothing may run on past its lease meanwhile. A lease that was given up
-    is renewed all the same: whoever took it meanwhile has changed its token, so an answer tells whose it is.
+    The threads are two because a renewal may hang, and no handler may run on past its lease meanwhile. A lease that was
+    given up is still renewed: the answer tells whether another worker has taken it, because that changes the token.
     """
 
     def __init__(self, backend: Backend, lease_ms: int, outage_log: OutageLog, log: LeaseLog | None = None) -> None:
@@ -120,7 +124,7 @@ class Leases:
         self._held: set[Lease] = set()
         self._lost: set[Lease] = set()  # those whose handlers may still run
         self._lock = threading.Lock()
-        self._some = threading.Event()  # something is held: the threads sleep without end otherwise
+        self._some = threading.Event()  # set while something is held; without it the threads sleep
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=self._renew_forever, name="delayq-renew", daemon=True),
@@ -132,9 +136,10 @@ class Leases:
             thread.start()
 
     def close(self, timeout: float) -> None:
-        """End the threads; leases still held lapse. A renewal under way has `timeout` seconds to end.
+        """End the threads, and wait `timeout` seconds for a renewal under way. Leases still held lapse.
 
-        A process must not exit beside it: one that connects with TLS then uses what OpenSSL frees, and that crashes.
+        The process must not exit during a renewal: one that connects with TLS would use memory that OpenSSL has freed,
+        and crash.
         """
         self._closed.set()
         self._some.set()
@@ -145,7 +150,7 @@ class Leases:
         return len(self._held)
 
     def held(self) -> list[Lease]:
-        """Return every lease now held."""
+        """Return every lease that is held now."""
         with self._lock:
             return list(self._held)
 
@@ -156,7 +161,7 @@ class Leases:
             return {lease.claimed.id for lease in self._held if lease.runs} | {lease.claimed.id for lease in self._lost}
 
     def add(self, leases: Iterable[Lease]) -> None:
-        """Renew these from now on."""
+        """Hold these leases, and renew them from now on."""
         leases = list(leases)
         self._log.lease(leases)
         with self._lock:
@@ -164,14 +169,17 @@ class Leases:
         self._some.set()
 
     def remove(self, leases: Iterable[Lease]) -> None:
-        """Renew these no longer: they were settled, or are left to lapse."""
+        """Stop renewing these leases: they were settled, or are left to lapse."""
         leases = list(leases)
         with self._lock:
             self._held.difference_update(leases)
         self._log.forget(leases)
 
     def lose(self, leases: Iterable[Lease]) -> None:
-        """Drop leases that another has taken: their handlers are stopped where possible, and their ends are refused."""
+        """Drop leases that were taken away.
+
+        Their handlers are stopped where possible, and their settlements are not sent.
+        """
         leases = list(leases)
         for lease in leases:
             lease.lost = True
@@ -189,17 +197,17 @@ class Leases:
             if not self._held:
                 self._some.clear()
                 if self._held or self._closed.is_set():
-                    self._some.set()  # it came between the look and the clear
+                    self._some.set()  # a lease came between the check and the clear
                 self._some.wait()
                 continue
             renewed = guarded(self._renew)
             pause = renew_s if renewed else min(self._lease_ms / 20_000, renew_s)
 
     def _renew(self) -> bool:
-        """Renew every page, and return whether all were renewed. One that can't be must not keep the others from it."""
+        """Renew every page, and return whether all were renewed. A page that fails must not keep the others from it."""
         asked = pages(self.held(), BATCH)
         renewed = [self._renew_page(page) for page in asked]
-        # All slots together, at the end: then a clock that is away is waited for only once.
+        # Permits come last and together, so that a limiter that is away is waited for only once.
         answered = chain.from_iterable(compress(asked, renewed))
         renew_permits(self._backend, [lease for lease in answered if not lease.lost], self._lease_ms)
         if all(renewed):
@@ -216,7 +224,8 @@ class Leases:
         for lease, is_held in zip(page, held, strict=True):
             if is_held:
                 lease.held_until = sent_at + self.hold_s
-        # A lease that was settled meanwhile was removed, so it is not lost. Nor is one whose answer is not known yet.
+        # A lease that was settled meanwhile was removed, and is not lost. Nor is one whose answer is None: not known
+        # yet.
         lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
         self.lose(lease for lease in lost if lease in self._held)
         return True
@@ -244,7 +253,7 @@ def _cancel(lease: Lease) -> None:
 
 
 def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> None:
-    """Hold the permits of `leases` for as long again. A permit that can't be renewed lapses, as the lease would."""
+    """Renew the permits of `leases` for `lease_ms`. A permit that can't be renewed lapses, like a lease."""
     requests = [
         (lease, request)
         for lease in leases
@@ -255,14 +264,14 @@ def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> N
             backend.limiter.acquire(
                 [replace(request, interval_us=None, held=True) for _, request in page], lease_ms=lease_ms
             )
-            # A permit that was released before this renewal would stay taken, by nobody.
+            # If a permit was released just before, this renewal took it again, and nobody else would free it.
             again = [request for lease, request in page if lease.permit_request is not request]
             if again:
                 backend.limiter.release(again)
 
 
 def release_permits(backend: Backend, leases: Iterable[Lease]) -> bool:
-    """Free the permits of `leases`, and return whether there were any. A permit that can't be freed lapses."""
+    """Release the permits of `leases`, and return whether there were any. A permit that can't be released lapses."""
     released = [_take_permit(lease) for lease in leases]
     requests = [request for request in released if request is not None and request.most is not None]
     with contextlib.suppress(DelayqError):

@@ -1,7 +1,4 @@
-"""The life of a worker's process: signals, its exit, `--reload`, and how others see that it lives.
-
-Probes look at the age of a file; systemd is told.
-"""
+"""The life of a worker's process: signals, its exit, `--reload`, and its signs of life to probes and systemd."""
 
 import logging
 import os
@@ -27,9 +24,12 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
 
 LOOK_S = 1.0
-"""How often the main thread looks up, and `--reload` for a change of code that can't be loaded."""
+"""How often the main thread wakes to handle signals, in seconds.
+
+Also how often `--reload` looks for a change of code that can't be loaded.
+"""
 LAST_WORDS_S = 5.0
-"""How long a worker that ends tries to tell the broker."""
+"""How long a worker that ends tries to tell the broker, in seconds."""
 INTERRUPTED = (
     "Not every handler ended in time. What still ran was interrupted: "
     "it runs again, but what is at_most_once goes to error."
@@ -45,13 +45,13 @@ class Runnable(Protocol):
 
     @property
     def served(self) -> set[tuple[str, str]]:
-        """Return the (queue, key) pairs that it claims from."""
+        """Return the (queue, key) pairs that are claimed from."""
 
     def run(self) -> bool:
-        """Work until there is a reason to stop, then wind down. Return False when a handler would not end."""
+        """Work until there is a reason to stop, then wind down. Return False if a handler did not end in time."""
 
     def stop(self) -> None:
-        """Claim no more, finish what runs within the shutdown time-out, give back the rest."""
+        """Claim no more, let running handlers finish within the shutdown time-out, and release the rest."""
 
     def hurry(self) -> None:
         """Interrupt what runs instead of waiting for it."""
@@ -61,10 +61,10 @@ Run = Callable[[Runnable], bool]
 
 
 def run_until_signalled(make_worker: Callable[[], Runnable], run: Run = lambda worker: worker.run()) -> None:
-    """Make and run a worker until it is done or SIGTERM or SIGINT stops it. Call it in the main thread.
+    """Make and run a worker until it is done, or SIGTERM or SIGINT stops it. Call it in the main thread.
 
-    Return when the worker ended well; raise what `make_worker` raised. A second signal ends the process at once. So
-    does a handler that doesn't end in time, with exit code 0: its message is safe.
+    It returns if the worker ended well, and raises what `make_worker` raised. A second signal ends the process at once.
+    So does a handler that doesn't end in time, with exit code 0: its message is safe.
     """
     # The main thread only reads this pipe: a signal handler must take no lock, and the thread that it interrupts
     # might hold any.
@@ -103,7 +103,7 @@ def _next_byte(reader: int) -> int:
 
 
 class _Running:
-    """The thread of a worker."""
+    """A worker that runs in a thread of its own."""
 
     def __init__(self, make_worker: Callable[[], Runnable], run: Run, on_end: Callable[[], object]) -> None:
         self.thread = threading.Thread(target=self._run, name="delayq-loop", daemon=True)
@@ -117,7 +117,7 @@ class _Running:
         self._worker: Runnable | None = None
 
     def stop(self) -> bool:
-        """Stop the worker. Return False when there is none yet, and never will be."""
+        """Stop the worker. Return False if it has not been made: then it never will be."""
         with self._lock:
             self._stopped = True
         if self._worker is None:
@@ -126,7 +126,7 @@ class _Running:
         return True
 
     def hurry(self, timeout: float) -> None:
-        """Stop the worker without waiting for handlers."""
+        """Interrupt the worker's handlers, and wait at most `timeout` seconds for its end."""
         if self._worker is not None:
             self._worker.hurry()
         self.thread.join(timeout)
@@ -139,7 +139,7 @@ class _Running:
                     return
                 self._worker = worker
             self.ended_well = self._run_worker(worker)
-        except BaseException as error:  # noqa: BLE001 - raised again where it is told to the operator
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self.error = error
         finally:
             self._on_end()
@@ -160,13 +160,13 @@ def _name(signum: int) -> str:
 _TAKEN = (signal.SIGTERM, signal.SIGINT)
 
 _before: dict[int, Any] = {}
-"""The earlier handler of each signal that is taken."""
+"""The earlier handler of each signal that `taken_signals` handles now."""
 _forking = threading.local()
 
 
 @contextmanager
 def taken_signals(handle: Callable[[int], object]) -> Iterator[None]:
-    """Handle SIGTERM and SIGINT by `handle` for the block, in this process alone. Call it in the main thread."""
+    """Call `handle` for SIGTERM and SIGINT within the block, but not in forked children. Use it in the main thread."""
 
     def handle_own(signum: int, frame: object) -> None:
         handle(signum)
@@ -185,7 +185,7 @@ def _give_back() -> None:
 
 
 def _hold_back() -> None:
-    # Python drops signals that a new process gets before its fork hooks have run; a blocked one the system keeps.
+    # Python drops signals that a new process gets before its fork hooks have run, but the system keeps blocked ones.
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
 
 
@@ -193,24 +193,24 @@ def _let_through() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
-def _start_anew() -> None:
+def _restore_in_child() -> None:
     _give_back()
     _let_through()
 
 
-os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_start_anew)
+os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_restore_in_child)
 
 
 CODE_CHANGED = 3
 """The exit code with which Django's autoreloader asks to be started again."""
 FAILED = 1
-"""The exit code for code that can't be loaded, or that fails its checks: it has told why."""
+"""The exit code of a process whose code can't be loaded, or fails its checks, and which has logged why."""
 
 
 def run_reloading(make_worker: Callable[[], Runnable]) -> None:
-    """Run a worker that winds down, and starts again in a new process, when code changes. For development.
+    """Run a worker that winds down and starts again in a new process when code changes. For development.
 
-    SIGTERM, and a terminal's Ctrl-C, end it as they end a worker; a second Ctrl-C interrupts what runs.
+    SIGTERM, and Ctrl-C in a terminal, end it like any worker; a second Ctrl-C interrupts what runs.
     """
     if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
         _run_watched(make_worker)
@@ -249,9 +249,10 @@ def _start_again_and_again() -> int:
 
 
 def _wait_for_change(since: float, stopping: threading.Event) -> int:
-    """Wait until a file of the code that this process has loaded is changed, as the inner process would.
+    """Wait until a loaded file of the code changes, and return `CODE_CHANGED`.
 
-    That one could not load it. A module that is new since this process started is not known here.
+    The inner process would do so itself, but could not load the code. Modules that are newer than this process are not
+    known here.
     """
     while not any(_changed_at(path) > since for path in autoreload.iter_all_python_module_files()):
         if stopping.wait(LOOK_S):
@@ -307,16 +308,16 @@ SEND_S = 1.0
 
 
 class HeartbeatRefused(DelayqError):
-    """The path of a heartbeat can't be used."""
+    """The path of the heartbeat file can't be used."""
 
 
 def check_path(path: Path) -> None:
-    """Write the file for the first time, as an old one: the worker is not alive until its first claim.
+    """Create the heartbeat file with an old time, because the worker counts as alive only after its first claim.
 
     Raises `HeartbeatRefused`, which names the path and the fix.
     """
     fix = "give --heartbeat-file a file in a directory that this user may write to."
-    if path.is_dir():  # which could be touched
+    if path.is_dir():  # touching it would work
         raise HeartbeatRefused(f"The heartbeat file {path} is a directory; {fix}")
     try:
         path.touch()
@@ -326,7 +327,7 @@ def check_path(path: Path) -> None:
 
 
 class Heartbeat:
-    """Touches `path`, if there is one, and tells systemd, at most once a second."""
+    """A worker's signs of life: it touches `path`, if there is one, and tells systemd, at most once a second."""
 
     def __init__(self, path: Path | str | None, tell: Callable[[str], None]) -> None:
         self._path = None if path is None else Path(path)
@@ -336,7 +337,7 @@ class Heartbeat:
         self._failing = False
 
     def beat(self) -> None:
-        """Note that the main loop asked the broker and was answered, or waits for slots on schedule."""
+        """Give a sign of life: the main loop got an answer from the broker, or waits for slots on schedule."""
         if monotonic() < self.due_at:
             return
         self.due_at = monotonic() + EVERY_S
@@ -361,15 +362,15 @@ class Heartbeat:
 
 
 def teller() -> Callable[[str], None]:
-    """Return a function that tells systemd of the worker's state, by a datagram for each as in sd_notify(3).
+    """Return a function that sends systemd a state, in a datagram as in sd_notify(3).
 
-    It does nothing unless `NOTIFY_SOCKET` names a socket. The name is taken out of the environment: the
-    processes that handlers and children start are not the service.
+    It does nothing unless `NOTIFY_SOCKET` names a socket. The variable is removed from the environment, because the
+    processes that handlers and workers start are not the service.
     """
     address = os.environ.pop("NOTIFY_SOCKET", "")
     if not address:
         return lambda state: None
-    if address.startswith("@"):  # a name that is in no directory
+    if address.startswith("@"):  # an abstract socket, which is no file
         address = "\0" + address[1:]
 
     failing = False

@@ -1,4 +1,4 @@
-"""Keep to the limits over all workers: a claimed message starts when the broker lets it, else goes back for a while."""
+"""Keep to the limits over all workers: a claimed message starts with a permit, or is released for a while."""
 
 import math
 import secrets
@@ -14,17 +14,17 @@ from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer
 
 AWAY_MS = 1_000
-"""How long a message with limits waits while the broker can't be asked."""
+"""How long a message with limits waits if the limiter can't be asked."""
 
 ROUNDED_MS = 2
-"""Due times are rounded up."""
+"""How long after a wait the message is due at the latest: due times are rounded up."""
 
 
 class Limiter:
-    """Asks for the permits of claimed messages, and remembers which buffers need not be claimed for now.
+    """The part of a worker that asks for permits, and remembers for which buffers nothing may start for now.
 
-    A key of which no message may start is left alone until its wait is over. Otherwise its backlog would be claimed and
-    given back, over and over.
+    Nothing is claimed for these until their wait is over, because a backlog would be claimed and released over and
+    over.
     """
 
     def __init__(
@@ -35,11 +35,14 @@ class Limiter:
         self._lease_ms = lease_ms
         self._outage_log = outage_log
         self._closed_until: dict[PrefetchBuffer, float] = {}
-        self._refused: dict[Lease, int] = {}  # and were not settled when last looked at
+        self._refused: dict[Lease, int] = {}  # refused, and not settled when last looked at; with their waits
         self._last_at = 0.0
 
     def free_permits(self, buffers: Iterable[PrefetchBuffer]) -> dict[str, int]:
-        """Return how many more messages limits may let start, for each buffer that has any by its handler's key."""
+        """Return how many more messages the limits may let start, by key of the handler.
+
+        Handlers without limits are left out.
+        """
         return {
             buffer.handler.key: self._free_permits_of(buffer, buffer.handler.limits)
             for buffer in buffers
@@ -60,22 +63,22 @@ class Limiter:
         return max(limits.most_of_all - len(holders), 0)
 
     def is_closed(self, buffer: PrefetchBuffer) -> bool:
-        """Return whether no message of a buffer may start for now: until then, what is due there waits for no slot."""
+        """Return whether no message of a buffer may start for now, so that nothing is claimed for it."""
         return monotonic() < self._closed_until.get(buffer, 0.0)
 
     @property
     def next_at(self) -> float:
-        """Return when a buffer that is left alone now may be claimed for again, by the monotonic clock."""
+        """Return when the next closed buffer opens again, by the monotonic clock; infinity if none is closed."""
         now = monotonic()
         return min((until for until in self._closed_until.values() if until > now), default=math.inf)
 
     def waits(self) -> bool:
-        """Return whether a message that was due, and was refused, can't have come again yet."""
+        """Return whether a due message was refused and its wait is not over yet."""
         self._note_settled()
         return bool(self._refused) or monotonic() < self._last_at
 
     def admit(self, buffer: PrefetchBuffer, leases: Sequence[Lease]) -> dict[Lease, int]:
-        """Ask for the permits of leases. Return those that are refused, each with the milliseconds to wait.
+        """Ask for the permits of leases, and return the refused leases with their waits in milliseconds.
 
         The others may start: they have their permits, or need none.
         """
@@ -91,7 +94,7 @@ class Limiter:
         return refused
 
     def _request(self, requests: Mapping[Lease, PermitRequest]) -> dict[Lease, Throttled]:
-        """Ask for permits, give them to the leases, and return the refusals."""
+        """Ask for permits, note each with its lease, and return the refusals."""
         refusals = {}
         for lease, refusal in zip(requests, self._acquire(list(requests.values())) if requests else (), strict=True):
             if refusal:
@@ -103,7 +106,7 @@ class Limiter:
     def _acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Throttled | None]:
         try:
             answers = self._backend.limiter.acquire(requests, lease_ms=self._lease_ms)
-        except Exception as error:  # noqa: BLE001 - whatever it is, what has no limits goes on
+        except Exception as error:  # noqa: BLE001 - whatever it is, messages without limits go on
             self._outage_log.begin("asking for limits", error)
             return [Throttled(AWAY_MS, of_key=True)] * len(requests)
         self._outage_log.end("asking for limits")
@@ -115,7 +118,10 @@ class Limiter:
             self._closed_until[buffer] = monotonic() + min(waits_ms) / 1000
 
     def _note_settled(self) -> None:
-        """Start the wait of refused messages that were settled: it begins then, and settling may take a while."""
+        """Start the waits of refused messages that are settled now.
+
+        A wait begins with the settlement, which may take a while.
+        """
         if self._refused:
             held = self._held()
             settled = [lease for lease in self._refused if lease not in held]
@@ -124,10 +130,13 @@ class Limiter:
 
 
 def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
-    """Return what to request. None where the data can't tell: that message is buried when it would start."""
+    """Return the permit request of a lease.
+
+    None if the data can't be read: the message is then buried instead of started.
+    """
     try:
         value = limits.value_of(codec.loads(lease.claimed.body)) if limits.concurrency_key is not None else ""
     except (ValueError, DataMismatch):
         return None
-    # A token of its own: all leases of one claim share theirs.
+    # The permit needs a token of its own, because all leases of one claim share one.
     return PermitRequest(lease.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us)

@@ -1,4 +1,4 @@
-"""Log what a worker says of itself: errors that its threads outlive, and outages, each said once."""
+"""Log a worker's own troubles: errors that its threads outlive, and outages, each said once."""
 
 import logging
 import random
@@ -10,11 +10,11 @@ from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.support.logging import logger
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}
-"""Level by --verbosity; above these it is DEBUG."""
+"""The logging level by `--verbosity`; DEBUG above these."""
 
 
 def level_of(verbosity: int) -> int:
-    """Return the level for a --verbosity."""
+    """Return the logging level for a `--verbosity`."""
     return LEVELS.get(verbosity, logging.DEBUG)
 
 
@@ -29,35 +29,35 @@ def start(level: int) -> None:
 
 
 class OutageLog:
-    """An outage as all threads of a worker share it, so that it is said once and not by each.
+    """The outages that the threads of a worker meet, each logged once and not by every thread.
 
-    `who` is the thread's work ("claiming"): an outage is over when the work of all of them goes on.
+    `work` names what a thread was doing, such as "claiming". An outage is over when nothing fails any more.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.failing: set[str] = set()
-        """Whose work fails now."""
+        """The work that fails now."""
         self._said: set[str] = set()
         self._ends: set[str] = set()
 
-    def begin(self, who: str, error: Exception) -> None:
+    def begin(self, work: str, error: Exception) -> None:
         """Note that a call failed, and log each new error once."""
         text = str(error) if isinstance(error, DelayqError) else f"{type(error).__name__}: {error}"
         with self._lock:
-            self.failing.add(who)
+            self.failing.add(work)
             self._ends.add(_end_of(error))
             if text in self._said:
                 return
             self._said.add(text)
         logger.error("%s Trying again until it works.", text)
 
-    def end(self, who: str) -> None:
+    def end(self, work: str) -> None:
         """Note that a call worked, and log the end of an outage. Costs nothing while nothing fails."""
-        if who not in self.failing:
+        if work not in self.failing:
             return
         with self._lock:
-            self.failing.discard(who)
+            self.failing.discard(work)
             if self.failing:
                 return
             self._said.clear()

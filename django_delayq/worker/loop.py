@@ -14,11 +14,11 @@ from django_delayq.worker.maintenance import Maintenance, resident
 from django_delayq.worker.options import Options
 
 ENDING_LOOK_S = 0.02
-"""How often a worker that ends by itself looks whether the last message is settled."""
+"""How often a worker that is about to end checks whether its last message is settled, in seconds."""
 
 
 class Loop:
-    """Claims and sleeps until it is stopped, has claimed all it may, or has nothing left to drain."""
+    """The loop that claims and sleeps until it is stopped, has claimed all it may, or has nothing left to drain."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Loop:
         self._backend = backend
         self._dispatcher = dispatcher
         self._suspects = suspects
-        self._dispatchers = [dispatcher]  # that may be busy: that of suspects once there was one, as they are rare
+        self._dispatchers = [dispatcher]  # those that may be busy; that of suspects joins them with the first suspect
         self._maintenance = maintenance
         self._leases = leases
         self._outage_log = outage_log
@@ -48,20 +48,20 @@ class Loop:
         self._stopping = threading.Event()
         self._woken = threading.Event()
         self._asleep = False
-        self._may_find = True  # a claim, as far as is known
+        self._may_find = True  # whether a claim may find anything
 
     def run(self) -> None:
-        """Turn until there is a reason to stop. Nothing that the broker does ends it."""
+        """Repeat turns until there is a reason to stop. No error of the broker ends the loop."""
         backoff = None
         while not self._stopping.is_set():
             if self._woken.is_set():
-                self._woken.clear()  # only here, where a claim follows: a wake-up may come at any time
+                self._woken.clear()  # only where a claim follows, because a wake-up may come at any time
                 self._may_find = True
             busy = [each for each in self._dispatchers if each.busy]
             idle = self._may_end and not busy and not len(self._leases)
             if idle and self._dispatcher.spent:
                 return
-            self._may_find |= self._drain and idle  # the last claim, which finds nothing more
+            self._may_find |= self._drain and idle  # a drain ends only with a claim that finds nothing
             try:
                 found = self._turn(busy)
             except Exception as error:  # noqa: BLE001 - a worker outlives whatever its broker answers
@@ -75,22 +75,26 @@ class Loop:
                 backoff = None
             if monotonic() >= self._heartbeat.due_at:
                 self._heartbeat.beat()
-            # Busy now: what it found may have been refused by a limit, and comes again.
+            # Ask again whether the dispatcher is busy: a limit may have refused what this turn found, so that it comes
+            # again.
             if self._drain and idle and not (found or self._dispatcher.busy or self._maintenance.suspects_due):
                 return
             if not found:
                 self._sleep()
 
     def stop(self) -> None:
-        """End the loop after the turn it is in."""
+        """End the loop after the current turn."""
         self._stopping.set()
         self.wake()
 
     def wake(self) -> None:
-        """End the sleep, or skip the next: a slot is free, or there is a reason to stop. From any thread."""
+        """End the loop's sleep, or skip the next one, because a slot is free or the loop must stop.
+
+        Any thread may call it.
+        """
         self._woken.set()
         if self._asleep:
-            guarded(self._backend.queue.wake)  # the thread that calls must live on
+            guarded(self._backend.queue.wake)  # an error must not end the thread that calls this
 
     def _turn(self, busy: list[Dispatcher]) -> bool:
         self._may_find |= self._maintenance.do_due()
@@ -105,7 +109,7 @@ class Loop:
         return found
 
     def _check_memory(self, limit: int) -> None:
-        """Claim no more if this process takes more than it may."""
+        """Stop claiming if this process takes more than `limit` bytes."""
         taken = resident()
         if taken > limit:
             self.is_full = True
@@ -123,7 +127,8 @@ class Loop:
             timeout = min(timeout, ENDING_LOOK_S)
         timeout = max(timeout, 0)
         if not self._dispatcher.wanted:
-            # Every slot is busy. The broker would end its wait for due messages, which can't be claimed now.
+            # Every slot is busy, so don't wait at the broker: due messages, which can't be claimed now, would end its
+            # wait.
             self._woken.wait(timeout)
             return
         self._asleep = True

@@ -1,4 +1,4 @@
-"""Do a worker's work beside claiming, once a second: maintenance, heartbeats, pauses, memory, the overdue."""
+"""Do a worker's tasks beside claiming: maintenance, heartbeats, takeovers, pauses, and warnings of overdue handlers."""
 
 import resource
 import sys
@@ -29,7 +29,7 @@ from django_delayq.worker.takeover import Takeovers, processes_of
 
 EVERY_S = 1.0
 HEARTBEAT_EVERY_S = 7.0
-"""A worker counts as alive for 15 s after a heartbeat: one may be lost."""
+"""A worker counts as alive for 15 s after a heartbeat, so that one may be lost."""
 LEAST_PAUSE_S = 0.05
 MOST_RUNS = 32
 """The most running handlers that a heartbeat lists: every dashboard reads it."""
@@ -38,7 +38,7 @@ _PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class Pauses:
-    """The pauses that the broker gave last, without those that have ended by themselves."""
+    """The pauses that the broker last gave, without those that have ended by themselves."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -48,7 +48,7 @@ class Pauses:
 
     @property
     def next_end_ms(self) -> int | None:
-        """Return when the first of them ends by itself, by the authoritative clock."""
+        """Return when the next pause ends by itself, by the authoritative clock; None if none does."""
         return earliest(*(pause.until_ms for pause in self.known))
 
     def cover(self, lease: Lease) -> bool:
@@ -57,11 +57,11 @@ class Pauses:
         return header is not None and bool(covering(self.known, header.queue, header.key))
 
     def read_due(self) -> None:
-        """Read the pauses when that is due.
+        """Read the pauses if they may have changed.
 
-        It stays due until a read has worked, and until then nothing is to be claimed.
+        If that fails, the error ends the turn, so nothing is claimed until a read has worked.
         """
-        heard = self._backend.presence.pause_version  # before the read: what is told meanwhile is read by the next
+        heard = self._backend.presence.pause_version  # before the read, so that a change meanwhile is read next time
         if heard == self._heard:
             return
         self.take(self._backend.presence.pauses())
@@ -72,7 +72,7 @@ class Pauses:
         self.take([pause for pause in self.known if pause.holds(now_ms)])
 
     def take(self, pauses: list[Pause]) -> None:
-        """Replace the pauses by these, and log the changes."""
+        """Replace the known pauses by `pauses`, and log the changes."""
         before, self.known = self.known, pauses
         for pause in pauses:
             if pause not in before:
@@ -93,7 +93,7 @@ def _end(pause: Pause) -> str:
 
 
 class Maintenance:
-    """Does each task when it is due, for the worker whose heartbeat is `info`."""
+    """The tasks of one worker beside claiming, each done when it is due. `info` is the worker's heartbeat."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Maintenance:
             self._maintain()
             held = self._held()
             warn_overdue(held)
-            if now >= self._heartbeat_at:  # along with maintenance: a turn of its own would claim once more
+            if now >= self._heartbeat_at:  # together with maintenance: a turn of its own would mean one claim more
                 self._heartbeat_at = now + HEARTBEAT_EVERY_S
                 self._send_heartbeat(held)
             self._takeovers.take_over(self._info)
@@ -137,7 +137,8 @@ class Maintenance:
     def _send_heartbeat(self, held: Sequence[Lease]) -> None:
         """Send the heartbeat.
 
-        A refusal ends no turn, because the broker may still give alarms (RabbitMQ that is out of memory).
+        A failure does not end the turn, because the broker may still give alarms: for example RabbitMQ that is out of
+        memory.
         """
         self._info.running, self._info.runs = len(held), runs_of(held)
         try:
@@ -150,7 +151,10 @@ class Maintenance:
                 self._outage_log.end("sending a heartbeat")
 
     def _maintain(self) -> None:
-        """Have the broker do its part. A refusal, which somebody must mend, ends no turn, and no heartbeat."""
+        """Let the queue do its maintenance.
+
+        If it refuses, which somebody must mend, the turn and the heartbeat go on.
+        """
         try:
             result = self._backend.queue.maintain(lease_ms=self._alias.options.lease)
         except BrokerRefused as error:
@@ -179,14 +183,14 @@ class Maintenance:
 def new_info(
     name: str, queues: Sequence[str], keys: Sequence[str], executors: Sequence[ExecutorInfo], pids: Sequence[int]
 ) -> WorkerInfo:
-    """Return the heartbeat of a worker that starts now, to whose leases the processes `pids` see."""
+    """Return the heartbeat of a worker that starts now. The processes `pids` look after its leases."""
     info = WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), executors=list(executors))
     info.processes = processes_of(*pids)
     return info
 
 
 def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:
-    """Return the handlers that run, those that have run for longest first."""
+    """Return the handlers that run, longest first, and at most `MOST_RUNS`."""
     started = sorted((lease for lease in leases if lease.started_at), key=lambda lease: lease.started_at)
     return [_run_of(lease) for lease in started[:MOST_RUNS]]
 
@@ -198,10 +202,10 @@ def _run_of(lease: Lease) -> RunInfo:
 
 
 def warn_overdue(leases: Sequence[Lease]) -> None:
-    """Warn once of each handler that runs for longer than its time-out, where nothing can stop it."""
+    """Warn once of each handler that has run past its time-out where nothing can stop it."""
     for lease in leases:
         if lease.runs and lease.cancel is None and not lease.overdue:
-            guarded(partial(_warn_if_overdue, lease))  # one that can't be looked at must not stop the claims
+            guarded(partial(_warn_if_overdue, lease))  # an error with one lease must not stop the claims
 
 
 def _warn_if_overdue(lease: Lease) -> None:
@@ -216,11 +220,14 @@ def _warn_if_overdue(lease: Lease) -> None:
 
 
 class MemoryRefused(DelayqError):
-    """The limit of memory can't be used."""
+    """The value of `--max-memory` can't be used."""
 
 
 def resident() -> int:
-    """Return how many bytes of memory this process takes now. Elsewhere than on Linux, return the most it ever took."""
+    """Return how many bytes of memory this process takes now.
+
+    On systems without /proc, return the most it ever took.
+    """
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -228,7 +235,7 @@ def resident() -> int:
 
 
 def check_limit(limit: int) -> None:
-    """Raise `MemoryRefused` for a limit that this process is over already: each message would be its last."""
+    """Raise `MemoryRefused` if this process already takes more than `limit` bytes: each message would be its last."""
     taken = resident()
     if taken > limit:
         raise MemoryRefused(

@@ -9,7 +9,7 @@ MOST_WEIGHT = 1_000
 
 
 class ServedQueue(NamedTuple):
-    """A queue; one without a weight comes before all that follow it."""
+    """A queue to serve, with its weight if it has one. A queue without a weight comes before all that follow it."""
 
     name: str
     weight: int | None = None
@@ -27,15 +27,15 @@ class Options:
     threads: int = 4
     max_threads: int = 32
     processes: int = 0
-    """How many workers share the `concurrency` of each handler; 0: this one has it for itself."""
+    """How many workers share the `concurrency` of each handler; 0 if this worker has it for itself."""
     index: int = 0
-    """The number of this one among them, from 0."""
+    """The number of this worker among them, from 0."""
     shutdown_timeout: float = 30.0
     drain: bool = False
     heartbeat_file: str | None = None
     max_messages: int | None = None
     max_memory: int | None = None
-    """Bytes, of each worker's process."""
+    """The most bytes of memory that each worker's process may take."""
 
 
 def served_queues(text: str) -> tuple[ServedQueue, ...]:

@@ -1,8 +1,8 @@
-"""Plan a claim: of which queues and keys, and how many of each. Pure: values in, values out; no clock, no lock, no I/O.
+"""Plan which queues and keys to claim, and how many messages of each. Pure: no clock, no lock, no I/O.
 
-One claim a turn. While something is left behind in queues that have an order, a claim asks each handler's first queue
-that has something due; a later queue of the handler comes to its turn once that one is empty, and slots that an earlier
-queue may use are not filled from a later one. With nothing known to be left behind, one claim asks all queues.
+There is one claim a turn. Without a backlog it asks all queues. While queues that have an order have a backlog, it
+asks, for each handler, only the first queue with something due; the handler's later queues wait until that one is
+empty. Slots that an earlier queue may use are not filled from a later one.
 """
 
 from collections import defaultdict
@@ -15,45 +15,49 @@ from django_delayq.brokers.base import BATCH, ClaimRequest, Pair, Pause, coverin
 from django_delayq.worker.options import ServedQueue
 
 Given = Mapping[tuple[int, str], int]
-"""How many messages a claim gave, by the place of the queue in the order and the key of the handler."""
+"""How many messages a claim gave, by (place of the queue in the order, key of the handler)."""
 SEEN_FOR_S = 0.020
-"""How long a look serves: what comes due meanwhile in an earlier queue waits so much longer than it must."""
+"""How long one look serves, in seconds.
+
+Something that comes due in an earlier queue meanwhile waits that much longer.
+"""
 
 
 class BufferState(NamedTuple):
-    """A prefetch buffer at one moment."""
+    """A snapshot of a prefetch buffer."""
 
     key: str
     """The key of its handler, which names the buffer."""
     keys: Sequence[str]
-    """The keys that it claims: that of the handler, and the former ones."""
+    """The keys that the buffer claims: the handler's key and its former ones."""
     slots: int
-    """How many messages of the handler may run at once."""
+    """How many messages of the handler may run at once in this worker."""
     max_slots: int
-    """How many may, also by a limit on all messages of the handler."""
+    """The same, or fewer if the handler's limit over all workers is lower."""
     available: int
-    """How many slots of the executor may come to it, besides those that work for it."""
+    """How many more slots of the executor the buffer may get, besides those that work for it."""
     active: int = 0
-    """How many slots work for it."""
+    """How many slots work for the buffer."""
     waiting: int = 0
+    """How many leases wait in the buffer."""
     per_slot: int = 1
-    """How many messages one slot gets through in a moment."""
+    """How many messages one slot gets through in a time slice."""
     is_draining: bool = False
-    """Whether the slots that work for it get on, and leave in a moment."""
+    """Whether its slots have made progress since the last claim and will be free again in a moment."""
     is_idle_only: bool = False
-    """Whether it claims nothing ahead, because each message must start as soon as it is leased."""
+    """Whether to claim only for idle slots, because each message must start as soon as it is leased."""
     added_at: float = 0.0
-    """When it was given a message last."""
+    """When leases were last added, by the monotonic clock."""
 
     def idle_slots(self, idle: int) -> int:
-        """Return how many more messages would start at once, with `idle` slots that nothing waits for."""
+        """Return how many more messages would start at once if the executor has `idle` idle slots."""
         return max(min(self.slots - self.active, idle) - self.waiting, 0)
 
     def fetch_size(self, slots: int) -> int:
-        """Return how many messages to claim for `slots` slots at most.
+        """Return how many messages to claim for at most `slots` slots.
 
-        Busy slots count only while the buffer drains: nothing is heaped up behind a handler that stalls. It is half of
-        what the slots can take, or nothing: small claims cost as much as large ones.
+        Busy slots count only while the buffer drains, so nothing piles up behind a handler that stalls. Return 0 if
+        less than half of what the slots can take is missing, because small claims cost as much as large ones.
         """
         if self.is_idle_only:
             return self.idle_slots(min(self.available, slots))
@@ -70,26 +74,26 @@ class ExecutorState(NamedTuple):
 
     slots: int
     idle: int
-    """How many slots have no message waiting for them: as many more would start at once."""
+    """How many slots are idle with no message waiting for them, so that as many more would start at once."""
     buffers: Sequence[BufferState]
 
 
 class Plan(NamedTuple):
-    """A claim to make. Without requests, because all is paused, the broker sleeps until it hears of a resume."""
+    """A claim to make. `requests` is empty if all is paused: the broker then sleeps until it hears of a resume."""
 
     requests: list[ClaimRequest]
     sizes: dict[str, int]
-    """How many messages of one queue each buffer is claimed for, in the order in which they are served."""
+    """How many messages of one queue to claim for each buffer, by key, in the order in which the buffers are served."""
     is_complete: bool
-    """Whether it asks all that there are slots for, not only what is known to be due."""
+    """Whether it asks for everything that there are slots for, not only for pairs known to be due."""
     skipped: bool
-    """Whether it asks nothing for some buffer, because that has what it can take."""
+    """Whether it asks nothing for some buffer."""
     is_busy_with_due: bool
-    """Whether something is due for a buffer whose messages run or wait here."""
+    """Whether something is due for a buffer that has messages running or waiting here."""
 
 
 def wants_any(executors: Sequence[ExecutorState], free_permits: Mapping[str, int]) -> bool:
-    """Return whether any buffer wants messages that limits let start."""
+    """Return whether any buffer wants messages that its limits let start."""
     return any(
         free_permits.get(buffer.key, BATCH) and buffer.fetch_size(executor.slots)
         for executor in executors
@@ -107,10 +111,10 @@ def plan(
     pauses: Sequence[Pause] = (),
     quota: int = BATCH,
 ) -> Plan:
-    """Return what to claim from `queues`, of which an earlier one comes first if they are `in_order`.
+    """Return what to claim from `queues`. If they are `in_order`, an earlier queue comes before a later one.
 
-    `due` are the pairs that are known to have something due, where that is known. `free_permits` has, by handler, how
-    many more messages its limits let start, and `quota` is how many more the worker may take.
+    `due` are the pairs known to have something due; it is empty if that is not known. `free_permits` says, by handler
+    key, how many more messages the limits let start, and `quota` is how many more the worker may take.
     """
     if pauses:
         due = [pair for pair in due if not covering(pauses, *pair)]
@@ -120,11 +124,11 @@ def plan(
     sizes = _sizes(executors, first_due, free_permits or {}, quota)
     of_due = {key: size for key, size in sizes.items() if size and key in first_due}
     others = {key: size for key, size in sizes.items() if size and key not in first_due}
-    if in_order and not of_due:  # every queue of a handler may give something, and only the first may keep it
+    if in_order and not of_due:  # any queue of a handler may give something, but only the first that does is kept
         others = {key: min(size, max(idle[key], 1)) for key, size in others.items()}
     asked = of_due or others
-    # First come those that were given nothing for longest, and among equals those that want little: one call may not
-    # give all that is wanted, and buffers with a backlog would leave nothing for the others.
+    # Serve first the buffers that got nothing for longest, and among equals those that want least: one call may not
+    # give all that is wanted, and a buffer with a backlog would leave nothing for the others.
     served = sorted(asked, key=lambda key: (buffers[key].added_at, asked[key]))
     if of_due:
         served.sort(key=first_due.__getitem__)
@@ -141,9 +145,10 @@ def plan(
 
 
 def accept(executors: Sequence[ExecutorState], sizes: Mapping[str, int], given: Given) -> Mapping[tuple[int, str], int]:
-    """Return how many to keep of what a claim of several queues gave: of a later queue only what earlier ones leave.
+    """Return how many messages of a claim to keep from each queue: from a later one only what earlier ones leave.
 
-    A queue that gave a handler all that it was claimed for may have more for it.
+    A queue that gave a handler all that was asked for may have more. Then nothing is kept for that handler from later
+    queues, and its slots stay reserved.
     """
     kept: dict[tuple[int, str], int] = {}
     for executor in executors:
@@ -172,7 +177,7 @@ def accept(executors: Sequence[ExecutorState], sizes: Mapping[str, int], given: 
 def _due_pairs(
     served: Sequence[BufferState], queues: Sequence[str], due: Collection[Pair]
 ) -> Iterator[tuple[str, Pair]]:
-    """Yield for each buffer the pairs that are due in its queue, of `queues`."""
+    """Yield (key of the buffer, pair) for what is due in each buffer's queue. `queues` has one for each of `served`."""
     is_due = frozenset(due)
     for buffer, queue in zip(served, queues, strict=True):
         for key in buffer.keys:
@@ -181,14 +186,17 @@ def _due_pairs(
 
 
 def _all_pairs(served: Sequence[BufferState], queues: Sequence[str], *, in_order: bool) -> Iterator[tuple[str, Pair]]:
-    """Yield all pairs of each buffer: first queues first, or the buffers one after another."""
+    """Yield (key of the buffer, pair) for all pairs: queue by queue if `in_order`, otherwise buffer by buffer."""
     if in_order:
         return ((buffer.key, (queue, key)) for queue in queues for buffer in served for key in buffer.keys)
     return ((buffer.key, (queue, key)) for buffer in served for queue in queues for key in buffer.keys)
 
 
 def _first_due(buffers: Collection[BufferState], queues: Sequence[str], due: Collection[Pair]) -> dict[str, int]:
-    """Return the place of the first queue in which something is due, for each buffer for which anything is."""
+    """Return the place of the first queue with something due, by key of the buffer.
+
+    Buffers without any are left out.
+    """
     if not due:
         return {}
     places = {queue: place for place, queue in enumerate(queues)}
@@ -202,9 +210,9 @@ def _first_due(buffers: Collection[BufferState], queues: Sequence[str], due: Col
 def _sizes(
     executors: Sequence[ExecutorState], first_due: Mapping[str, int], free_permits: Mapping[str, int], quota: int
 ) -> dict[str, int]:
-    """Return how many messages to claim of one queue, for each buffer.
+    """Return how many messages of one queue to claim for each buffer.
 
-    Slots that a buffer may use for its earlier queue stay reserved for it, as far as they are not idle anyway.
+    Slots that a buffer may use for its earlier queue stay reserved for it, unless they are idle anyway.
     """
     sizes = {}
     for executor in executors:
@@ -224,37 +232,37 @@ def _sizes(
 
 
 class Backlog:
-    """The pairs in which something is due, as a look at the broker saw it, without those that claims have emptied.
+    """The pairs that had something due at the last look at the broker, without those that claims have emptied since.
 
-    One look serves the next claims for a moment, until each of its pairs was asked for. Then another look tells what is
-    now due in earlier queues. After a claim that found nothing it serves until it is used up, and a claim of everything
-    follows.
+    One look serves until each of its pairs was asked for, for `SEEN_FOR_S` at most; then another look tells what is now
+    due in earlier queues. After a claim that found nothing, a look serves until no pair is left, and then a claim asks
+    for everything.
     """
 
     def __init__(self) -> None:
         self.pairs: set[Pair] = set()
         """The pairs in which something is known to be due."""
-        self._unasked: set[Pair] = set()  # of these, what no claim has asked for
+        self._unasked: set[Pair] = set()  # those of `pairs` that no claim has asked for yet
         self._seen_at = 0.0
         self._may_have_more = True
 
     @property
     def needs_look(self) -> bool:
-        """Return whether something may be left behind, and it is not known where."""
+        """Return whether there may be a backlog of which no pair is known."""
         return self._may_have_more and not self.pairs
 
     def see(self, due: Collection[Pair], now: float) -> None:
-        """Note what a look saw to be due."""
+        """Note the pairs that a look found due."""
         self.pairs = set(due)
         self._unasked = self.pairs.copy()
         self._seen_at = now
 
     def forget(self) -> None:
-        """Forget what was seen, because it is too old by the time of the next claim."""
+        """Forget the last look, because it will be too old for the next claim."""
         self.pairs.clear()
 
     def note_claim(self, asked: Collection[Pair], emptied: Collection[Pair], *, found: bool, now: float) -> None:
-        """Note a claim of some pairs that are known to be due: which it asked for, and which have nothing more."""
+        """Note a claim of known pairs: those it `asked` for, and those of them that are now `emptied`."""
         self._unasked.difference_update(asked)
         self.pairs.difference_update(emptied)
         self._may_have_more = bool(self.pairs)
@@ -262,7 +270,7 @@ class Backlog:
             self.forget()
 
     def note_claim_of_all(self, *, more_available: bool) -> None:
-        """Note a claim of all that there are slots for, and whether it left anything behind."""
+        """Note a claim of everything that there are slots for, and whether it may have left something behind."""
         self._may_have_more = more_available or bool(self.pairs)
         self.forget()
 
@@ -276,7 +284,7 @@ def claim_order(queues: Iterable[ServedQueue], random: Random) -> list[str]:
     names: list[str] = []
     for is_weighted, group in groupby(queues, key=lambda queue: queue.weight is not None):
         neighbours = list(group)
-        if is_weighted:  # an exponential time is the least with the probability of its rate over the sum of the rates
+        if is_weighted:  # of exponential times, each is the least with probability rate / sum of the rates
             neighbours.sort(key=lambda queue: random.expovariate(queue.weight or 1))
         names += [queue.name for queue in neighbours]
     return names

@@ -15,42 +15,43 @@ from django_delayq.worker.plan import BufferState, ExecutorState
 from django_delayq.worker.settler import Settler
 
 TIME_SLICE_S = 0.020
-"""A slot leaves a buffer after this long, and a buffer holds about this much work for each of its slots."""
+"""How long a slot stays with one buffer, in seconds. A buffer holds about this much work for each of its slots."""
 MAX_PER_SLOT = 64
+"""The most messages to prefetch for one slot."""
 
 
 @dataclass(slots=True, eq=False)
 class PrefetchBuffer:
-    """The leases of one handler that wait for a slot, and its pace. Only its executor changes `leases`."""
+    """The leases of one handler that wait for a slot, and the handler's pace. Only its executor changes `leases`."""
 
     handler: Handler[Any, Any]
     subscriptions: Sequence[Pair]
-    """The (queue, key) pairs that it claims from."""
+    """The (queue, key) pairs that the buffer claims from."""
     concurrency: int
     leases: deque[Lease] = field(default_factory=deque)
     active: int = 0
-    """How many slots work for it."""
+    """How many slots work for the buffer."""
     ended: int = 0
-    """How many messages it has run."""
+    """How many of its messages have run."""
     mean_s: float | None = None
     """The mean of recent run times; None while unknown."""
     has_at_most_once: bool = False
     """Whether the last claim gave at-most-once messages: there may be more of them, so nothing is claimed ahead."""
     more_available: bool = False
-    """Whether the last claim may have left something behind: then a slot that frees is worth another claim."""
+    """Whether the last claim may have left something behind. Then a slot that becomes free is worth another claim."""
     refill_at: int = -1
-    """The number of waiting leases at which it is time to claim more."""
+    """The number of waiting leases at which to claim more; -1 for never."""
     last_snapshot: tuple[int, int] = (0, 0)
-    """`ended` and the leases that waited, as of the last claim."""
+    """`ended` and the number of waiting leases at the last claim."""
     added_at: float = 0.0
-    """When leases were added last."""
+    """When leases were last added, by the monotonic clock."""
     keys: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.keys = tuple(dict.fromkeys(key for _, key in self.subscriptions))
 
     def state(self, available: int) -> BufferState:
-        """Return what it is like now, with `available` slots that may come to it."""
+        """Return a snapshot for planning. `available` is how many more slots the buffer may get."""
         return BufferState(
             self.handler.key,
             self.keys,
@@ -67,19 +68,19 @@ class PrefetchBuffer:
 
     @property
     def max_slots(self) -> int:
-        """Return how many slots may run its messages, also by a limit on all messages of the handler."""
+        """Return how many of its messages may run at once: its concurrency, or the handler's limit if that is lower."""
         limits = self.handler.limits
         most = None if limits is None else limits.most_of_all
         return self.concurrency if most is None else min(self.concurrency, most)
 
     @property
     def is_idle_only(self) -> bool:
-        """Return whether nothing is claimed ahead, because a message whose turn came must start."""
+        """Return whether to claim only for idle slots, because a message that is leased must start at once."""
         return self.handler.at_most_once or self.handler.limits is not None
 
     @property
     def is_draining(self) -> bool:
-        """Return whether its slots got on after the last claim, with a handler so fast that they leave in a moment."""
+        """Return whether its slots made progress since the last claim and will soon be free: the handler is fast."""
         ended, waiting = self.last_snapshot
         return self.prefetch_per_slot > 1 and (self.ended != ended or len(self.leases) < waiting)
 
@@ -94,13 +95,13 @@ class PrefetchBuffer:
         """Count `count` messages that took `seconds` in all."""
         self.ended += count
         mean = seconds / count
-        # One slow run counts at once: what was prefetched for a fast handler would wait behind it.
+        # A slow run counts in full, because what was prefetched for a fast handler would wait behind it.
         self.mean_s = mean if self.mean_s is None or mean > self.mean_s else 0.7 * self.mean_s + 0.3 * mean
 
     def note_claim(
         self, *, saturated: bool = False, more_available: bool = False, has_at_most_once: bool = False
     ) -> None:
-        """Note the state at a claim, and whether that gave all that it asked for, or left something behind."""
+        """Note a claim: whether it gave all that was asked for, and whether it may have left something behind."""
         waiting = len(self.leases)
         self.last_snapshot = (self.ended, waiting)
         self.has_at_most_once = has_at_most_once
@@ -113,13 +114,13 @@ class PrefetchBuffer:
 
 
 Run = Callable[[Lease], Transition | None]
-"""Runs one message and says how its lease ends; None leaves the lease to lapse."""
+"""A function that runs one message and returns how its lease ends; None leaves the lease to lapse."""
 
 
 class Executor(ABC):
-    """The slots that run the messages of some handlers, and the buffers in which these wait.
+    """The slots that run the messages of some handlers, and the buffers in which the messages wait.
 
-    `wake` ends the loop's sleep: there is something to claim for a slot.
+    `wake` ends the loop's sleep, because a slot is free for which something may be claimed.
     """
 
     def __init__(
@@ -135,33 +136,33 @@ class Executor(ABC):
     @property
     @abstractmethod
     def running(self) -> int:
-        """Return how many messages run, or threads work for a buffer."""
+        """Return how many slots run a message or are about to."""
 
     @property
     @abstractmethod
     def idle(self) -> int:
-        """Return how many slots have no message waiting for them: as many more would start at once."""
+        """Return how many slots are idle with no message waiting for them, so that as many more would start at once."""
 
     @abstractmethod
     def state(self) -> ExecutorState:
         """Return a snapshot to plan a claim by.
 
-        Until `PrefetchBuffer.note_claim`, a slot that frees wakes the loop for another claim.
+        From now until `PrefetchBuffer.note_claim`, each slot that becomes free wakes the loop for another claim.
         """
 
     @abstractmethod
     def offer(self, buffer: PrefetchBuffer) -> None:
-        """Have slots start the leases that wait in a buffer, as soon as they are free."""
+        """Let slots start the leases that wait in a buffer, as soon as they are free."""
 
     @abstractmethod
     def close(self, timeout: float) -> None:
-        """End every thread as soon as it is idle; the idle ones have `timeout` seconds for it.
+        """End every thread once it is idle, and wait for that for at most `timeout` seconds.
 
-        A process must not exit beside them: what a library does then, such as closing a connection, may crash it.
+        The process must not exit while they run: a library that closes a connection just then may crash it.
         """
 
     def _states(self, available: Iterable[int]) -> list[BufferState]:
-        """Return the state of each buffer, with the slots that may come to it, for the claim that follows."""
+        """Return a snapshot of each buffer for the claim that follows; `available` has the slots that each may get."""
         for buffer in self.buffers:
             buffer.more_available = True
         return [buffer.state(slots) for buffer, slots in zip(self.buffers, available, strict=True)]
@@ -174,7 +175,7 @@ class Executor(ABC):
             self.offer(buffer)
 
     def release_unstarted(self, claimed_before: float) -> None:
-        """Give back the leases that were claimed before then and that no slot has started."""
+        """Release the leases that were claimed before `claimed_before` (monotonic) and that no slot has started."""
         unstarted = [lease for buffer in self.buffers for lease in _take_unstarted(buffer, claimed_before)]
         if unstarted:
             self._settler.release(unstarted)
@@ -182,7 +183,7 @@ class Executor(ABC):
                 buffer.note_stall()
 
     def release_paused(self, is_paused: Callable[[Lease], bool]) -> None:
-        """Give back the leases of paused queues and keys that no slot has started."""
+        """Release the leases of paused queues and keys that no slot has started."""
         for buffer in self.buffers:
             for lease in list(buffer.leases):
                 if is_paused(lease):
@@ -191,9 +192,9 @@ class Executor(ABC):
                         self._settler.release([lease])
 
     def _next(self, buffer: PrefetchBuffer) -> Lease | None:
-        """Return the next lease of a buffer, None where nothing waits. Give back those that may not start any more.
+        """Return the next lease of a buffer, or None if it is empty. Release leases that are no longer held.
 
-        It costs each message little: no future, no lock, no hop; `deque.popleft` and `append` are atomic.
+        It runs for each message, so it takes no lock: `deque.popleft` and `append` are atomic.
         """
         leases = buffer.leases
         while leases:
@@ -206,7 +207,7 @@ class Executor(ABC):
                 self._wake()
             if not lease.lost and lease.held_until > monotonic():
                 return lease
-            self._settler.release([lease])  # another worker's now, unless none could ask
+            self._settler.release([lease])  # lost, or not renewed in time
         return None
 
     def _end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
@@ -233,6 +234,6 @@ def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease
 
 
 def note_empty_claim(buffers: Iterable[PrefetchBuffer], *, more_available: bool) -> None:
-    """Note a claim that gave these buffers nothing."""
+    """Note a claim that gave nothing to `buffers`."""
     for buffer in buffers:
         buffer.note_claim(more_available=more_available)

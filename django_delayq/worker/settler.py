@@ -1,4 +1,4 @@
-"""Send the ends of leases to the broker in batches, in a thread of their own."""
+"""Send settlements to the queue in batches, in a thread of their own."""
 
 import math
 import threading
@@ -17,17 +17,19 @@ from django_delayq.worker.leases import Lease, Leases, release_permits
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 
 LINGER_S = 0.050
+"""How long to gather settlements into one batch."""
 REFUSED_PAUSE_S = 2.0
 REFUSED_TRIES = 5
-"""How often a refused end is tried again as it is: the cause may refuse all ends for a while."""
+"""How often a rejected settlement is tried again unchanged, because the cause may pass."""
 ENOUGH = 100
+"""How many settlements are sent without lingering."""
 
 Settlement = tuple[Lease, Transition]
 """A lease that ends, and what becomes of its message."""
 
 
 class Rejected(NamedTuple):
-    """An end that is refused, how often it is still tried, and when that is next."""
+    """A rejected settlement, how many tries are left, and when the next is due by the monotonic clock."""
 
     lease: Lease
     transition: Transition
@@ -36,7 +38,7 @@ class Rejected(NamedTuple):
 
 
 class Settler:
-    """Takes settlements from every slot, and sends them within 50 ms or 100 messages."""
+    """The thread that collects settlements from all slots, and sends them after 50 ms or at 100."""
 
     def __init__(
         self,
@@ -73,13 +75,13 @@ class Settler:
             self._enough.set()
 
     def release(self, leases: list[Lease]) -> None:
-        """Give back the leases, which were not started."""
+        """Release leases that were not started."""
         for lease in leases:
             lease.released = True
             self.add(lease, transitions.release(lease.claimed))
 
     def put_off(self, waits_ms: Mapping[Lease, int]) -> None:
-        """Give back the leases that may not start yet, each to wait for its milliseconds."""
+        """Release leases that may not start yet, each to be due again after its milliseconds."""
         for lease, wait_ms in waits_ms.items():
             self.add(lease, transitions.release(lease.claimed, wait_ms))
 
@@ -92,10 +94,10 @@ class Settler:
 
     def _settle_forever(self) -> None:
         while not self._closed.is_set() or self._ended or self._rejected:
-            if not self._ended:  # else their rows were locked, and a linger is long enough to wait for them
+            if not self._ended:  # what is left has locked rows, for which a linger is wait enough
                 self._some.wait(REFUSED_PAUSE_S if self._rejected else None)
             self._enough.wait(LINGER_S)
-            # Cleared before the take: what is added meanwhile sets them again.
+            # Clear first, so that what is added meanwhile sets them again.
             self._enough.clear()
             self._some.clear()
             guarded(self._settle_ended)
@@ -122,7 +124,7 @@ class Settler:
                 self._settle([ended])
 
     def _reject(self, lease: Lease, transition: Transition, error: Exception) -> None:
-        """Try a refused end without the parts of its texts that may be refused; if it has none, again a while later."""
+        """Try a rejected settlement with its texts in ASCII. If they are ASCII already, try again later."""
         in_ascii = attempt.in_ascii(transition)
         if in_ascii != transition:
             self._settle([(lease, in_ascii)])
@@ -131,7 +133,7 @@ class Settler:
         _log_rejected(lease, transition, error, "Trying again.")
 
     def _settle_rejected(self) -> None:
-        """Try again the refused ends that are due, or, when this worker stops, all that are left."""
+        """Try rejected settlements again: those that are due, or all once the settler closes."""
         until = math.inf if self._closed.is_set() else monotonic()
         due = [one for one in self._rejected if one.at <= until]
         self._rejected = [one for one in self._rejected if one.at > until]
@@ -145,7 +147,10 @@ class Settler:
                     self._fail(lease, transition, error)
 
     def _fail(self, lease: Lease, transition: Transition, error: Exception) -> None:
-        """Count the attempt as failed when its end is refused for good; otherwise its message would run for ever."""
+        """Count the attempt as failed because its settlement is rejected for good.
+
+        Otherwise its message would run for ever.
+        """
         then = "Its lease is left to lapse."
         for instead in attempt.in_place_of(transition, lease.claimed, lease.handler, error):
             with suppress(Exception):  # then the next is tried
@@ -162,7 +167,7 @@ class Settler:
         while batch := self._without_lost(batch):
             try:
                 settled = self._backend.queue.apply([transition for _, transition in batch])
-            except BrokerUnavailable as error:  # the ends must be sent, however late
+            except BrokerUnavailable as error:  # settlements must be sent, however late
                 self._outage_log.begin("settling", error)
                 repeated = True
                 backoff = backoff or backoff_delays()
@@ -176,7 +181,7 @@ class Settler:
             freed = release_permits(self._backend, over)
             self._leases.remove(over)
             if freed:
-                self._wake()  # others of the key may have waited for them
+                self._wake()  # other messages of the handler may have waited for these permits
             if self._count is not None:
                 self._count([ended for ended, was_held in answers if was_held])
             for (lease, transition), was_held in answers:
@@ -187,9 +192,9 @@ class Settler:
             return
 
     def _without_lost(self, batch: list[Settlement]) -> list[Settlement]:
-        """Return the ends that may be settled, and report the others.
+        """Return the settlements to send, and report those whose lease is lost.
 
-        An end counts even where its lease could not be renewed in time: the broker knows whose it is.
+        A lease that could not be renewed in time is not lost yet: the broker knows whose it is.
         """
         held = []
         for lease, transition in batch:

@@ -25,23 +25,26 @@ from django_delayq.worker.prefetch import PrefetchBuffer
 BROKER_CONNECTIONS = 4
 """One each for claims, settlements, renewals and wake-ups."""
 SUPERVISOR_CONNECTIONS = 2
-"""One each for the settlements and renewals of what a dead worker leaves; to the store too, and one to look there."""
+"""One each for settling and renewing what a dead worker leaves.
+
+The store has one more, to look up what was committed.
+"""
 STORE_CONNECTIONS = 4
 """One each for claims, settlements, renewals and the maintenance of the tables."""
 SUSPECTS_CHILD = 1
-"""The child process that runs suspects, in every mode."""
+"""One for the child process that runs suspects, in every mode."""
 MIN_SIZE = 4
 """The default of psycopg_pool for `min_size`; `max_size` defaults to `min_size`."""
 Handlers = Iterable[Handler[Any, Any]]
 
 
 def queues_of(handlers: Handlers, options: Options) -> list[str]:
-    """Return the queues to serve: those asked for, else the default one and every one that a handler names."""
+    """Return the queues to serve: those asked for, or else the default one and every one that a handler names."""
     return [queue.name for queue in options.queues] or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
 
 
 def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[PrefetchBuffer]:
-    """Return a buffer for each handler. Any key may wait in any queue, because `send` takes a queue too."""
+    """Return a buffer for each handler. It claims from every queue, because `send` may put any key into any queue."""
     return [
         PrefetchBuffer(
             handler,
@@ -60,7 +63,8 @@ def served_of(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> se
 def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
     """Return how many messages of a handler run at once in this worker.
 
-    The workers of one supervisor share what the handler says; a remainder falls to different ones for different keys.
+    The workers of one supervisor share the handler's concurrency. For different keys the remainder goes to different
+    ones.
     """
     if handler.concurrency is None:
         return CONCURRENCY if handler.is_async else options.threads
@@ -81,14 +85,14 @@ def tasks_of(handlers: Handlers, options: Options) -> int:
 
 
 def executor_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
-    """Return the heartbeat's facts on the threads, and on the tasks; `handlers` by key."""
+    """Return the slots of threads and of tasks, for the heartbeat; `handlers` by key."""
 
     def of(*, is_async: bool) -> dict[str, int]:
         return {
             key: concurrency_of(handler, options) for key, handler in handlers.items() if handler.is_async is is_async
         }
 
-    each = set(handlers.values())  # one that has former keys once
+    each = set(handlers.values())  # once each, although a handler may have former keys
     return [
         ExecutorInfo(slots_of(each, options), of(is_async=False)),
         ExecutorInfo(tasks_of(each, options), of(is_async=True)),
@@ -107,7 +111,7 @@ def pooled_connections(handlers: Handlers, options: Options) -> int:
 
 
 def pool_warning(database: str, needed: int) -> str:
-    """Return a warning for a database whose pool has fewer connections than one process of a worker needs; else ''."""
+    """Return a warning if a database's pool has fewer connections than one process of a worker needs; '' if not."""
     size = _size_of_pool(database)
     if size is None or size >= needed:
         return ""
@@ -127,7 +131,7 @@ def _size_of_pool(database: str) -> int | None:
 
 
 def ask_report(backend: Backend) -> ServerReport:
-    """Wait for the broker, and return its report on itself. Raises `BrokerRefused` when it must not be used."""
+    """Wait for the broker, and return its report on itself. Raises `BrokerRefused` if it must not be used."""
     outage_log = OutageLog()
     backoff = backoff_delays()
     while True:
@@ -148,7 +152,7 @@ def ask_report(backend: Backend) -> ServerReport:
 def banner(
     alias: Alias, report: ServerReport, handlers: Mapping[str, Handler[Any, Any]], options: Options
 ) -> list[str]:
-    """Return the lines: the connection, the handlers, what a crash can lose, and the most connections it opens."""
+    """Return the first lines of a worker's log: server, durability, queues, handlers, connections, and warnings."""
     registered = list(dict.fromkeys(handlers.values()))
     queues = queues_of(registered, options)
     return [
@@ -231,5 +235,5 @@ def _connections_line(alias: Alias, handlers: Sequence[Handler[Any, Any]], optio
 
 
 def _in_all(of_one: Callable[[Options], int], options: Options) -> int:
-    """Return a figure of one worker for all that the options start."""
+    """Return the sum of a figure over all workers that the options start."""
     return sum(of_one(replace(options, index=index)) for index in range(max(options.processes, 1)))

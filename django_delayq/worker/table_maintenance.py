@@ -19,10 +19,10 @@ PRUNE_EVERY_S = 60.0
 
 
 class TableMaintenance:
-    """Schedules the window on a connection of its own, so that neither claims nor settlements wait for it.
+    """The thread that schedules the window, sweeps and prunes, on a connection of its own.
 
-    This thread also asks a timer that is away whether it is back, so that nothing else has to wait for its answer; it
-    sweeps; and it prunes.
+    So neither claims nor settlements wait for it. It also asks a timer that is away whether it is back, so that nothing
+    else has to wait for the answer.
     """
 
     def __init__(self, queue: DatabaseQueue, lease_ms: int, outage_log: OutageLog) -> None:
@@ -55,7 +55,7 @@ class TableMaintenance:
             connections.close_all()
 
     def _try(self, what: str, page: Callable[[], bool]) -> bool:
-        """Do one page of `what`. Return whether there is more."""
+        """Do one page of the work that `what` names. Return whether there is more."""
         try:
             with self._queue.database.available():
                 is_full = page()
@@ -75,13 +75,16 @@ class TableMaintenance:
         return False
 
     def _keep_window(self) -> bool:
-        """Schedule what is due next. What comes back after an absence must do so before workers rely on it."""
+        """Schedule the window.
+
+        After an outage of the timer, do that before the degraded mode ends and workers rely on alarms.
+        """
         queue = self._queue
         try:
             if queue.degraded.away:
                 queue.ask_timer(lease_ms=self._lease_ms)
         except PartlyUnavailable:
-            schedule_window(queue.database, queue.timer)  # what answers goes on, beside the tables
+            schedule_window(queue.database, queue.timer)  # the shards that answer go on, beside the tables
             raise
         schedule_window(queue.database, queue.timer)
         if queue.degraded.on:
@@ -90,14 +93,14 @@ class TableMaintenance:
 
 
 class Pruning:
-    """Prunes once a minute, and goes on as long as batches are full."""
+    """The pruning of finished rows: once a minute, and for as long as batches are full."""
 
     def __init__(self, queue: DatabaseQueue) -> None:
         self._queue = queue
         self._due_at = 0.0
 
     def prune_due(self) -> bool:
-        """Prune a batch when that is due. Return whether there is more."""
+        """Prune a batch if that is due. Return whether there is more."""
         retention_ms = self._queue.settings.retention
         if retention_ms is None or monotonic() < self._due_at:
             return False

@@ -1,30 +1,31 @@
 """Take over at once what a dead worker of this host held, without waiting for its leases to run out.
 
-A heartbeat names the processes that see to a worker's leases. Of those on its own host a worker can tell for certain
-whether they are gone, so an old heartbeat does no harm: it says where to look, and nothing more. What counts as gone:
+A heartbeat names the processes that look after a worker's leases. A worker can tell for certain whether processes of
+its own host are gone. So an old heartbeat does no harm: it only says where to look. A process is gone if:
 
-- The number is free; or it is that of a process with another start, because the kernel has used it again.
-- It is a zombie, none of whose threads can run. A process that is stopped (SIGSTOP) lives, and so does one that can't
-  be looked at: with them the lease decides, as it does for every worker on another host.
+- its number is free, or belongs to a process with another start time, because the kernel has used it again;
+- it is a zombie, none of whose threads can run.
+
+A process that is stopped (SIGSTOP) lives, and one that can't be looked at counts as alive: then the lease decides, as
+it does for every worker on another host.
 
 A number means something only on one host: in one boot of one kernel, in one namespace of process numbers, by one clock.
 Machines that were restored from one snapshot share the boot, so the name of the machine counts too. A container with
 its own namespace is a host of its own. Linux may use the name of a namespace again, but only once every process in it
 has ended.
 
-Never held by two: a takeover is a lapse before its time, and fenced like one. It takes the token away in the step that
-finds the row still held by the dead, or the end of the lease unchanged. So of two workers that take over at the same
-time one changes nothing; and if the dead were alive after all, its ends would be refused, as after a freeze. A name is
-not used again: a part of it is random, and a worker that lived under it would be the one that the heartbeat names.
+Never held by two: a takeover is an early lapse, and fenced like one. The step that takes the token away checks that the
+dead worker still holds the row, or that the end of the lease is unchanged. So if two workers take over at the same
+time, one of them changes nothing; and if the dead worker were alive after all, its settlements would be refused. The
+name of a worker is not used again, because a part of it is random.
 
-At most once: such a message is buried with its lease, as at a lapse. It never starts a second time, whatever of it may
-still run.
+At most once: such a message is buried, as at a lapse. It never starts a second time, whatever of it may still run.
 
-What a worker started may outlive it. A child process that runs handlers is killed by the kernel together with its
-worker, before that counts as gone, and also ends by itself when its socket closes. It can't end its message, because it
-never talks to the broker. A supervisor may end the leases of a worker that died under it, and knows better than anyone
-what that had started: then it stands in the heartbeat too, and the worker is dead only once both are. A program that a
-handler has started, though, may run on beside the second run of the message, without the time that a lease would have
+Processes that a worker started may outlive it. A child process that runs handlers is killed by the kernel together with
+its worker, before the worker counts as gone, and also ends by itself when its socket closes. It can't settle its
+message, because it never talks to the broker. A supervisor may end the leases of a worker that died under it, and knows
+best what had started: so it stands in the heartbeat too, and the worker is dead only once both are gone. A program that
+a handler has started, though, may run on beside the second run of the message, without the time that a lease would have
 given it: end it with its worker, as systemd and containers do, or guard what it does with `message.token`.
 """
 
@@ -45,7 +46,7 @@ _ENDED = ("Z", "X")
 
 
 class Takeovers:
-    """One worker's watch over the others of its host."""
+    """One worker's watch over the other workers of its host."""
 
     def __init__(self, backend: Backend, unstarted_events: UnstartedEvents, outage_log: OutageLog) -> None:
         self._backend = backend
@@ -54,15 +55,15 @@ class Takeovers:
         self._others: list[WorkerInfo] = []
 
     def learn(self, own: WorkerInfo) -> None:
-        """Learn of the others of this host by their heartbeats: of those that are dead, too, if they died just now."""
+        """Read the heartbeats of the other workers of this host, including those that died just now."""
         self._others = self._neighbours(own)
 
     def take_over(self, own: WorkerInfo) -> None:
-        """End the leases of those that are gone. What fails is tried again the next time."""
+        """End the leases of workers that are gone. If that fails, it is tried again the next time."""
         if not any(map(_is_dead, self._others)):
             return
         try:
-            self._others = self._neighbours(own)  # without those that have stopped in good order
+            self._others = self._neighbours(own)  # without workers that have stopped in good order
             dead = [one.name for one in self._others if _is_dead(one)]
             if dead:
                 self._end_leases(dead)
@@ -96,14 +97,14 @@ def _is_dead(worker: WorkerInfo) -> bool:
 
 
 def processes_of(*pids: int) -> list[ProcessInfo]:
-    """Return processes as others of this host can look for them; nothing where the system can't tell."""
+    """Return the processes so that others of this host can recognise them; nothing if the system can't tell."""
     host = _host()
     found = [ProcessInfo(host, pid, _started(_fields(_PROC / str(pid)))) for pid in pids]
     return found if host and all(one.started for one in found) else []
 
 
 def is_gone(process: ProcessInfo) -> bool:
-    """Return whether a process of this host is known to be no more."""
+    """Return whether a process of this host is known to have ended."""
     try:
         os.kill(process.pid, 0)
     except ProcessLookupError:
@@ -119,7 +120,7 @@ def is_gone(process: ProcessInfo) -> bool:
 
 @cache
 def _host() -> str:
-    """Return what the processes have in common that see one another by number and start; '' where nobody can tell."""
+    """Return a text that processes share if they see one another by number and start time; '' if it is not known."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         namespaces = [os.readlink(_PROC / "self" / name) for name in _HOST if _is_there(name)]
@@ -133,7 +134,7 @@ def _is_there(name: str) -> bool:
 
 
 def _can_run(directory: Path, fields: Sequence[str]) -> bool:
-    """Return whether any of its threads can: the first one may have ended before the others."""
+    """Return whether any thread of a process can run: the first one may have ended before the others."""
     if fields[0] not in _ENDED:
         return True
     try:
@@ -148,7 +149,7 @@ def _started(fields: Sequence[str]) -> int:
 
 
 def _fields(directory: Path) -> list[str]:
-    """Return what the kernel says of a process or thread, from its state on; nothing where it can't be read."""
+    """Return the kernel's facts on a process or thread, from its state on; nothing if they can't be read."""
     try:
         return (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -2,8 +2,9 @@
 
 - Exactly once: an atomic handler runs in a transaction whose last statement ends its message. Whatever dies, and
   whenever, both took effect or neither did. A worker that lost its lease finds no row to end, and rolls back.
-- What a handler leaves open is rolled back, and the attempt fails: later transactions in its thread would run in it,
-  and have no effect. A transaction in which the handler was called, as in a TestCase, is left alone.
+- What a handler leaves open is rolled back, and the attempt fails. Otherwise later transactions in the same thread
+  would run inside it, and have no effect. A transaction in which the handler was called, as in a TestCase, is left
+  alone.
 - Connections that broke or are too old are closed, because a worker's threads run for days.
 """
 
@@ -32,23 +33,24 @@ from django_delayq.worker import failure
 
 POSTGRESQL_IDLE = 0
 _POSTGRESQL_BUSY = (1, 2, 3)
-"""ACTIVE, which only another thread sees: the statement may be one of a transaction; INTRANS; INERROR."""
+"""ACTIVE, INTRANS and INERROR. Only another thread sees ACTIVE, for a statement that may be in a transaction."""
 _MYSQL_IN_TRANS = 1
 _MYSQL_AUTOCOMMIT = 2
 LEAST_AGE_S = 60
+"""How old a connection must be before it is closed, in seconds, even if CONN_MAX_AGE is less."""
 Blocks = Mapping[BaseDatabaseWrapper, int]
-"""Connections in a transaction, each with the number of its `atomic()` blocks: 0 where it was begun otherwise."""
+"""The connections in a transaction, each with the number of its `atomic()` blocks; 0 if it was begun otherwise."""
 NONE: Blocks = {}
 EndLeftOpen = Callable[[], Awaitable[str]]
-"""Rolls back what an async handler left open, and returns what to say of it; '' where there is nothing."""
+"""A function that rolls back what an async handler left open, and returns what to say of it; '' if there is nothing."""
 
 
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
     """Run a handler and finish the row of its message, in one transaction.
 
-    Raises the error of the handler or of the commit, or `LeaseLost` where another holds the message. A commit may have
-    taken place although it raised: the connection was lost before its answer, or an `on_commit` callback failed. Then
-    the message counts as finished if its row is in delayq_finish.
+    Raises the error of the handler or of the commit, or `LeaseLost` if another worker holds the message. A commit may
+    have taken place although it raised: the connection was lost before its answer, or an `on_commit` callback failed.
+    Then the message counts as finished if its row is in delayq_finish.
     """
     connection = database.connection
     ended = False
@@ -70,16 +72,17 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
 
 
 def staying_in_it(using: str) -> AbstractContextManager[None]:
-    """Raise `TransactionManagementError` if the transaction in which the block began is over before its end."""
+    """Raise `TransactionManagementError` if the block's transaction ends before the block does."""
     connection = connections[using]
     return _watching_status(connection) if connection.vendor == "postgresql" else _holding_savepoint(connection)
 
 
 @contextmanager
 def _watching_status(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Watch the status that the driver knows. After an error PostgreSQL refuses all statements but those that end it.
+    """Watch the driver's transaction status, on PostgreSQL.
 
-    A driver is idle before the first statement, with which it begins the transaction, and after the end.
+    After an error PostgreSQL refuses all statements but those that end the transaction. The driver is idle before the
+    first statement, which begins the transaction, and after the end.
     """
     is_begun = is_over = False
 
@@ -106,10 +109,10 @@ def _watching_status(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 @contextmanager
 def _holding_savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Hold a savepoint, which is gone if the transaction is.
+    """Hold a savepoint, which is gone at the end if the transaction has ended, on MySQL, MariaDB and SQLite.
 
-    MySQL rolls back the victim of a deadlock, SQLite a transaction that finds its disk full. They run the statements
-    that follow all the same, in another transaction or in none.
+    MySQL rolls back the victim of a deadlock, and SQLite a transaction that finds its disk full. Both run the
+    statements that follow all the same, in another transaction or in none.
     """
     errors: list[DatabaseError] = []
 
@@ -136,7 +139,7 @@ def _holding_savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def was_committed(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
-    """Return whether an atomic handler's transaction was committed, although its process died before it could tell."""
+    """Return whether an atomic handler's transaction was committed, although its process died before saying so."""
     if not (handler.atomic and claimed.pk):
         return False
     return _is_finished(Database(handler.using, get_alias(handler.using).database), int(claimed.pk))
@@ -146,11 +149,11 @@ def _is_finished(database: Database, pk: int) -> bool:
     try:
         return is_finished(database, pk)
     except (DatabaseError, InterfaceError):
-        return False  # away: the end of the lease asks again, until it knows
+        return False  # the database is away: settling the lease will ask again
 
 
 class _Opened(threading.local):
-    """The connections that a thread has opened. To look through all aliases costs as much as a small handler."""
+    """The connections that a thread has opened. Looking through all aliases would cost as much as a small handler."""
 
     def __init__(self) -> None:
         self.connections = list(connections.all(initialized_only=True))
@@ -175,7 +178,10 @@ def blocks_open() -> Blocks:
 
 
 def end_left_open(before: Blocks = NONE) -> str:
-    """Roll back what was not open `before`, close its connections, and return what to say of it; '' for nothing."""
+    """Roll back and close transactions that were not open `before`.
+
+    Return what to say of them; '' if there are none.
+    """
     left = _left_open(before)
     if not left:
         return ""
@@ -207,9 +213,9 @@ def _roll_back(left: list[BaseDatabaseWrapper], before: Blocks = NONE) -> None:
 
 
 class LeavingNothingOpen:
-    """Raises `TransactionManagementError` where the block left a transaction open in this thread.
+    """A block that raises `TransactionManagementError` if it leaves a transaction open in this thread.
 
-    Each message runs in such a block: a generator in place of this class would cost three times as much.
+    Each message runs in one. A generator in place of this class would cost three times as much.
     """
 
     __slots__ = ("_before",)
@@ -235,8 +241,8 @@ async def aleaving_nothing_open(end: EndLeftOpen) -> AsyncIterator[None]:
 class SyncThread:
     """The one thread in which the sync code of all async handlers runs, one call at a time.
 
-    When a handler leaves a transaction open there, the calls of other handlers run in it until it is found. So every
-    attempt that ran meanwhile has failed.
+    When a handler leaves a transaction open there, the calls of other handlers run inside it until it is found. So
+    every attempt that ran meanwhile fails.
     """
 
     def __init__(self) -> None:
@@ -276,7 +282,7 @@ def _is_open(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the driver knows of a transaction. Asks no server; mysqlclient and some pools don't tell."""
+    """Return whether the driver knows of a transaction. This asks no server; mysqlclient and some pools don't tell."""
     raw = connection.connection
     match connection.vendor:
         case "postgresql":
@@ -290,14 +296,14 @@ def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
 
 
 def postgresql_status(connection: BaseDatabaseWrapper) -> int | None:
-    """Return the transaction status that the driver was told with the last answer, or None where it does not tell."""
+    """Return the transaction status that came with the server's last answer; None if the driver does not show it."""
     raw = connection.connection
     teller = getattr(raw, "pgconn", None) or getattr(raw, "info", None)  # of psycopg 3, made once; of psycopg2
     return getattr(teller, "transaction_status", None)
 
 
 def _is_autocommit_off_by_hand(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether `SET autocommit=0` was SQL, of which Django does not know.
+    """Return whether a handler ran `SET autocommit=0` as SQL, which Django does not notice.
 
     The transaction that the next statement begins may not show: PyMySQL learns of one from statements without rows, and
     Django's INSERT … RETURNING on MariaDB has rows.
@@ -344,16 +350,16 @@ def _report(text: str, error: BaseException | None = None) -> None:
 
 
 def health_checks_are_on() -> bool:
-    """Return whether a database has CONN_HEALTH_CHECKS: its owner then wants a look before each handler."""
+    """Return whether a database has CONN_HEALTH_CHECKS: its connections are then checked before each handler."""
     return any(database["CONN_HEALTH_CHECKS"] for database in connections.settings.values())
 
 
 def close_stale_connections() -> None:
     """Close this thread's connections that broke, or are older than both CONN_MAX_AGE and a minute.
 
-    Costs no query unless one failed; with CONN_HEALTH_CHECKS the next use asks whether its connection lives. Django's
-    own `close_old_connections` would reconnect for each message at the default CONN_MAX_AGE of 0. A connection inside a
-    transaction, as in a TestCase, is left alone.
+    This costs no query unless one failed. With CONN_HEALTH_CHECKS the next use checks whether its connection lives.
+    Django's own `close_old_connections` would reconnect for each message at the default CONN_MAX_AGE of 0. A connection
+    inside a transaction, as in a TestCase, is left alone.
     """
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block and connection.connection is not None:
@@ -361,9 +367,9 @@ def close_stale_connections() -> None:
 
 
 def close_read_only_connections(exception: BaseException) -> None:
-    """Close this thread's connections if a handler raised that its database takes no writes.
+    """Close this thread's connections if a handler's error says that its database takes no writes.
 
-    They are usable, but may be with the old primary. The next statement connects again, and finds the new one.
+    They are usable, but may lead to the old primary. The next statement connects again, and finds the new one.
     """
     if takes_no_writes(exception):
         for connection in connections.all(initialized_only=True):

@@ -1,4 +1,4 @@
-"""One worker put together: its threads, its loop, and how it winds down."""
+"""A whole worker: how its threads and its loop are put together, run and wound down."""
 
 import contextlib
 import os
@@ -41,10 +41,11 @@ from django_delayq.worker.startup import buffers_of, executor_infos, queues_of, 
 from django_delayq.worker.table_maintenance import TableMaintenance
 
 LOOK_S = 0.05
+"""How often a worker that winds down checks whether its handlers have ended, in seconds."""
 
 
 class Worker:
-    """A worker for one alias. `run` it in any thread; `stop` and `hurry` it from any other."""
+    """A worker for one alias. Call `run` in any thread, and `stop` and `hurry` from any other."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Worker:
             unstarted_events=unstarted_events,
             limiter=Limiter(backend, self._leases.held, lease_ms, outage_log) if is_limited else None,
         )
-        # With a store, the tables tell a drain all that is due.
+        # With a store a drain claims from the tables: they know all that is due, and the timer only the next seconds.
         claim = backend.store.claim_all if backend.store and options.drain else backend.queue.claim
         self._dispatcher = make_dispatcher(
             partial(claim, lease_ms=lease_ms, worker=self.name),
@@ -122,7 +123,7 @@ class Worker:
 
     @property
     def is_full(self) -> bool:
-        """Return whether it stops because its process takes more than `--max-memory`."""
+        """Return whether the worker stops because its process takes more memory than `--max-memory`."""
         return self._loop.is_full
 
     @property
@@ -131,7 +132,7 @@ class Worker:
         return self.settler.counts
 
     def run(self) -> bool:
-        """Work until there is a reason to stop, then wind down. Return False when a handler would not end."""
+        """Work until there is a reason to stop, then wind down. Return False if a handler did not end in time."""
         self._leases.start()
         self.settler.start()
         for thread in (self._table_maintenance, self._figures):
@@ -141,7 +142,7 @@ class Worker:
         return self._wind_down()
 
     def stop(self) -> None:
-        """Claim no more, finish what runs within the shutdown time-out, give back the rest."""
+        """Claim no more, let running handlers finish within the shutdown time-out, and release the rest."""
         self._loop.stop()
 
     def hurry(self) -> None:
@@ -179,13 +180,13 @@ class Worker:
         return True
 
     def _interrupt(self) -> None:
-        """Give up what still runs: its lease is cut short, and neither an attempt nor a crash is counted."""
+        """Cut short the leases of handlers that still run. Neither an attempt nor a crash is counted."""
         leases = self._leases.held()
         for lease in leases:
             lease.interrupted = True
         self._leases.lose(leases)
         for page in pages(leases, BATCH):
-            with contextlib.suppress(DelayqError):  # then they lapse
+            with contextlib.suppress(DelayqError):  # the leases then lapse
                 ends = [_interrupted(lease) for lease in page]
                 settled = self._backend.queue.apply(ends)
                 release_permits(self._backend, page)
@@ -198,7 +199,7 @@ class Worker:
     def _make_executors(
         self, alias: Alias, handlers: Collection[Handler[Any, Any]], queues: Sequence[str], options: Options
     ) -> tuple[list[Executor], Executor]:
-        """Return the executors of sync and of async handlers, and that of suspects, each in its own process."""
+        """Return the executors for sync and async handlers, and the one that runs each suspect in its own process."""
         common = self._leases, self.settler, self._wake
         executors: list[Executor] = []
         if sync := [handler for handler in handlers if not handler.is_async]:
@@ -215,7 +216,7 @@ class Worker:
 
 
 def name_worker() -> str:
-    """Return a name for a worker of this process that no other has."""
+    """Return a name that no other worker has: host, process id and a random part."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
 
 
@@ -226,5 +227,6 @@ def _interrupted(lease: Lease) -> Transition:
 
 def _claim_suspect(backend: Backend, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:
     claims = backend.queue.claim_suspect(wants, lease_ms=lease_ms, worker=worker)
-    claims.more_available = bool(claims.messages)  # it gives one at most: the slot that frees asks for the next at once
+    # A call gives one suspect at most, so the slot asks for the next as soon as it is free.
+    claims.more_available = bool(claims.messages)
     return claims

@@ -1,4 +1,4 @@
-"""Tasks of one event loop that run `async def` handlers, in a thread of its own."""
+"""An executor that runs `async def` handlers as tasks of one event loop, in a thread of its own."""
 
 import asyncio
 import threading
@@ -30,13 +30,13 @@ from django_delayq.worker.transactions import (
 )
 
 CONCURRENCY = 100
-"""How many messages of a key run at once where its handler doesn't say."""
+"""How many messages of an async handler run at once if it doesn't say."""
 GRACE_S = 5.0
 """How long a cancelled handler may take to end before its lease is given up."""
 
 
 class AsyncioExecutor(Executor):
-    """Runs the messages of all its buffers as tasks; a time-out or a lost lease cancels the task."""
+    """An executor that runs each message as a task; a time-out or a lost lease cancels the task."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class AsyncioExecutor(Executor):
         settler: Settler,
         wake: Callable[[], None],
     ) -> None:
-        slots = sum(buffer.concurrency for buffer in buffers)  # no buffer takes anything from another
+        slots = sum(buffer.concurrency for buffer in buffers)  # buffers don't share slots
         super().__init__(buffers, slots, leases, settler, wake)
         self._events = events
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._tasks: set[asyncio.Task[None]] = set()  # a task that nobody refers to may be collected
+        self._tasks: set[asyncio.Task[None]] = set()  # a task without a reference may be collected as garbage
         self._timed_out: set[Lease] = set()
         self._check_every_s = 0.0 if health_checks_are_on() else LEAST_AGE_S
         self._connections_checked_at = monotonic()
@@ -64,7 +64,7 @@ class AsyncioExecutor(Executor):
 
     @property
     def idle(self) -> int:
-        return BATCH  # only the concurrency of its handler limits a message
+        return BATCH  # only the concurrency of each handler limits how many run
 
     def state(self) -> ExecutorState:
         return ExecutorState(self.slots, self.idle, self._states([BATCH] * len(self.buffers)))
@@ -72,7 +72,7 @@ class AsyncioExecutor(Executor):
     def offer(self, buffer: PrefetchBuffer) -> None:
         if self._loop is None:
             self._loop = self._start_loop()
-        if self._loop is not None:  # else what is not started is given back within a second
+        if self._loop is not None:  # otherwise the leases are released within a second
             self._loop.call_soon_threadsafe(self._fill, self._loop, buffer)
 
     def close(self, timeout: float) -> None:
@@ -119,7 +119,7 @@ class AsyncioExecutor(Executor):
                 self._wake()
 
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
-        """Run a message, and return how its lease ends; None lets it lapse."""
+        """Run a message, and return how its lease ends; None leaves it to lapse."""
         self._events.starting(lease)
         claimed, handler = lease.claimed, lease.handler
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.check_held)
@@ -129,7 +129,8 @@ class AsyncioExecutor(Executor):
         await self._check_connections(after_s=self._check_every_s)
         await self._events.abegun(lease, begun)
         exception = await self._run_limited(loop, lease, begun)
-        # A handler that ignores being stopped does end. Its end is refused where another worker took the message.
+        # A handler that ran on to its end although its lease is lost is no interruption: its settlement is refused as
+        # an overrun.
         if lease.abandoned and (not lease.lost or isinstance(exception, asyncio.CancelledError | LeaseLost)):
             return interrupted_settlement(lease, "its handler was cancelled")
         transition = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
@@ -163,9 +164,9 @@ class AsyncioExecutor(Executor):
     def _time_out(self, loop: asyncio.AbstractEventLoop, lease: Lease, task: "asyncio.Task[None]") -> None:
         self._timed_out.add(lease)
         task.cancel()
-        loop.call_later(GRACE_S, self._cancel_expired, lease)
+        loop.call_later(GRACE_S, self._give_up, lease)
 
-    def _cancel_expired(self, lease: Lease) -> None:
+    def _give_up(self, lease: Lease) -> None:
         if lease in self._timed_out:
             logger.error(
                 "Message %r (%s) timed out and takes no notice of being cancelled; its lease is given up.",
@@ -190,18 +191,18 @@ class AsyncioExecutor(Executor):
         while not self._closed:
             try:
                 loop.run_forever()
-            except BaseException as exception:  # noqa: BLE001 - SystemExit in a task of a handler's own leaves the loop
-                _tell_left(exception)
+            except BaseException as exception:  # noqa: BLE001 - SystemExit in a task that a handler started leaves the loop
+                _log_escaped(exception)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 
 def _cancel(lease: Lease, task: "asyncio.Task[None]") -> None:
-    if lease.cancel is not None:  # else its handler has ended since, and what follows must not be cancelled
+    if lease.cancel is not None:  # otherwise the handler has ended meanwhile, and what follows must not be cancelled
         task.cancel()
 
 
-def _tell_left(exception: BaseException) -> None:
+def _log_escaped(exception: BaseException) -> None:
     logger.error(
         "A task that a handler started raised %s, which ends an event loop; it runs on.",
         type(exception).__name__, exc_info=exception,

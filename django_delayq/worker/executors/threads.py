@@ -1,4 +1,4 @@
-"""Threads for sync handlers: each takes a buffer, works through some of its leases, and comes back for the next."""
+"""An executor of threads for sync handlers: each thread serves one buffer for a time slice, then takes the next."""
 
 import threading
 from collections import deque
@@ -23,13 +23,13 @@ from django_delayq.worker.settler import Settler
 from django_delayq.worker.transactions import close_read_only_connections, close_stale_connections, health_checks_are_on
 
 CHECK_EVERY_S = 1.0
-"""A look at the connections costs as much as a small handler; each thread takes one this often, and after a failure."""
+"""How often a thread checks its database connections, besides after a failure: it costs as much as a small handler."""
 
 
 class ThreadExecutor(Executor):
-    """At most `slots` threads for all buffers, started when they are needed, round robin over buffers with leases.
+    """An executor of at most `slots` threads, started when needed, which serve the buffers that have leases in turn.
 
-    `make_run` gives each thread its own way to run a message: in the thread itself, or in a process beside it.
+    `make_run` gives each thread its function to run a message: in the thread itself, or in a child process.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ThreadExecutor(Executor):
         self._changed = threading.Condition()
         self._ready: deque[PrefetchBuffer] = deque()
         self._threads: list[threading.Thread] = []
-        self._idle = 0  # threads that wait and were not called
+        self._idle = 0  # threads that wait and have not been called
         self._called = 0  # threads on their way to a buffer
         self._closed = False
 
@@ -63,9 +63,10 @@ class ThreadExecutor(Executor):
         with self._changed:
             awaited = {buffer: _awaited_slots(buffer) for buffer in self._ready}
             all_awaited = sum(awaited.values())
-            free = self.slots - self.running + self._called - all_awaited  # and those on their way to what waits
+            free = self.slots - self.running + self._called - all_awaited  # called threads count as free
             may_free = any(map(self._frees_soon, self.buffers))
-            # Without the one, a buffer whose slots always find more would keep them until its backlog is gone.
+            # One more for an empty buffer if a slot may free soon: without it, a buffer whose slots always find more
+            # would keep them until its backlog is gone.
             available = [
                 max(free + awaited.get(buffer, 0), may_free and not buffer.active and not buffer.leases)
                 for buffer in self.buffers
@@ -74,7 +75,7 @@ class ThreadExecutor(Executor):
 
     def offer(self, buffer: PrefetchBuffer) -> None:
         with self._changed:
-            self._line_up(buffer)
+            self._make_ready(buffer)
 
     def close(self, timeout: float) -> None:
         with self._changed:
@@ -88,19 +89,19 @@ class ThreadExecutor(Executor):
         return self.slots - self.running - max(awaited - self._called, 0)
 
     def _frees_soon(self, buffer: PrefetchBuffer) -> bool:
-        """Return whether a slot leaves a buffer in a moment: it drains, or one is on its way to what was just added."""
+        """Return whether a slot will soon leave a buffer: it drains, or a thread is on its way to fast messages."""
         if buffer.active:
             return buffer.is_draining
         return self._called > 0 and buffer in self._ready and buffer.prefetch_per_slot > 1
 
-    def _line_up(self, buffer: PrefetchBuffer) -> None:
+    def _make_ready(self, buffer: PrefetchBuffer) -> None:
         if buffer.leases and buffer.active < buffer.concurrency:
             if buffer not in self._ready:
                 self._ready.append(buffer)
             self._call_threads()
 
     def _call_threads(self) -> None:
-        """Call a thread for each buffer that is ready, as far as there are threads."""
+        """Wake or start a thread for each ready buffer, as far as there are slots."""
         while self._called < len(self._ready) and not self._closed:
             if self._idle:
                 self._idle -= 1
@@ -134,17 +135,17 @@ class ThreadExecutor(Executor):
                     buffer = self._ready.popleft()
                     if buffer.leases and buffer.active < buffer.concurrency:
                         buffer.active += 1
-                        self._line_up(buffer)  # calls the next thread, if there is more than one can do
+                        self._make_ready(buffer)  # calls another thread if one is not enough
                         return buffer
                 self._idle += 1
                 if any(buffer.more_available and buffer.active < buffer.concurrency for buffer in self.buffers):
-                    self._wake()  # not before it counts as idle: then it would be claimed for as if it were not
+                    self._wake()  # only once the slot counts as idle, or the claim would leave it out
                 self._changed.wait()
-                self._called -= 1  # the caller of a thread has stopped counting it as idle
+                self._called -= 1  # whoever called this thread took it out of `_idle`
             return None
 
     def _work(self, buffer: PrefetchBuffer, run: Run) -> tuple[int, float]:
-        """Run messages of a buffer for a time slice. Return how many, and how long they took."""
+        """Run messages of a buffer for a time slice. Return how many, and the seconds that they took."""
         now = started_at = monotonic()
         until = now + TIME_SLICE_S
         count = 0
@@ -157,12 +158,12 @@ class ThreadExecutor(Executor):
         return count, now - started_at
 
     def _leave(self, buffer: PrefetchBuffer, count: int, seconds: float) -> PrefetchBuffer | None:
-        """Leave a buffer, and return the next."""
+        """Leave a buffer, and return the next; None once the executor is closed."""
         with self._changed:
             buffer.active -= 1
             if count:
                 buffer.note_run(count, seconds)
-            self._line_up(buffer)
+            self._make_ready(buffer)
             if buffer.more_available and self._ready:
                 self._wake()
             return self._take_buffer()
@@ -170,7 +171,7 @@ class ThreadExecutor(Executor):
 
 @contextmanager
 def in_thread(database: str, events: AttemptEvents) -> Iterator[Run]:
-    """Yield a way to run messages for one thread; close the thread's database connections at the end."""
+    """Yield a function that runs messages in this thread. Close the thread's database connections at the end."""
     try:
         yield ThreadRunner(database, events).run
     finally:
@@ -178,7 +179,7 @@ def in_thread(database: str, events: AttemptEvents) -> Iterator[Run]:
 
 
 class ThreadRunner:
-    """Runs messages in its caller's thread."""
+    """A runner of messages in the thread that calls it."""
 
     def __init__(self, database: str, events: AttemptEvents) -> None:
         self._database = database
@@ -187,7 +188,7 @@ class ThreadRunner:
         self._check_at = 0.0
 
     def run(self, lease: Lease) -> Transition | None:
-        """Run one message, and return how its lease ends. None lets it lapse: its handler was told that it was lost."""
+        """Run one message, and return how its lease ends; None leaves it to lapse."""
         self._events.starting(lease, lease.started_at + lease.timeout_s)
         if lease.started_at >= self._check_at:
             self._check_at = lease.started_at + self._check_every_s
@@ -204,7 +205,7 @@ class ThreadRunner:
             return interrupted_settlement(lease, "its handler was told so")
         self._events.ended(lease, transition, begun, exception)
         if exception is not None:
-            self._check_at = 0.0  # before the next message: it may have been the connection
+            self._check_at = 0.0  # check before the next message: the connection may be the cause
             guarded(partial(close_read_only_connections, exception))
         return transition
 

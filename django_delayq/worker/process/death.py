@@ -35,14 +35,14 @@ def timeout_of(lease: Lease) -> HandlerTimeout:
 
 
 def after_death(lease: Lease, ending: Exception, events: AttemptEvents) -> Transition | None:
-    """Return what becomes of a message that had started, and report it; None leaves its lease to lapse.
+    """Return what becomes of a started message whose process ended, and report it; None leaves its lease to lapse.
 
     An atomic handler may have committed. Then its message is finished, whatever ended its process.
     """
     claimed, handler = lease.claimed, lease.handler
     started_ms, now_ms = lease.ms_of(lease.started_at), lease.now_ms()
     policy = attempt.policy_of(claimed, handler)
-    exception: Exception | None = ending.with_traceback(None)  # this tells nothing about its handler
+    exception: Exception | None = ending.with_traceback(None)  # this process's traceback says nothing about the handler
     if was_committed(claimed, handler):
         logger.warning(
             "Message %r (%s) is finished: its transaction was committed before its process died.",

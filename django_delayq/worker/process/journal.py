@@ -1,8 +1,8 @@
 """A worker process's journal of what it holds, in memory that its supervisor reads once the process is dead.
 
-The worker notes each lease, its start and its end, before they take effect. So whatever kills the process, also while a
-handler holds the interpreter's lock, it is known what had started, what had ended and how, and what only waited. A note
-is a copy into shared memory: no call of the system, and nobody to wait for.
+The worker notes each lease, its start and its end before they take effect. So whatever kills the process, even while a
+handler holds the interpreter's lock, the supervisor knows what had started, what had ended and how, and what had only
+waited. To write a note is to copy bytes into shared memory: there is no system call, and nothing to wait for.
 """
 
 import mmap
@@ -23,9 +23,9 @@ from django_delayq.core.transitions import SettleAction, Span, Transition
 from django_delayq.worker.leases import Lease, LeaseLog
 
 _HALF = 1 << 25
-"""The notes lie in one of two halves. When it is full, those of the leases still held are copied to the other."""
+"""The size of a half. When the half in use is full, the notes of leases still held are copied to the other."""
 _LEAST = 1 << 18
-"""A half counts as full at this size, or at twice what was copied, so that the memory in use stays small."""
+"""A half counts as full at this size, or at twice what was copied into it, so that little memory is used."""
 _HALVES = (4_096, 4_096 + _HALF + 8)
 _SIZE = _HALVES[1] + _HALF
 
@@ -38,13 +38,13 @@ _MOST_NAME = 512
 _WHOLE, _REAL = struct.Struct("Q"), struct.Struct("d")
 _NOTE = struct.Struct("!IBQ")
 _LEASED, _STARTED_AT, _ENDED, _FINISHED, _FORGOTTEN = range(5)
-# What each message has is written without JSON, which takes longer than a handler that does nothing
+# Every message has these notes: JSON would take longer than a handler that does nothing
 _START = struct.Struct("!dd")
 _FINISH = struct.Struct("!qq?")
 
 
 class _LeasedNote(NamedTuple):
-    """The note of a lease, as an array: without names it is written in half the time."""
+    """The note of a lease, written as an array: with names it would take twice as long."""
 
     id: str
     token: int
@@ -66,7 +66,7 @@ _noted_fields = attrgetter(*_NOTED)
 
 @dataclass(slots=True)
 class Leased:
-    """A lease that the process took. Its message has no body here: nobody can run it from a journal."""
+    """A lease that the process took. Its message has no body here, so nobody can run it from a journal."""
 
     claimed: Claimed
     clock_ms: float
@@ -76,7 +76,7 @@ class Leased:
 class Started:
     """The start of a handler, by the monotonic clock, which all processes of a machine share.
 
-    The supervisor ends its process at the `deadline`, unless that is 0: then its time-out is somebody else's to keep.
+    The supervisor ends the process at the `deadline`. If that is 0, the process itself keeps the time-out.
     """
 
     at: float
@@ -94,12 +94,12 @@ class Held:
 
     @property
     def runs(self) -> bool:
-        """Return whether its handler had started, and not ended."""
+        """Return whether its handler had started and not ended."""
         return self.started is not None and self.transition is None
 
 
 def open_memory() -> int:
-    """Return a descriptor of empty memory for a journal. It takes up as much as is written there."""
+    """Return a descriptor of empty memory for a journal. Only what is written takes up memory."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("delayq")
     else:  # no Linux
@@ -110,7 +110,7 @@ def open_memory() -> int:
 
 
 class _Notes:
-    """The notes on one lease."""
+    """The notes on one lease, as they were written."""
 
     __slots__ = ("leased", "number", "progress", "start")
 
@@ -122,7 +122,7 @@ class _Notes:
 
 
 class Journal(LeaseLog):
-    """The writer's side. Any thread may call it. `name` is the worker's."""
+    """A journal as the worker writes it, from any thread. `name` is the worker's."""
 
     def __init__(self, fd: int, name: str) -> None:
         self._memory = mmap.mmap(fd, _SIZE)
@@ -143,11 +143,11 @@ class Journal(LeaseLog):
         self._put(_BEAT, _REAL, monotonic())
 
     def tick(self) -> None:
-        """Note that threads of this process get their turn."""
+        """Note that the threads of this process run: no handler holds the interpreter's lock."""
         self._put(_ALIVE, _REAL, monotonic())
 
     def lease(self, leases: Iterable[Lease]) -> None:
-        """Note leases that were taken."""
+        """Note new leases."""
         noted = [(lease, codec.dumps(_leased_note(lease))) for lease in leases]
         with self._lock:
             if not self._notes:
@@ -168,7 +168,7 @@ class Journal(LeaseLog):
             self._count += 1
             if lease in self._notes:
                 self._notes[lease].start = self._count
-            self._put(_STARTED, _WHOLE, self._count)  # only now: a reader finds each start that is counted
+            self._put(_STARTED, _WHOLE, self._count)  # last, so that a reader finds every start that is counted
             if deadline:
                 self._deadlines[lease] = deadline
                 self._put_deadline()
@@ -185,7 +185,7 @@ class Journal(LeaseLog):
             self._drop_deadline(lease)
 
     def forget(self, leases: Iterable[Lease]) -> None:
-        """Note that leases are settled, or not this process's any more."""
+        """Note that leases were settled, lost, or left to lapse."""
         with self._lock:
             for lease in leases:
                 self._drop_deadline(lease)
@@ -194,13 +194,13 @@ class Journal(LeaseLog):
             self._put(_HELD, _WHOLE, len(self._notes))
 
     def held_until(self, lease: Lease) -> float:
-        """Return until when the supervisor holds a lease that this process could not renew; 0 where it does not."""
+        """Return until when the supervisor holds a lease that this process could not renew; 0 if it does not."""
         renewed_for = _get(self._memory, _RENEWED_FOR, _WHOLE)  # read first, because it is written first
         notes = self._notes.get(lease)
         return _get(self._memory, _HELD_UNTIL, _REAL) if notes is not None and 0 < notes.start <= renewed_for else 0.0
 
     def counts(self) -> "Counter[SettleAction]":
-        """Return a counter of settled leases whose figures the supervisor sees."""
+        """Return a counter of settled leases that the supervisor can read."""
         return _SharedCounts(self._memory)
 
     def _progress(self, lease: Lease, kind: int, body: bytes) -> None:
@@ -211,16 +211,16 @@ class Journal(LeaseLog):
 
     def _write(self, note: bytes) -> None:
         if self._end + len(note) > self._full_at:
-            self._move_on()  # with this note: it is kept with its lease
+            self._switch_half()  # copies this note too, with those of its lease
         else:
             self._append(note)
 
-    def _move_on(self) -> None:
+    def _switch_half(self) -> None:
         free, kept = _HALF, []
         for lease, notes in tuple(self._notes.items()):
             free -= len(notes.leased) + len(notes.progress)
             if free < 0:
-                del self._notes[lease]  # no place: it lapses, as without a journal
+                del self._notes[lease]  # no room: its lease lapses if the process dies
             else:
                 kept.append(notes.leased + notes.progress)
         held = b"".join(kept)
@@ -233,7 +233,7 @@ class Journal(LeaseLog):
         end = self._end + len(note)
         self._memory[self._end : end] = note
         self._end = end
-        self._put(_END, _WHOLE, end)  # only now: a reader must see whole notes
+        self._put(_END, _WHOLE, end)  # last, so that a reader sees whole notes only
 
     def _drop_deadline(self, lease: Lease) -> None:
         if self._deadlines.pop(lease, None) is not None:
@@ -247,9 +247,9 @@ class Journal(LeaseLog):
 
 
 class JournalReader:
-    """The supervisor's side: it reads the figures of a live process, and the leases that a dead one left.
+    """A journal as the supervisor reads it: the counts of a live process, and the leases that a dead one left.
 
-    It writes one thing: until when it holds the leases of a process that can't renew them.
+    The supervisor writes one thing: until when it holds the leases of a process that can't renew them.
     """
 
     def __init__(self, fd: int) -> None:
@@ -262,22 +262,25 @@ class JournalReader:
 
     @property
     def beat_at(self) -> float:
-        """Return when its main loop was last known as alive; 0 before that. Times are monotonic."""
+        """Return when the worker's main loop last gave a sign of life, by the monotonic clock; 0 if never."""
         return float(self._get(_BEAT, _REAL))
 
     @property
     def alive_at(self) -> float:
-        """Return when its threads last got their turn, while it held anything; 0 before that."""
+        """Return when the worker's threads were last known to run, by the monotonic clock; 0 if never.
+
+        They note it only while the worker holds a lease.
+        """
         return float(self._get(_ALIVE, _REAL))
 
     @property
     def holds_any(self) -> bool:
-        """Return whether it holds any lease."""
+        """Return whether the worker holds any lease."""
         return self._get(_HELD, _WHOLE) > 0
 
     @property
     def deadline(self) -> float:
-        """Return the earliest time at which a running handler is over its time-out; 0 for none.
+        """Return when the first of the running handlers is over its time-out; 0 if there is none.
 
         Only handlers that must be ended from outside count.
         """
@@ -285,17 +288,17 @@ class JournalReader:
 
     @property
     def started(self) -> int:
-        """Return how many messages it started."""
+        """Return how many messages the worker has started."""
         return int(self._get(_STARTED, _WHOLE))
 
     @property
     def counts(self) -> "Counter[SettleAction]":
-        """Return how many leases it settled by each action."""
+        """Return how many leases the worker has settled by each action."""
         counted = {action: int(self._get(_count_place(action), _WHOLE)) for action in SettleAction}
         return Counter({action: count for action, count in counted.items() if count})
 
     def held(self) -> list[Held]:
-        """Return the leases that it holds. This is exact once the process is dead or can't write."""
+        """Return the leases that the worker holds. This is exact once it is dead or can't write."""
         held: dict[int, Held] = {}
         for kind, number, body in self._notes():
             if kind == _LEASED:
@@ -324,12 +327,9 @@ class JournalReader:
             at += size
 
     def hold(self, started: int, until: float) -> None:
-        """Tell the process that the leases of the first `started` handlers it started are held until then.
-
-        With 0 they are not held for it any more.
-        """
+        """Tell the worker that the leases of its first `started` messages are held until `until`; with 0, none are."""
         if started != self._get(_RENEWED_FOR, _WHOLE):
-            _put(self._memory, _HELD_UNTIL, _REAL, 0.0)  # what held for others must not be read as theirs
+            _put(self._memory, _HELD_UNTIL, _REAL, 0.0)  # the old time must not be read for the new leases
             _put(self._memory, _RENEWED_FOR, _WHOLE, started)
         _put(self._memory, _HELD_UNTIL, _REAL, until)
 
@@ -338,7 +338,7 @@ class JournalReader:
 
 
 class _SharedCounts(Counter[SettleAction]):
-    """Writes each count where the supervisor sees it."""
+    """A counter that also writes each count into the journal's memory."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         super().__init__()

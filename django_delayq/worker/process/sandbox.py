@@ -1,4 +1,4 @@
-"""Run a suspect alone: one message in a child process of its own, which nothing else can suffer from."""
+"""Run a suspect alone, in a child process of its own, so that nothing else suffers if it crashes again."""
 
 import logging
 import socket
@@ -24,7 +24,7 @@ LOOK_S = 1.0
 """How often a waiting parent checks that its child lives: a grandchild may hold the socket open."""
 END_S = 5.0
 RESTART_PAUSE_MS = 1_000
-"""How long a message waits whose child can't run it: the next child may fail as well."""
+"""How long a message waits if its child process can't run it: the next one may fail as well."""
 
 
 class SandboxUnavailableError(Exception):
@@ -32,9 +32,9 @@ class SandboxUnavailableError(Exception):
 
 
 def run_in_sandbox(worker: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
-    """Run one message in a process of its own, and return how its lease ends; None lets it lapse.
+    """Run one message in a process of its own, and return how its lease ends; None leaves it to lapse.
 
-    Only this message is charged for what becomes of the process.
+    Only this message is charged if the process dies.
     """
     events.starting(lease)
     lease.cancel = _nothing_to_stop
@@ -52,7 +52,7 @@ def run_in_sandbox(worker: str, using: str, events: AttemptEvents, lease: Lease)
     except (HandlerTimeout, SandboxDied, ProcessGaveUp) as ending:
         sandbox.kill()
         return after_death(lease, ending, events)
-    except Exception:  # what the child said is no answer
+    except Exception:  # the child's answer can't be read
         logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
         sandbox.kill()
         return None
@@ -62,7 +62,7 @@ def run_in_sandbox(worker: str, using: str, events: AttemptEvents, lease: Lease)
 
 
 def _nothing_to_stop() -> None:
-    """Do nothing: the child starts, and the message has not."""
+    """Do nothing: while the child starts, there is no message to stop."""
 
 
 def _put_off(lease: Lease, error: Exception) -> Transition:
@@ -96,14 +96,14 @@ class Sandbox:
             raise
 
     def run(self, lease: Lease, job: Job) -> Transition | None:
-        """Have it run the message, and return its end.
+        """Let the child run the message, and return how its lease ends; None leaves it to lapse.
 
-        Raises `HandlerTimeout`, `SandboxDied`, `ProcessGaveUp` or `SandboxUnavailableError`; and `DataMismatch` for an
-        answer that is none.
+        Raises `HandlerTimeout`, `SandboxDied`, `ProcessGaveUp` or `SandboxUnavailableError`, and `DataMismatch` for an
+        answer that can't be read.
         """
         lease.started_at = monotonic()
         lease.cancel = self._give_up
-        if not lease.is_held():  # given up before there was something to stop
+        if not lease.is_held():  # lost before there was a message to stop
             raise ProcessGaveUp
         told = job.held_until = lease.held_until
         try:
@@ -124,7 +124,10 @@ class Sandbox:
         self._process.kill()
 
     def close(self) -> None:
-        """Wait until the process has ended as any does: what was printed is written, and exit functions are called."""
+        """Let the process end by itself, so that it writes its output and runs its exit functions.
+
+        Kill it after 5 s.
+        """
         self._socket.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
@@ -138,12 +141,13 @@ class Sandbox:
         return max(min(LOOK_S, until_renewal, lease.started_at + lease.timeout_s - now), 0)
 
     def _tell(self, held_until: float) -> None:
-        # A child that holds the interpreter's lock reads nothing. A full buffer must not keep the time-out waiting.
+        # A child whose handler holds the interpreter's lock reads nothing, and a full buffer must not delay the
+        # time-out.
         with suppress(BlockingIOError):
             self._socket.send(b"%r\n" % held_until, socket.MSG_DONTWAIT)
 
     def _line(self, within_s: float) -> bytes | None:
-        """Return the next line, None if none comes in time. Raises `EOFError` or `OSError` when the child is gone."""
+        """Return the next line; None if none comes in time. Raises `EOFError` or `OSError` if the child is gone."""
         until = monotonic() + within_s
         while (line := self._lines.next(max(min(until - monotonic(), LOOK_S), 0))) is None:
             if self._process.poll() is not None and (line := self._lines.next(0)) is None:

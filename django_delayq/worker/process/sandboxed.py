@@ -1,8 +1,8 @@
-"""The child process of a sandbox: it runs the one message that its parent hands it, and ends with it.
+"""The child process of a sandbox: it runs the one message that its parent hands it, and ends.
 
-It is started as `python -m django_delayq.worker.process.sandboxed FD PID`, with its end of a socket pair, and its
-parent. Each line on the socket is JSON: the child says that it is ready, the parent gives the job, and then times until
-which the lease is held; the child answers with the end of the message, and exits.
+It is started as `python -m django_delayq.worker.process.sandboxed FD PID`, with its end of a socket pair and the
+parent's process id. Lines go over the socket: the child writes an empty one when it is ready; the parent writes the job
+as JSON and then, after each renewal, the time until which the lease is held; the child answers with a `Report` as JSON.
 """
 
 import os
@@ -27,16 +27,16 @@ from django_delayq.worker.process.spawn import die_with_parent
 LEASE_ENDED = 76
 """The exit code of a process that ended itself because a lease was lost, or not renewed in time."""
 NOT_STARTED = 77
-"""The exit code of a child that can't take the message it was given."""
+"""The exit code of a child that can't run the message it was given."""
 
 _PART = 1 << 16
 
 
 @dataclass(slots=True)
 class Job:
-    """A message to run, for the worker and alias that claimed it, with the level of its log.
+    """A message to run, with the worker and the alias that claimed it, and the level to log from.
 
-    `clock_ms` plus the monotonic milliseconds is the time of the authoritative clock.
+    `clock_ms` plus the monotonic time in milliseconds is the time of the authoritative clock.
     """
 
     worker: str
@@ -49,7 +49,7 @@ class Job:
 
 @dataclass(slots=True)
 class Report:
-    """The end of the message; None leaves its lease to lapse."""
+    """How the lease of the message ends; None leaves it to lapse."""
 
     transition: Transition | None
 
@@ -62,7 +62,7 @@ class Lines:
         self._received = bytearray()
 
     def next(self, within_s: float | None) -> bytes | None:
-        """Return the next line, None if nothing comes within `within_s` (None: without end).
+        """Return the next line; None if nothing comes within `within_s` seconds (None waits for ever).
 
         Raises `EOFError` or `OSError` when the other side is gone.
         """
@@ -114,7 +114,7 @@ def _take(lines: Lines) -> tuple[Job, Lease]:
         handler = get_handler(job.using, header.key if header else "")
         if handler is None:  # only when parent and child import different code
             raise LookupError(f"The child process has no handler for {header!r}.")
-    except (EOFError, OSError):  # the parent needs it no more
+    except (EOFError, OSError):  # the parent no longer needs this child
         os._exit(0)
     except Exception:
         logger.exception("A child process can't take a message.")
@@ -124,7 +124,7 @@ def _take(lines: Lines) -> tuple[Job, Lease]:
 
 
 def _listen(lines: Lines, lease: Lease) -> None:
-    """End the process with its lease: also with the parent, and while that is frozen."""
+    """End this process once its lease has ended, or the parent is gone, or frozen for too long to renew."""
     with suppress(EOFError, OSError):
         while (line := lines.next(max(lease.held_until - monotonic(), 0))) is not None:
             lease.held_until = float(line)
@@ -133,7 +133,7 @@ def _listen(lines: Lines, lease: Lease) -> None:
 
 
 def _leave_to_parent(signum: int) -> None:
-    """Ignore the signal: the parent ends its child, and a signal to the whole group must not do it before."""
+    """Ignore the signal: the parent ends its child, and a signal to the whole group must not do so earlier."""
 
 
 if __name__ == "__main__":

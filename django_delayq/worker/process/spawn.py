@@ -14,8 +14,8 @@ _PR_SET_PDEATHSIG = 1
 def spawn(module: str, fds: Sequence[int], *arguments: str) -> "subprocess.Popen[bytes]":
     """Start a fresh interpreter at `module`, whose first arguments are the inherited `fds` and this process's id.
 
-    It is not forked: it shares no lock, no connection and no thread with this process. It is a session of its own, so
-    that a terminal's Ctrl-C reaches only this process.
+    It is not forked, so it shares no lock, no connection and no thread with this process. It has a session of its own,
+    so Ctrl-C in a terminal reaches only this process.
     """
     return subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", module, *map(str, fds), str(os.getpid()), *arguments],
@@ -27,17 +27,17 @@ def spawn(module: str, fds: Sequence[int], *arguments: str) -> "subprocess.Popen
 
 
 def death_of(code: int) -> str:
-    """Return how a process died, from its exit code."""
+    """Return a text that says how a process died, from its exit code."""
     return f"its process died ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when the thread that started it ends, where the system can do that (Linux).
+    """Let the kernel kill this process when the thread that started it ends (on Linux; elsewhere do nothing).
 
-    The kernel does it, so it works even while a handler holds the interpreter's lock.
+    That works even while a handler holds the interpreter's lock.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before that
+        if os.getppid() != parent:  # the parent died before the call
             os._exit(1)

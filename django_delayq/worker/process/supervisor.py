@@ -1,8 +1,8 @@
-"""The supervisor of `run_delayq --processes N`: starts N whole workers, and sees to what they leave.
+"""The supervisor of `run_delayq --processes N`: it starts N whole workers, and ends the leases that dead ones leave.
 
-Each worker claims, renews and settles for itself. What it holds stands in its journal. When it dies, or is killed
-because a handler ran for too long, the supervisor ends the leases it left. While a handler holds the interpreter's
-lock, so that the worker can't renew, the supervisor renews.
+Each worker claims, renews and settles for itself, and notes in its journal what it holds. When a worker dies, or is
+killed because a handler ran for too long, the supervisor ends its leases. While a handler holds the interpreter's lock,
+so that its worker can't renew, the supervisor renews.
 """
 
 import contextlib
@@ -41,13 +41,13 @@ from django_delayq.worker.startup import concurrency_of, served_of
 from django_delayq.worker.worker import name_worker
 
 LOOK_S = 0.1
-"""How often it looks at its workers: a handler is ended this much after its time-out at most."""
+"""How often the supervisor checks its workers, in seconds: a handler is ended at most this long after its time-out."""
 SILENT = 0.2
-"""The part of a lease after which a worker whose threads get no turn has its leases renewed for it."""
+"""The part of a lease for which a worker's threads may give no sign, before its leases are renewed for it."""
 
 
 class SupervisedWorker:
-    """One worker, as its supervisor sees it."""
+    """A worker process, as its supervisor sees it."""
 
     def __init__(self, order: Order) -> None:
         memory = open_memory()
@@ -64,11 +64,11 @@ class SupervisedWorker:
             os.close(memory)
         self.order = order
         self.killed_for: Exception | None = None
-        """The reason for which the supervisor killed it."""
+        """The reason for which the supervisor killed the worker."""
         self.adopted: list[Lease] = []
-        """Its leases, while they are renewed for it."""
+        """The worker's leases, while the supervisor renews them for it."""
         self.adopted_starts = 0
-        """How many messages it had started when they were adopted; 0 where not each could be."""
+        """How many messages the worker had started when its leases were adopted; 0 if some of them could not be."""
 
     @property
     def pid(self) -> int:
@@ -76,21 +76,21 @@ class SupervisedWorker:
 
     @property
     def exit_code(self) -> int | None:
-        """Return its exit code; None while it lives."""
+        """Return the exit code of the process; None while it lives."""
         return self._process.poll()
 
     @property
     def is_up(self) -> bool:
-        """Return whether it has claimed, and was answered."""
+        """Return whether the worker has claimed and got an answer."""
         return self.journal.beat_at > 0
 
     def tell_to_stop(self) -> None:
-        """Have it stop; at the second time, without waiting for its handlers."""
+        """Tell the worker to stop. The second call tells it not to wait for its handlers."""
         with contextlib.suppress(OSError):  # it has ended
             self._control.send(b"\0", socket.MSG_DONTWAIT)
 
     def kill(self, reason: Exception) -> None:
-        """Kill it at once."""
+        """Kill the process at once. The first reason counts."""
         self.killed_for = self.killed_for or reason
         self._process.kill()
 
@@ -99,12 +99,12 @@ class SupervisedWorker:
         self._process.wait()
 
     def close(self) -> None:
-        """Close the socket to it."""
+        """Close the socket to the process."""
         self._control.close()
 
 
 class Supervisor:
-    """N workers for one alias. `run` it in any thread; `stop` and `hurry` it from any other."""
+    """N workers for one alias. Call `run` in any thread, and `stop` and `hurry` from any other."""
 
     def __init__(
         self, alias: Alias, backend: Backend, handlers: Mapping[str, Handler[Any, Any]], options: Options, level: int
@@ -138,7 +138,7 @@ class Supervisor:
         return sum(running, self._ended + self._settler.counts)
 
     def run(self) -> bool:
-        """Keep the workers running until there is a reason to stop. Return False when a handler would not end."""
+        """Keep the workers running until there is a reason to stop. Return False if a handler did not end in time."""
         self._leases.start()
         self._settler.start()
         if self._figures is not None:
@@ -156,7 +156,7 @@ class Supervisor:
         return ended_well
 
     def stop(self) -> None:
-        """Have every worker claim no more, finish what runs within the shutdown time-out, and give back the rest."""
+        """Let every worker claim no more, finish its handlers within the shutdown time-out, and release the rest."""
         self._stopping.set()
 
     def hurry(self) -> None:
@@ -200,9 +200,9 @@ class Supervisor:
         self._beat()
 
     def _beat(self) -> None:
-        """Note that the supervisor is alive while every worker is.
+        """Give a sign of life if every worker is alive.
 
-        A worker is while its loop goes on, or while it runs a handler that is within its time.
+        A worker is alive while its loop goes on, or while it runs a handler that is within its time-out.
         """
         now = monotonic()
         journals = [process.journal for process in self._processes]
@@ -233,29 +233,29 @@ class Supervisor:
             self._tell_renewed(process)
 
     def _adopt(self, process: SupervisedWorker) -> None:
-        """Renew the leases of a worker whose threads get no turn: its handler holds the interpreter's lock."""
+        """Renew the leases of a worker whose threads don't run, because a handler holds the interpreter's lock."""
         started, held = process.journal.started, process.journal.held()
         leases = [(one, lease) for one in held if (lease := self._lease_of(one)) is not None]
-        if process.journal.alive_at + self._lease_s * SILENT <= monotonic():  # it did not go on beside this look
+        if process.journal.alive_at + self._lease_s * SILENT <= monotonic():  # the worker has not gone on meanwhile
             process.adopted = [lease for _, lease in leases]
-            process.adopted_starts = started if len(leases) == len(held) else 0  # what it can't renew must not count
+            process.adopted_starts = started if len(leases) == len(held) else 0  # else some are not renewed
             for one, lease in leases:
-                if one.runs:  # should another take the message, two must not run it
+                if one.runs:  # if another worker takes the message, this one must not run on
                     lease.cancel = partial(process.kill, ProcessGaveUp())
             self._leases.add(process.adopted)
 
     def _tell_renewed(self, process: SupervisedWorker) -> None:
         """Tell a worker until when its leases are held, once each was renewed for it.
 
-        Without this it would give them up as soon as it goes on, before it can renew them itself. If one of them is
-        lost, the worker is killed.
+        Otherwise it would give them up as soon as it goes on, before it can renew them itself. If one of them is lost,
+        the worker is killed.
         """
         runs = [lease for lease in process.adopted if lease.cancel is not None]
         if all(lease.held_until > lease.claimed_at + self._leases.hold_s for lease in runs):
             process.journal.hold(process.adopted_starts, min((lease.held_until for lease in runs), default=0.0))
 
     def _replace(self, process: SupervisedWorker, code: int) -> None:
-        """End the leases of a worker that has ended, and start another in its place if it was not done."""
+        """End the leases of a worker that has ended, and start another in its place unless its work was done."""
         self._processes.remove(process)
         self._leases.remove(process.adopted)
         death = process.killed_for or self._death_of(code)
@@ -296,15 +296,17 @@ class Supervisor:
     def _end_leases(self, held: list[Held], death: Exception) -> None:
         """End the leases that a dead worker left.
 
-        What had not started is released. What had ended is settled as it ended. What ran for too long has failed, and
-        is why the process was killed: what ran beside it is interrupted. If the process died by itself, whatever ran is
-        charged a crash, but never the fatal one: the sandbox of a suspect dies with its innocent worker.
+        - A message that had not started is released.
+        - One that had ended is settled as it ended.
+        - One that ran for too long has failed, and is why the process was killed: what ran beside it is interrupted.
+        - If the process died by itself, each running message is charged a crash. It is never the one that buries,
+          because the sandbox of a suspect also dies when its worker does.
         """
         now = monotonic()
         for one in held:
             lease = self._lease_of(one)
             if lease is None:
-                continue  # our code knows no such handler: it lapses
+                continue  # no handler here has its key: its lease lapses
             self._leases.add([lease])
             if one.started is None:
                 self._settler.release([lease])
@@ -318,7 +320,7 @@ class Supervisor:
                 self._leases.remove([lease])
             else:
                 self._settler.add(lease, transition)
-        connections.close_all()  # it is long until the next death
+        connections.close_all()  # the next death may be far off
 
     def _lease_of(self, held: Held) -> Lease | None:
         claimed = held.leased.claimed
@@ -332,7 +334,7 @@ class Supervisor:
         return lease
 
     def _wind_down(self) -> bool:
-        """Stop the workers, and wait. Those that don't end in time are killed, and what they ran is interrupted."""
+        """Stop the workers and wait. Those that don't end in time are killed, and what they ran is interrupted."""
         self._heartbeat.begin_end()
         for process in self._processes:
             process.tell_to_stop()
@@ -355,13 +357,13 @@ class Supervisor:
 
 
 def _share_of_max_messages(options: Options, index: int) -> int | None:
-    """Return how many messages one worker may run."""
+    """Return how many messages the worker `index` may run; None for no bound."""
     most = options.max_messages
     return None if most is None else (most + options.processes - 1 - index) // options.processes
 
 
 def _order_in_place_of(process: SupervisedWorker) -> Order:
-    """Return the order for a worker that takes the place of one."""
+    """Return the order for a worker's successor: `--max-messages` is less by what the worker had started."""
     order = process.order
     most = order.options.max_messages
     if most is None:

@@ -1,8 +1,8 @@
 """One of the worker processes of `run_delayq --processes N`: a whole worker, which its supervisor starts and ends.
 
-It is started as `python -m django_delayq.worker.process.worker_process JOURNAL CONTROL PID ORDER`, with the descriptors
-of the journal's memory and of a socket, and its supervisor. The first byte on the socket stops it, the second has it
-hurry.
+It is started as `python -m django_delayq.worker.process.worker_process JOURNAL CONTROL PID ORDER`: the descriptors of
+the journal's memory and of a socket, the supervisor's process id, and an `Order` as JSON. The first byte on the socket
+stops the worker, the second interrupts its handlers.
 """
 
 import gc
@@ -38,7 +38,7 @@ FULL = 75
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The options of one worker, its alias, and the level of its log."""
+    """The options of one worker, its alias, and the level to log from."""
 
     using: str
     level: int
@@ -46,17 +46,17 @@ class Order:
 
 
 class JournaledEvents(AttemptEvents):
-    """Reports attempts to the journal first."""
+    """Attempt events that are noted in the journal before they are reported."""
 
     def __init__(self, worker: str, journal: Journal) -> None:
         super().__init__(worker)
         self._journal = journal
 
     def starting(self, lease: Lease, deadline: float = 0.0) -> None:
-        if deadline:  # nothing else can stop it: its end would come too late
+        if deadline:  # nothing else can stop the handler
             lease.cancel = partial(_leave, lease)
         self._journal.start(lease, deadline)
-        if deadline and lease.lost:  # when there was nothing to stop yet
+        if deadline and lease.lost:  # it was lost before `cancel` was set
             _leave(lease)
 
     def settling(self, lease: Lease, transition: Transition) -> None:
@@ -65,13 +65,13 @@ class JournaledEvents(AttemptEvents):
 
 
 def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
-    """Work until told to stop, or until there is a reason to stop."""
+    """Run a worker until it is told to stop, or has a reason to."""
     die_with_parent(parent)
     with taken_signals(_leave_to_supervisor):
         for fd in (journal_fd, control_fd):
             os.set_inheritable(fd, False)
         django.setup()
-        from django_delayq.api.handlers import handlers_by_key  # these import models, which the apps must be ready for
+        from django_delayq.api.handlers import handlers_by_key  # these import models, so the apps must be ready
         from django_delayq.brokers import get_backend
         from django_delayq.conf import get_alias
         from django_delayq.worker.lifecycle import INTERRUPTED, exit_at_once
@@ -119,13 +119,16 @@ def _listen(control: socket.socket, worker: "Worker") -> None:
 
 
 def _leave(lease: Lease) -> None:
-    """End the process with the lease of a handler that nothing else can stop; the supervisor sees to the others."""
-    if not lease.interrupted:  # else this worker ends, and gives up its leases itself
+    """End this process because a handler lost its lease and nothing else can stop it.
+
+    The supervisor ends the other leases.
+    """
+    if not lease.interrupted:  # otherwise this worker is ending, and cuts its leases short itself
         os._exit(LEASE_ENDED)
 
 
 def _leave_to_supervisor(signum: int) -> None:
-    """Ignore the signal: the supervisor ends its workers, and a signal to the whole group must not do it before."""
+    """Ignore the signal: the supervisor ends its workers, and a signal to the whole group must not do so earlier."""
 
 
 if __name__ == "__main__":
