@@ -1,10 +1,10 @@
-"""The alarms of the rows: whose they are, whether their timer answers, and up to when all of them are scheduled.
+"""The alarms of the rows: up to when they are scheduled, whether their timer answers, and whose they are.
 
-*The window*: what is due within the next seconds has an alarm, and a cursor beside the alarms says up to when. A pass
-reads the rows after the cursor, page by page, and sets the cursor forward in the same step as it schedules a page. It
-writes no row and holds no lock: any worker may do it at any time, and two at once do no harm. What is due before the
-cursor when it commits is scheduled right after the commit (enqueue.py). What is due already needs no alarm: workers
-claim it from the table, where a sweep finds it (polling.py).
+*The window*: rows due within the next seconds have an alarm, and a cursor beside the alarms says up to when. A pass
+reads the rows after the cursor, page by page, and moves the cursor forward in the same step as it schedules a page. It
+writes no row and holds no lock: any worker may do it at any time, and two at once do no harm. A row that is due before
+the cursor when it commits gets its alarm right after the commit (enqueue.py). A row that is due already needs no alarm:
+workers claim it from the table, where a sweep finds it (polling.py).
 
 The cursor shares the fate of the alarms. If it is lost, it begins at now.
 
@@ -33,21 +33,24 @@ T = TypeVar("T")
 WINDOW_MS = 10_000
 """How far ahead of now a pass sets the cursor."""
 SOON_MS = WINDOW_MS + 2_000
-"""Rows due within this time get their alarm after the commit. A pass that did not see them may have begun as long
-ago as their commit took."""
+"""Rows due within this time get their alarm right after the commit.
+
+It is longer than the window because the time counts from the INSERT: a pass between that and the commit moves the
+cursor, and does not see the row.
+"""
 FRESH_MS = 500
 """A pass that began less than this ago is not repeated."""
 LAST_PK = 2**63 - 1
 
 
 def schedule_window(database: Database, timer: Timer, window_ms: int = WINDOW_MS) -> int:
-    """Schedule what is due after the cursor and within the window, and set the cursor there. Return how many rows."""
+    """Schedule alarms for rows due after the cursor and within the window, and move the cursor. Return how many."""
     cursor_ms = timer.cursor()
     now_ms = database.now_ms()  # after the cursor was read: so no pass can have set it further ahead than the window
     to_ms = now_ms + window_ms
     if cursor_ms is None:
         cursor_ms = timer.advance_cursor([], None, now_ms)
-        if timer.cursor() is not None:  # else a part of the broker takes nothing: the next pass tries again
+        if timer.cursor() is not None:  # otherwise a part of the broker is away, and the next pass tries again
             logger.warning("The broker is new, or has lost its alarms: those of the next seconds are scheduled.")
     elif cursor_ms > to_ms:  # the database's clock was set back
         timer.set_cursor_back(now_ms)
@@ -70,26 +73,28 @@ def _schedule_from(
         rows = database.rows(*page_after(database, after, within_ms, columns, "delayq_ready_list"))
         count += len(rows)
         is_last = len(rows) < BATCH
-        reached_ms = max(cursor_ms, to_ms if is_last else rows[-1][0] - 1)  # others may be due at the same time
+        # The next page may have more that are due at the same time
+        reached_ms = max(cursor_ms, to_ms if is_last else rows[-1][0] - 1)
         alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, wait_ms in rows]
         there_ms = timer.advance_cursor(alarms, cursor_ms, reached_ms)
-        if is_last or there_ms is None or there_ms < reached_ms:  # lost, or set back: the next pass goes on from there
+        # The cursor was lost or set back: the next pass goes on from there
+        if is_last or there_ms is None or there_ms < reached_ms:
             return count
         cursor_ms = there_ms  # another pass may be further
         after = max(rows[-1][:2], (there_ms, LAST_PK)) if there_ms > reached_ms else rows[-1][:2]
 
 
 class Degraded:
-    """Decides when workers go on from the tables alone, from how each call of the timer went.
+    """The degraded mode: whether the timer answers, and whether workers go on from the tables alone.
 
-    While that mode is not `on` yet, an answer of the timer ends the absence. Once it is, only `end` ends it, after a
-    pass over the window. If only a part of the timer is away, the others are asked too.
+    Before the mode is `on`, any answer of the timer ends its absence. Once it is on, only `end` ends it, after a pass
+    over the window. If only a part of the timer is away, the other parts are still asked.
     """
 
     def __init__(self, after_ms: float) -> None:
         self._after_ms = after_ms
         self.silent_since: float | None = None
-        """When the timer was first asked in vain; None if the last call of it was answered, at least by a part."""
+        """When the timer was first asked in vain; None if its last call was answered, at least by a part of it."""
         self._partly_since: float | None = None
         self.on = False
 
@@ -134,7 +139,7 @@ class Degraded:
             self._partly_since = monotonic()
 
     def begin_if_due(self) -> None:
-        """Go on from the tables alone when the timer, or a part of it, has been away for long enough."""
+        """Go on from the tables alone if the timer, or a part of it, has been away for long enough."""
         since = self._since
         if self.on or since is None or monotonic() - since < self._after_ms / 1000:
             return
@@ -157,7 +162,7 @@ class Degraded:
 
 
 def identify(database: Database) -> str:
-    """Return the identity that tells this store from all others. It is made up at the first call."""
+    """Return the identity that tells this store from all others. The first call creates it."""
     _, identity = look(database)
     if identity:
         return identity
@@ -168,14 +173,14 @@ def identify(database: Database) -> str:
 
 
 def look(database: Database) -> tuple[int, str]:
-    """Return the database's time and, by the same query, the identity: '' where no worker has asked for it yet."""
+    """Return the database's time and, by the same query, the store's identity; '' if nobody has created it yet."""
     found = "SELECT identity FROM delayq_identity WHERE alias = %s"
     ((now_ms, identity),) = database.rows(f"SELECT {database.dialect.now}, ({found})", [database.alias])
     return int(now_ms), f"{database.alias} {identity}" if identity else ""
 
 
 def own_timer(database: Database, alias: Alias, timer: Timer) -> None:
-    """Make this store the owner of the timer, if the timer has no owner: it is new, or has lost its data.
+    """Make this store the owner of the timer if it has none, because it is new or has lost its data.
 
     Raises `BrokerRefused` if another store owns it.
     """
@@ -186,7 +191,7 @@ def own_timer(database: Database, alias: Alias, timer: Timer) -> None:
 
 
 def not_ours(alias: Alias, timer: Timer, owner: str, ours: str) -> list[str]:
-    """Return one line that says how to mend a timer that another store owns; an empty list for any other timer."""
+    """Return one line that says what to do about a timer that another store owns; an empty list for any other timer."""
     if owner in ("", ours):
         return []
     return [

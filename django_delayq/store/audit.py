@@ -1,8 +1,8 @@
-"""Audit a store: the tables against one another, their tally, and the timer's alarms.
+"""Audit a store: compare the tables with one another, with their tally, and with the timer's alarms.
 
 A store counts no sends, because a shared counter would make every send wait for the others. So "sent" is the sum of
-what was found. These can be checked: each row is in one table, what was removed for good is counted, no lease is longer
-than workers take, and each near row that nobody holds has its alarm, in time.
+what was found. The audit checks that each row is in one table only, that the tally has only known names, that no lease
+is longer than any that workers take, and that each waiting row which is due before the cursor has its alarm in time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,27 +20,27 @@ from django_delayq.store.sql.rows import LEASE_FREE
 from django_delayq.support.units import to_text
 
 LATE_MS = 5_000
-"""An alarm that rings later than this after its row is due counts as missing."""
+"""An alarm that comes more than this after its row is due counts as missing."""
 
 LEASES = 10
-"""A lease may end up to this many lease lengths from now, as for Redis: workers may use a longer one."""
+"""How many lease lengths from now a lease may end, as for Redis: a worker may have a longer one in its settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRow:
-    """A row that nobody holds and that is due before the cursor, and the alarm that the timer should have."""
+    """A waiting row that is due before the cursor, and the alarm that the timer should have for it."""
 
     id: str
     alarm: Alarm
 
     @property
     def silence(self) -> str:
-        """Return the difference in words, where the timer has no alarm in time."""
+        """Return the sentence that says that this row has no alarm in time."""
         return f"message {self.id!r} is due before the cursor, and the broker has no alarm for it in time"
 
 
 def audit(database: Database, timer: Timer, index: AlarmIndex | None, lease_ms: int) -> Audit:
-    """Return the figures, and what does not add up. Alarms are read in pages, twice where one seems to be missing."""
+    """Return the figures and the differences. A row whose alarm seems to be missing is read twice."""
     figures = counts(database)
     places = {
         "pending": sum(one.pending for one in figures.waiting),
@@ -66,12 +66,12 @@ def audit(database: Database, timer: Timer, index: AlarmIndex | None, lease_ms: 
 
 
 def repair(database: Database, timer: Timer, index: AlarmIndex | None) -> list[str]:
-    """Mend the differences that have one right answer: put missing alarms, move on a sequence that is behind.
+    """Mend the differences that have one right answer: schedule missing alarms, move on a sequence that is behind.
 
     Return what was mended. A timer that can't be asked for its alarms is left to the sweep.
     """
     mended = mend_sequence(database)
-    if mended:  # an alarm is for the primary key that its row had
+    if mended:  # the alarms that are set have the old primary keys
         timer.set_cursor_back(database.now_ms())
     if index is None:
         return mended
@@ -90,7 +90,8 @@ def without_alarm(database: Database, timer: Timer, index: AlarmIndex) -> Iterat
         after_pk = int(scheduled[-1].alarm.pk)
         seems = _silent(index, scheduled)
         if seems:
-            # It may have been claimed meanwhile, or be on its way back: only what stays so is a difference.
+            # A row may have been claimed meanwhile, or its alarm be on its way: only what a second look confirms is a
+            # difference.
             pks = [int(each.alarm.pk) for each in seems]
             again = _scheduled(database, cursor_ms, f"r.id IN ({marks(len(pks))}) ORDER BY r.id", pks)
             yield from _silent(index, again)
@@ -114,9 +115,10 @@ def _silent(index: AlarmIndex, scheduled: list[ScheduledRow]) -> list[ScheduledR
 
 
 def missing_alarms(index: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
-    """Return the alarms that the timer lacks, or that wait there for over 5 s longer because its time jumped back.
+    """Return the alarms that the timer lacks, or would give over 5 s too late because its clock was set back.
 
-    An alarm that is claimed waits no longer than its lease, which the timer's maintenance cuts after such a jump.
+    A claimed alarm is in time: it comes again when its lease ends, which the timer's maintenance makes shorter after
+    such a jump of the clock.
     """
     heard: set[tuple[str, str, str]] = set()
     for queue, key in dict.fromkeys((alarm.queue, alarm.key) for alarm in alarms):
@@ -133,7 +135,7 @@ def _rings_within(alarm: AlarmInfo, ms: int) -> bool:
 
 
 def _stale(database: Database, index: AlarmIndex, sets: Iterable[tuple[str, str]]) -> Iterator[int]:
-    """Yield how many alarms of each page have no row. A cancel leaves its alarm behind, because it needs no broker."""
+    """Yield how many alarms of each page have no row. A cancel leaves its alarm behind, because it asks no broker."""
     for queue, key in sets:
         after = ""
         while True:
@@ -188,11 +190,11 @@ def _held_too_long(database: Database, lease_ms: int) -> list[str]:
 
 
 _SEQUENCE_ROOM = 10_000
-"""How many keys others may take from the sequence while it is moved on: it must not go back."""
+"""How many primary keys others may take while the sequence is moved on, which must not go back."""
 
 
 class SequenceBehind(NamedTuple):
-    """A sequence whose next primary key is not above all that are taken."""
+    """A sequence whose next value is not above every primary key in use."""
 
     name: str
     next: int
@@ -205,8 +207,8 @@ class SequenceBehind(NamedTuple):
 def _sequence_behind(database: Database) -> SequenceBehind | None:
     """Return the sequence of primary keys if it is behind, and this user may look at it.
 
-    On PostgreSQL it falls behind where rows came without it: restored, or replicated. Then new messages get the primary
-    keys of messages that have ended, and can't end themselves. Other databases have no such sequence.
+    On PostgreSQL it falls behind if rows are restored or replicated without it. New messages then get the primary keys
+    of messages that have ended, and can't end themselves. Other databases have no such sequence.
     """
     if database.vendor != "postgresql":
         return None
@@ -216,17 +218,18 @@ def _sequence_behind(database: Database) -> SequenceBehind | None:
         " WHERE has_sequence_privilege(name, 'SELECT')"
     )
     for name, highest in found:
-        ((next_pk,),) = database.rows(f"SELECT last_value + is_called::int FROM {name}")  # last: it moves on meanwhile
+        # Read last, because it moves on meanwhile
+        ((next_pk,),) = database.rows(f"SELECT last_value + is_called::int FROM {name}")
         if next_pk <= highest:
             return SequenceBehind(name, next_pk, highest)
     return None
 
 
 def mend_sequence(database: Database) -> list[str]:
-    """Move the sequence on, and give a new primary key to each waiting or failed message whose key an ended one has.
+    """Move the sequence on, and give a new primary key to waiting and failed messages that share one with an ended one.
 
-    Rows with a lease keep theirs. A later call, after the end of their lease, changes them too, although the sequence
-    is then not behind any more.
+    Leased rows keep theirs. A call after the end of their leases changes them too, although the sequence is not behind
+    any more.
     """
     if database.vendor != "postgresql":
         return []
@@ -244,7 +247,7 @@ def mend_sequence(database: Database) -> list[str]:
 
 
 def _give_another(database: Database, table: str, others: Sequence[str], condition: str = "true") -> int:
-    """Give new primary keys to rows of a table whose key another message has in one of the other tables.
+    """Give new primary keys to rows of a table that share theirs with another message in one of the other tables.
 
     Return how many rows got one.
     """

@@ -1,7 +1,6 @@
 """The backend of an alias with a store: the tables, with a broker beside them as their timer.
 
-It also checks whether the database is fit for the store: what must be mended before a worker starts, and what should
-be.
+It also checks the database: what must be mended before a worker starts, and what should be.
 """
 
 import math
@@ -25,12 +24,12 @@ from django_delayq.support.validation import did_you_mean
 
 
 class DatabaseBackend:
-    """See `Backend` in brokers/base.py."""
+    """The backend of an alias with a store. See `Backend` in brokers/base.py."""
 
     def __init__(self, alias: Alias, settings: Store, broker: Broker) -> None:
         self.check(alias)
         self.database = broker.database or Database(alias.name, alias.database)
-        # Where the rows are the alarms, there is nothing to go on from alone.
+        # The database alone never needs the degraded mode: its timer reads the rows themselves.
         self.degraded = Degraded(settings.degraded_after if broker.database is None else math.inf)
         self.broker = broker
         self.queue = self.store = DatabaseQueue(alias, settings, self.database, broker, self.degraded)
@@ -64,7 +63,7 @@ class DatabaseBackend:
     def report(self) -> ServerReport:
         with self.database.available():
             found = _report(self.broker, self.degraded, self.database)
-        if not self._is_fit:  # tables that were there once are not looked for again
+        if not self._is_fit:  # once the database was fit, it is not checked again
             found.problems += problems(self.database) or isolation_problems(self.database)
             self._is_fit = not found.problems
         if self._is_fit and not self.degraded.on:
@@ -79,7 +78,7 @@ _WRITTEN = {
     "delayq_figure": ("INSERT", "UPDATE", "DELETE"),
     "delayq_identity": ("INSERT",),
 }
-"""The rights that it takes to end, rescue and prune messages, and to count them, by table."""
+"""The rights that workers need to end, rescue, prune and count messages, by table."""
 _WRITES = {
     "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
     "UPDATE": "UPDATE {table} SET id = id WHERE 1 = 0",
@@ -96,9 +95,9 @@ def _report(broker: Broker, degraded: Degraded, database: Database) -> ServerRep
 
 
 def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
-    """Return the broker's report on itself, with warnings about its time.
+    """Return the broker's report on itself, with warnings about its clock.
 
-    Raises while the broker is away, until degraded mode is on: then a worker may start.
+    Raises while the broker is away, until the degraded mode is on: then a worker may start.
     """
     before_ms = database.now_ms()
     try:
@@ -114,7 +113,7 @@ def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> Server
 
 
 def problems(database: Database) -> list[str]:
-    """Return why the store can't work: tables or columns that are not there. One line, or none."""
+    """Return why the store can't work: tables or columns that are missing. One line, or none."""
     connection = database.connection
     lacking = []
     with database.available(), database.telling_what_it_lacks(), connection.cursor() as cursor:
@@ -139,15 +138,18 @@ _FROZEN_LEVELS = {
         "SELECT DISTINCT concat(replace(level.variable_value, '-', ' '), ' with innodb_snapshot_isolation')"
         " FROM information_schema.session_variables level JOIN information_schema.session_variables snapshot"
         " ON snapshot.variable_name = 'INNODB_SNAPSHOT_ISOLATION' AND snapshot.variable_value = 'ON'"
-        " WHERE level.variable_name IN ('TX_ISOLATION', 'TRANSACTION_ISOLATION')"  # the same; since 11.1 both
+        " WHERE level.variable_name IN ('TX_ISOLATION', 'TRANSACTION_ISOLATION')"  # two names of one variable
         " AND level.variable_value IN ('REPEATABLE-READ', 'SERIALIZABLE')"
     ),
 }
-"""A query for the isolation level of a transaction, where it may not change what another changed; else no row."""
+"""A query for the isolation level, by database.
+
+It gives a row only if a transaction at that level may not change a row that another has changed meanwhile.
+"""
 
 
 def isolation_problems(database: Database) -> list[str]:
-    """Return why atomic handlers would not end: a renewal changes the row that they are to end. One line, or none."""
+    """Return why atomic handlers could not end: a renewal changes the row that they are to end. One line, or none."""
     handlers = registry.by_alias.get(database.alias, {}).values()
     # The handlers of django-delayq itself end long before a renewal.
     keys = sorted({one.key for one in handlers if one.atomic and not one.key.startswith("delayq.")})
@@ -155,7 +157,7 @@ def isolation_problems(database: Database) -> list[str]:
         return []
     with database.available():
         asked = _FROZEN_LEVELS.get(database_name(database.connection))
-        # In a transaction: the client may ask for the level as it begins one.
+        # In a transaction, because the client may set the level when it begins one.
         levels = database.transaction(lambda: database.rows(asked)) if asked else []
     return [
         _(
@@ -170,7 +172,7 @@ def isolation_problems(database: Database) -> list[str]:
 
 
 def missing_grants(database: Database) -> list[str]:
-    """Return why a worker can't end messages: rights that its user lacks. One line, or none. No row is touched."""
+    """Return why a worker can't end messages: rights that its user lacks. One line, or none. This changes no row."""
     statements = {
         _WRITES[verb].format(table=table): (verb, table) for table, verbs in _WRITTEN.items() for verb in verbs
     }

@@ -1,6 +1,7 @@
 """Insert many messages that were not sent before, on PostgreSQL, by COPY.
 
-COPY goes into the table itself where all are new, else into a staging table, and from there in one insert.
+If all ids are new, COPY writes into the table itself. Otherwise it writes into a staging table, from which one INSERT
+takes the new ones.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ _CREATE = (
     f'CREATE TEMPORARY TABLE IF NOT EXISTS {_STAGING} (message_id text COLLATE "C", data text, kind int,'
     " delay_ms bigint, at_ms bigint) ON COMMIT DELETE ROWS"
 )
-_WITHOUT_JIT = "SELECT set_config('jit', 'off', true)"  # it knows nothing of a staging table, and would compile
+# The planner knows nothing of a staging table, and would compile
+_WITHOUT_JIT = "SELECT set_config('jit', 'off', true)"
 _TABLES = ("delayq_finish", "delayq_error")
 _ENDED = " OR ".join(
     f"EXISTS (SELECT 1 FROM {table} e WHERE e.alias = %s AND e.message_id = {{id}})" for table in _TABLES
@@ -47,8 +49,8 @@ def can_copy(database: Database) -> bool:
 def copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert messages that are most probably new, in two thirds of the time of `copy_missing`. Return how many.
 
-    If one of the ids waits or runs, the COPY does nothing, and `copy_missing` inserts them. So don't call it in a
-    transaction.
+    If one of the ids waits or runs, COPY fails as a whole, and `copy_missing` inserts the others. So don't call this in
+    a transaction.
     """
     try:
         return _copy_new(database, messages)
@@ -68,7 +70,7 @@ def _copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
 
 
 def _lines(alias: str, messages: Sequence[NewMessage], now_ms: int, up_ms: int) -> str:
-    """Return the rows as COPY reads them, in the order of ids: two jobs with the same ones then can't deadlock."""
+    """Return the rows as COPY reads them, in the order of ids, so that two jobs with the same ids can't deadlock."""
     rests: dict[int, str] = {}
     lines = []
     for message in sorted(messages, key=attrgetter("id")):
@@ -83,7 +85,7 @@ def _lines(alias: str, messages: Sequence[NewMessage], now_ms: int, up_ms: int) 
 
 
 def _rest(alias: str, header: Header, now_ms: int) -> str:
-    """Return the columns that all messages with a header have in common."""
+    """Return the end of a line for COPY: the columns that all messages with one header share."""
     once = "t" if header.at_most_once else "f"
     names = [alias, header.queue, header.key, header.tag, header.trace_id]
     values = [*names, now_ms, header.max_attempts, header.timeout_ms, once, 0, 0, "", "", "[]"]
@@ -91,7 +93,7 @@ def _rest(alias: str, header: Header, now_ms: int) -> str:
 
 
 def _ended(database: Database, ids: Sequence[str]) -> list[str]:
-    """Return the ids whose message has ended."""
+    """Return the ids under which a message has ended."""
     values = "unnest(string_to_array(%s, E'\\x01')) AS input (id)"
     parts = [
         f"SELECT e.message_id FROM {values} JOIN {table} e ON e.alias = %s AND e.message_id = input.id"
@@ -103,9 +105,9 @@ def _ended(database: Database, ids: Sequence[str]) -> list[str]:
 
 @in_transaction
 def copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
-    """Insert as `insert_new` does, in four statements. Return how many were inserted.
+    """Insert the messages whose id is in none of the three tables, like `insert_new`. Return how many.
 
-    It takes as many messages as memory holds.
+    It takes a few statements for as many messages as memory holds.
     """
     database.rows(_WITHOUT_JIT)
     database.changed(_CREATE)
@@ -145,10 +147,12 @@ def _copy(database: Database, statement: str, lines: str) -> None:
 
 
 def _take_back(database: Database, first: int, last: int) -> int:
-    """Remove those of the new rows, from pk `first` to `last`, whose id had ended by the time of the insert.
+    """Delete the new rows, with pks from `first` to `last`, whose message had ended before they were inserted.
 
-    Such a message still ran at the insert's snapshot. Nobody has seen these rows, because they are not committed yet:
-    the number of this transaction (`xmin`) tells them from other rows in the range. Return how many.
+    Return how many.
+
+    That message still ran in the snapshot of the INSERT. Nobody has seen the new rows, because they are not committed
+    yet: the number of this transaction (`xmin`) tells them from other rows in the range.
     """
     ended = _ENDED.format(id="r.message_id")
     return database.changed(

@@ -24,13 +24,13 @@ SUSPECT = f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND " + checked(
 
 @dataclass(slots=True)
 class ClaimedRows:
-    """The result of a claim of rows: `messages`, alarms to rearm for rows that must wait, and the clock's time."""
+    """The result of a claim of rows: `messages`, alarms to rearm for rows that must wait, and the database's time."""
 
     now_ms: int
     messages: list[Claimed] = field(default_factory=list)
     rearm: list[Alarm] = field(default_factory=list)
     drop: list[Alarm] = field(default_factory=list)
-    """Claimed alarms to drop: their rows were not leased."""
+    """Claimed alarms to drop, because their rows were not leased."""
     lapsed: list[Alarm] = field(default_factory=list)
     """Claimed alarms of rows whose lease ran out."""
     buried: list[BuriedInfo] = field(default_factory=list)
@@ -44,11 +44,10 @@ def claim(
     lease_ms: int,
     worker: str,
 ) -> ClaimedRows:
-    """Lease the rows of `alarms` that are due and free, in one statement; look at the others once, without a lock.
+    """Lease the rows of `alarms` that are due and free, in one statement. Look at the others once, without a lock.
 
-    `alarms` are for what `requests` asks for, in order within each (queue, key).
-
-    Leases that ran out are reclaimed, and their rows claimed again; after a jump of the clock, a lease later.
+    `alarms` are what `requests` asked for, in due order within each (queue, key). Rows whose lease ran out are
+    reclaimed and claimed again; after a jump of the clock, only once a lease has passed.
     """
     ended = _end_unanswered(database)
     by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
@@ -85,9 +84,10 @@ def claim(
 
 
 def claim_found(database: Database, found: Sql, of_found: Sql, lease_ms: int, worker: str) -> ClaimedRows:
-    """Lease rows that are due and free, in one statement: those of `found`, SQL for FROM, which locks them as `r`.
+    """Lease the due and free rows that `found` selects and locks, in one statement.
 
-    `of_found` is a condition that holds for all of them.
+    `found` is SQL for FROM that names the rows `r`. `of_found` is a condition that holds for all of them, by which they
+    are found again if the answer is lost.
     """
     token = secrets.randbits(63)
     try:
@@ -98,7 +98,7 @@ def claim_found(database: Database, found: Sql, of_found: Sql, lease_ms: int, wo
 
 
 def _over_idle_slots(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest]) -> list[int]:
-    """Return the pks of alarms beyond the idle slots of their pair, of which no at-most-once message is leased."""
+    """Return the pks of alarms beyond the idle slots of their pair. Of these, no at-most-once message may be leased."""
     idle_slots: Counter[tuple[str, str]] = Counter()
     for request in requests:
         idle_slots[request.queue, request.key] += request.idle_slots
@@ -127,18 +127,18 @@ def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: Claime
     for pk, queue, key, due_ms, lease_until_ms, crashes, interrupted in found:
         alarm = by_pk.pop(pk)
         if 0 < lease_until_ms <= now:
-            if hold_off_ms and not interrupted:  # its worker has said that it stops: it renews no more
+            if hold_off_ms and not interrupted:  # an interrupted lease is renewed no more
                 _wait(claimed, [alarm], hold_off_ms)
             else:
                 claimed.lapsed.append(alarm)
             continue
-        claimed.drop.append(alarm)  # if it is set again, then perhaps for another queue or key
+        claimed.drop.append(alarm)  # it may be rearmed below, perhaps for another queue or key
         if crashes < SUSPECT_CRASHES:
             wait_ms = max(due_ms, lease_until_ms) - now
             if wait_ms <= 0 and (queue, key) == (alarm.queue, alarm.key):
                 # Another transaction holds the row, and may commit a cancel or roll it back; or no slot is free for it.
                 wait_ms = min(max(now - due_ms, LEAST_LOCKED_WAIT_MS), MOST_LOCKED_WAIT_MS)
-            if lease_until_ms or wait_ms <= SOON_MS:  # else a pass schedules it in time
+            if lease_until_ms or wait_ms <= SOON_MS:  # otherwise a pass schedules it in time
                 claimed.rearm.append(Alarm(queue, key, alarm.pk, max(wait_ms, 0)))
     claimed.drop.extend(by_pk.values())
 
@@ -150,7 +150,7 @@ def _claim_lapsed(
     lease_ms: int,
     worker: str,
 ) -> None:
-    """Reclaim rows whose lease ran out, and claim them; rows that another transaction holds have to wait."""
+    """Reclaim rows whose lease ran out, and claim them. Rows that another transaction holds have to wait."""
     reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed], claimed.now_ms)
     claimed.buried += [info for info in reclaimed.values() if info]
     free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
@@ -169,12 +169,12 @@ def _wait(claimed: ClaimedRows, alarms: Sequence[Alarm], wait_ms: int) -> None:
 
 
 def claim_suspect(database: Database, requests: Iterable[ClaimRequest], lease_ms: int, worker: str) -> ClaimedRows:
-    """Lease one suspect that is due, of a wanted (queue, key)."""
+    """Lease one due suspect of the requested (queue, key) pairs."""
     dialect = database.dialect
     sets = [(request.queue, request.key) for request in requests if request.count > 0]
     if not sets:
         return ClaimedRows(database.now_ms())
-    # By the sum: PostgreSQL would else walk along the due times of all rows, to spare itself the sorting of a few.
+    # Ordered by a sum, because PostgreSQL would otherwise read all rows in due order to avoid sorting a few.
     found = Sql(
         f"delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=dialect.now)} AND {checked(_any_of(sets))}"
         f" ORDER BY r.due_at + 0, r.id LIMIT 1{dialect.skip_locked}",
@@ -184,7 +184,7 @@ def claim_suspect(database: Database, requests: Iterable[ClaimRequest], lease_ms
 
 
 def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: str) -> ClaimedRows:
-    """Lease the rows `r` that are found, and locked. The messages are by due time."""
+    """Lease the rows `r` that `found` selects and locks. The messages are in due order."""
     dialect = database.dialect
     changes = Sql(
         f"lease_until = {dialect.now} + %s, token = %s, worker = %s, started_at = {dialect.now}",
@@ -203,7 +203,7 @@ def _note_unanswered(database: Database, where: Sql, token: int) -> None:
 
 
 def _end_unanswered(database: Database) -> list[Alarm]:
-    """End the leases of earlier claims that no answer told of, and return alarms for their rows."""
+    """End the leases of earlier claims whose answers were lost, and return alarms for their rows."""
     ended: list[Row] = []
     for leased in tuple(database.unanswered):
         ended += database.dialect.change(database, Sql(CLEAR_LEASE), leased, 'id, queue, "key"')

@@ -1,8 +1,8 @@
 """The database of an alias: its connection, its clock, and its transactions.
 
-*Two clocks*: the database's decides, the broker's times the alarms. Alarms carry waits, not instants, so that a
-difference shifts nothing. A third, the monotonic clock of this machine, tells when the first one jumps: then leases
-seem to have run out whose holders are alive.
+*Two clocks*: the database's decides, the broker's times the alarms. Alarms carry waits, not points in time, so that a
+difference between the two shifts nothing. The monotonic clock of this machine tells when the database's jumps: leases
+then seem to have run out although their holders are alive.
 """
 
 import math
@@ -31,31 +31,34 @@ from django_delayq.support.units import to_text
 
 WARN_MS = 100
 JUMP = 0.1
-"""The part of a lease by which the clock may be off before it counts as a jump.
+"""The part of a lease by which the clock may be off before that counts as a jump.
 
 A holder has far more of its lease left.
 """
 RENEWED_S = 7.5
-"""The time, or half a lease if less, in which a living worker has renewed: it does so after a third of one, or 5 s."""
+"""The seconds in which every living worker has renewed; half a lease if that is less.
+
+A worker renews after a third of a lease, or after 5 s.
+"""
 LEAST_GAP_S = 2.0
-"""A worker looks once a second."""
+"""The shortest gap between two looks at the clock that holds reclaiming off: a worker looks once a second."""
 
 
 class ClockMonitor:
-    """Compares how much time passes at the database and here, and tells when leases that ran out may be reclaimed.
+    """A comparison of the database's clock with this machine's: it tells when leases that ran out may be reclaimed.
 
-    They are left alone for the length of a lease after the database's clock jumped ahead: a worker that is alive renews
-    meanwhile, by the new time. Nor are they reclaimed at once after half a lease without a look, or after the database
-    took no writes: nobody could renew.
+    They are left alone for the length of a lease after the database's clock jumped ahead, so that living workers can
+    renew by the new time. They are also left alone for a while after half a lease without a look, or after the database
+    took no writes, because nobody could renew.
     """
 
     def __init__(self, using: str) -> None:
         self._using = using
-        self._seen: tuple[int, float, float] | None = None  # what it said, and when it was asked and had told
+        self._seen: tuple[int, float, float] | None = None  # the database's time, and when it was asked for and came
         self._reclaims_from = 0.0
 
     def start(self, lease_ms: int) -> None:
-        """Hold reclaiming off until every living worker has had time to renew: earlier jumps are not known here."""
+        """Hold reclaiming off until every living worker has had time to renew: jumps before now are not known here."""
         self._hold_off(min(lease_ms / 2000, RENEWED_S))
 
     def wait_for_writes(self) -> None:
@@ -73,9 +76,9 @@ class ClockMonitor:
         self.start(lease_ms)
 
     def hear(self, now_ms: int, asked_at: float, lease_ms: int) -> int:
-        """Note the time that the database told, and return for how many ms nothing may be reclaimed yet.
+        """Note the database's time, and return for how many ms nothing may be reclaimed yet.
 
-        `asked_at` is when it was asked, by the monotonic clock.
+        `asked_at` is when the database was asked, by the monotonic clock.
         """
         told_at = monotonic()
         if self._seen is not None:
@@ -108,7 +111,7 @@ class ClockMonitor:
 
 
 def skew(clock_ms: int, before_ms: int, after_ms: int) -> int:
-    """Return how far a clock is at least ahead (negative: behind) of one that was read before and after it."""
+    """Return by how much a clock is at least ahead (negative: behind) of another that was read before and after it."""
     return clock_ms - min(max(clock_ms, before_ms), after_ms)
 
 
@@ -158,16 +161,16 @@ DEADLOCKS = 5
 
 
 class Database:
-    """Runs the statements of one alias on the calling thread's connection, and in its transaction."""
+    """The database of one alias. Statements run on the calling thread's connection, and in its transaction."""
 
     def __init__(self, alias: str, using: str) -> None:
         self.alias = alias
         self.using = using
         self.clock_monitor = ClockMonitor(using)
         self.unanswered: list[Sql] = []
-        """Rows, from FROM on, that a claim whose answer was lost may have leased: the next claim ends these leases."""
+        """SQL for FROM of the rows that claims with a lost answer may have leased. The next claim ends these leases."""
         self.notice = ""
-        """A last column to select of rows that become due, where a commit is to notify workers of them."""
+        """SQL of one more column to select of rows that become due, by which a commit notifies workers; '' for none."""
 
     @property
     def connection(self) -> BaseDatabaseWrapper:
@@ -226,8 +229,8 @@ class Database:
     def transaction(self, work: Callable[[], T]) -> T:
         """Run `work` in a transaction, or as a part of the caller's, without a savepoint, and return its result.
 
-        In a transaction of its own it is tried again after a deadlock. The caller's was rolled back by the deadlock, so
-        that error is raised.
+        A transaction of its own is tried again after a deadlock. In the caller's, which the deadlock has rolled back,
+        the error is raised.
         """
         connection = self.connection
         is_own = not connection.in_atomic_block and connection.get_autocommit()
@@ -300,14 +303,14 @@ class Database:
             ) from error
 
     def prove_writes(self) -> None:
-        """Run an UPDATE that changes no row, and raises if the database takes no writes."""
+        """Run an UPDATE that changes no row. It raises if the database takes no writes."""
         self.changed("UPDATE delayq_ready SET lease_until = lease_until WHERE 1 = 0")
 
     @contextmanager
     def available(self) -> Iterator[None]:
-        """Raise `StoreUnavailable` for a database that is away, and have the next statement connect again.
+        """Raise `StoreUnavailable` if the database is away or takes no writes; the next statement connects again.
 
-        The same for one that takes no writes: it may be the old primary, and the next connection finds the new one.
+        A database that takes no writes may be the old primary, and the next connection finds the new one.
         """
         try:
             yield
@@ -324,7 +327,7 @@ class Database:
 
 
 def in_transaction(work: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
-    """Make a function of a database run in a transaction, as `Database.transaction` says."""
+    """Make a function of a database run in a transaction, by `Database.transaction`."""
 
     @wraps(work)
     def run(database: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:

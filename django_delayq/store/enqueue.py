@@ -1,11 +1,11 @@
-"""Send: insert rows, in the caller's transaction, and schedule the alarms that are due soon right after its commit.
+"""Send: insert rows in the caller's transaction, and schedule the alarms that are due soon right after its commit.
 
-The due time is the database's clock plus the delay. Ids that are there already are treated as `on_conflict` says, many
-at once. `insert_new` leaves alone what has ended, too.
+The due time is the database's clock plus the delay. Ids that are in use are treated as `on_conflict` says, many at
+once. `insert_new` also leaves ids alone whose messages have ended.
 
 Alarms are scheduled after the commit because the cursor may be past them already (alarms.py). That is one bounded call.
-Where there is too much for it, the cursor is set back, and the next pass schedules the rest. What is due later needs no
-call. If the call fails, the sweep finds what it was for.
+If there are too many alarms for it, the cursor is set back, and the next pass schedules the rest. Messages that are due
+later need no call. If the call fails, the sweep finds the rows.
 """
 
 import math
@@ -28,20 +28,20 @@ from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
 
 TRIES = 5
-"""How often a send looks again for ids that were there and are gone: each time, another ended them meanwhile."""
+"""How often a send is tried again with ids that were in use at its INSERT and free at the look after it."""
 
 
 def enqueue(
     database: Database, messages: Sequence[NewMessage], on_conflict: OnConflict
 ) -> tuple[list[Enqueued], list[Alarm]]:
-    """Insert messages, and do what `on_conflict` says for ids that are there.
+    """Insert messages, and do what `on_conflict` says for ids that are in use.
 
     Return the answers, and alarms to schedule.
     """
     enqueued: dict[int, Enqueued] = {}
     alarms: list[Alarm] = []
     todo = dict(enumerate(messages))
-    while todo:  # a message of each id, then the second of each id that is there twice, and so on
+    while todo:  # first one message of each id, then the second of each id that is given twice, and so on
         first = {message.id: i for i, message in reversed(todo.items())}
         by_id = {todo[i].id: todo.pop(i) for i in sorted(first.values())}
         enqueued_now, alarms_now = _enqueue(database, by_id, on_conflict)
@@ -70,7 +70,7 @@ def _enqueue(
             todo = [message for message in todo if message.id not in settled]
         if not todo:
             break
-    # What comes and goes faster than we look is as good as one that was there.
+    # An id that comes and goes faster than we look counts as one in use.
     return enqueued | {message.id: Enqueued(message.id, 0, created=False) for message in todo}, alarms
 
 
@@ -91,9 +91,9 @@ _NEW = _TIMES | {
 def _resolve_conflicts(
     database: Database, messages: Sequence[NewMessage], on_conflict: OnConflict
 ) -> tuple[dict[str, Enqueued], list[Alarm]]:
-    """Return the answer, by id, for messages whose ids were there already, and the alarms to schedule.
+    """Do what `on_conflict` says for messages whose ids are in use. Return the answers by id, and alarms to schedule.
 
-    The ids differ. Those that have gone meanwhile are left out.
+    The ids differ. Those that have become free meanwhile are left out.
     """
     changed = _change(database, messages, on_conflict)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms, *_ in changed]
@@ -110,7 +110,7 @@ def _look(database: Database, ids: Sequence[str]) -> dict[str, Enqueued]:
 
 
 def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnConflict) -> list[tuple[Any, ...]]:
-    """Change the rows that wait under the ids. Return id, pk, queue, key, due time and wait of those changed."""
+    """Change the rows that wait under the ids. Return the id, pk, queue, key, due time and wait of each changed row."""
     if on_conflict in ("keep", "raise"):
         return []
     dialect = database.dialect
@@ -148,7 +148,7 @@ def _replacement(dialect: Dialect, due: str) -> str:
 
 
 def _new(message: NewMessage) -> tuple[Any, ...]:
-    """Return the columns `_NEW` of a message."""
+    """Return the values of the columns `_NEW` for a message."""
     header = message.header
     times = message.id, message.delay_ms, message.at_ms
     names = header.queue, header.key, message.body.decode(), header.tag, header.trace_id
@@ -172,9 +172,9 @@ def _insert_page(database: Database, messages: Sequence[NewMessage]) -> int:
 
 
 def _take_back(database: Database, created: Sequence[str]) -> int:
-    """Remove those of the new rows whose id had ended by the time of the insert, and return how many.
+    """Delete the new rows whose message had ended before they were inserted, and return how many.
 
-    Such a message still ran when we looked. Nobody has seen these rows, because they are not committed yet.
+    That message still ran when the ids were checked. Nobody has seen the new rows, because they are not committed yet.
     """
     ended = sorted(_ended(database, created, database.dialect.newest))
     if ended:
@@ -193,12 +193,13 @@ def _ended(database: Database, ids: Sequence[str], lock: str = "") -> set[str]:
 
 
 WITHIN_S = 0.25
+"""How long the call after a commit may take, in seconds."""
 SKIP_S = 5.0
-"""How long this process leaves everything to the sweep after a failure: a hung broker must not cost each commit."""
+"""How long this process leaves everything to the sweep after a failure: a hung broker must not slow every commit."""
 
 
 class CommitNotifier:
-    """Schedules alarms after the commit of the transaction that wrote their rows. It never raises."""
+    """The part that schedules alarms right after the commit that wrote their rows. It never raises."""
 
     def __init__(self, timer: Timer, now_ms: Callable[[], int]) -> None:
         self._timer = timer
@@ -209,8 +210,7 @@ class CommitNotifier:
     def schedule_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm]) -> None:
         """Schedule the `alarms` that are due soon once the connection's transaction commits; at once outside of one.
 
-        Django has no callback for the end of a transaction that is managed by hand: what is due in it is left to the
-        sweep.
+        Django has no callback for the end of a transaction that is managed by hand: its alarms are left to the sweep.
         """
         if not alarms:
             return
@@ -218,14 +218,18 @@ class CommitNotifier:
             if connection.get_autocommit():
                 self.schedule([alarm for alarm in alarms if alarm.wait_ms <= SOON_MS])
             return
-        hook = last_hook(connection, _Hook) if connection.run_on_commit else None  # most transactions send once
+        # Most transactions have no hook before their one send
+        hook = last_hook(connection, _Hook) if connection.run_on_commit else None
         if hook is None or hook.commit_notifier is not self:
             hook = _Hook(self)
             connection.on_commit(hook.after_commit, robust=True)
         hook.add(alarms)
 
     def schedule(self, alarms: Sequence[Alarm], rest_wait_ms: int | None = None) -> None:
-        """Schedule alarms, unless the last try failed a moment ago. `rest_wait_ms` is the wait of what is left out."""
+        """Schedule alarms, unless the last try failed a moment ago.
+
+        `rest_wait_ms` is the wait of the first that is left out.
+        """
         has_rest = rest_wait_ms is not None and rest_wait_ms <= SOON_MS
         if not (alarms or has_rest) or monotonic() < self._skip_until:
             return
@@ -234,7 +238,7 @@ class CommitNotifier:
                 self._timer.set_cursor_back(self._now_ms() + rest_wait_ms - 1)
             if alarms:
                 self._timer.schedule(alarms, within_s=WITHIN_S)
-        except PartlyUnavailable as error:  # the rest of the broker goes on being told
+        except PartlyUnavailable as error:  # the other parts of the broker are still told
             self._warn(alarms, error)
         except Exception as error:  # noqa: BLE001 - the rows are committed: the sweep finds them
             self._skip_until = monotonic() + SKIP_S

@@ -1,8 +1,9 @@
 """The rows of `delayq_figure`: what workers did, by queue and key.
 
-A worker writes a row a minute for each queue and key. Some minutes later these rows are added to those of the minute
-(of all queues and keys together), of the hour and the day, and to the total of the queue and key, and are gone. So each
-count is in a new row, or in one row of each other period; a sum of totals and new rows only grows.
+A worker writes a row a minute for each queue and key. Some minutes later these new rows are rolled up: they are added
+to the rows of their minute (all queues and keys together), of their hour and day, and to the total of their queue and
+key, and then deleted. So each count is either in a new row, or in one row of each other period, and the sum of totals
+and new rows only grows.
 """
 
 from collections.abc import Sequence
@@ -22,16 +23,16 @@ from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 Period = FigureRow.Period
 
 KEPT_MS = {Period.MINUTE: 2 * HOUR_MS, Period.HOUR: 2 * DAY_MS, Period.DAY: 30 * DAY_MS, Period.TOTAL: 30 * DAY_MS}
-"""How long rows are kept, from when they begin; a total from the last minute in which there was anything new."""
+"""How long a row is kept after its period began; a total, after the last minute that was added to it."""
 NEW_MS = 3 * MINUTE_MS
-"""How long after its end a minute is left alone: a worker may not have written it, or may write it again."""
+"""How long after its end a minute is left alone: a worker may not have written it yet, or may write it again."""
 PAGE = 2_000
-"""How many rows are rolled up, or pruned, in a transaction."""
+"""How many rows one transaction rolls up or prunes."""
 
 _SUMS = ", ".join(f"sum({name}) AS {name}" for name in COUNTS)
 _PAIR = 'queue, "key"'
 _HOUR, _DAY = (f"at - at %% {length_ms}, {_PAIR}" for length_ms in (HOUR_MS, DAY_MS))
-_ROLLED_UP = {  # when a row begins, its queue and key; what it is the sum of; and over how long
+_ROLLED_UP = {  # when a row begins, its queue and key; what its sum is grouped by; how long its period is
     Period.MINUTE: ("at, '', ''", "at", MINUTE_MS),
     Period.HOUR: (_HOUR, _HOUR, HOUR_MS),
     Period.DAY: (_DAY, _DAY, DAY_MS),
@@ -48,11 +49,17 @@ class Asked(NamedTuple):
 
 
 Found = list[tuple[int, Pair, Figures]]
-"""When a part begins, or 0; queue and key, or two empty names; the sum of the counts."""
+"""Sums, each with a number, its queue and key (empty by parts of the time), and the counts.
+
+The number is when the part begins, or, by queue and key, 1 if all of it is in new rows and 0 if not.
+"""
 
 
 def read(database: Database, all_asked: Sequence[Asked]) -> list[Found]:
-    """Return what was found for each, by one statement. At most `MOST_PAIRS` queues and keys are told, and the rest."""
+    """Return the sums for each question, by one statement.
+
+    At most `MOST_PAIRS` queues and keys are named; the rest is one sum.
+    """
     looks = [(_select(number, asked), [(database.alias, asked.since_ms)]) for number, asked in enumerate(all_asked)]
     found: list[Found] = [[] for _ in all_asked]
     for number, place, queue, key, *counts in union_all(database, *looks):
@@ -74,7 +81,7 @@ def _select(number: int, asked: Asked) -> str:
 
 
 def _named(found: Found) -> Found:
-    """Return the sums of the first queues and keys, and that of all others. Those of which all is new come last."""
+    """Return the sums of the first queues and keys, and one of all others. Pairs that have only new rows come last."""
     found.sort(key=lambda one: (one[1] == OTHERS, *one[:2]))
     named, others = found[:MOST_PAIRS], found[MOST_PAIRS:]
     if others:
@@ -84,14 +91,14 @@ def _named(found: Found) -> Found:
 
 
 def write(database: Database, rows: Sequence[FigureRow]) -> None:
-    """Insert new rows, apart from those that are there already."""
+    """Insert new rows, except those that are there already."""
     FigureRow.objects.using(database.using).bulk_create(rows, ignore_conflicts=True)
 
 
 def roll_up(database: Database, now_ms: int) -> int:
-    """Add a page of new rows to those of the other periods, and prune a page of each. Return how many were added.
+    """Roll up a page of new rows, and prune a page of each other period. Return how many were rolled up.
 
-    Nothing is done while another one rolls up.
+    Do nothing while another worker rolls up.
     """
     return database.transaction(partial(_roll_up_page, database, now_ms - now_ms % MINUTE_MS - NEW_MS))
 
@@ -99,7 +106,7 @@ def roll_up(database: Database, now_ms: int) -> int:
 def _roll_up_page(database: Database, before_ms: int) -> int:
     new = _locked(database, Period.NEW, before_ms=before_ms)
     totals = _locked(database, Period.TOTAL) if new else []
-    if not new or len(totals) < _number_of_totals(database):  # the rest is locked by another one
+    if not new or len(totals) < _number_of_totals(database):  # another worker has locked the rest
         return 0
     _join_others(database, totals, new)
     for period, (columns, by, length_ms) in _ROLLED_UP.items():
@@ -119,7 +126,7 @@ class _Row(NamedTuple):
 
 
 def _locked(database: Database, period: Period, since_ms: int = 0, before_ms: int = 2**62) -> list[_Row]:
-    """Return a page of rows, earliest first, apart from those that another one has locked."""
+    """Lock and return a page of rows, earliest first, without those that another transaction has locked."""
     rows = database.rows(
         'SELECT r.id, r.at, r.queue, r."key" FROM delayq_figure r WHERE r.alias = %s AND r.period = %s AND r.at >= %s'
         f" AND r.at < %s ORDER BY r.at LIMIT {PAGE}{database.dialect.skip_locked}",
@@ -136,7 +143,10 @@ def _number_of_totals(database: Database) -> int:
 
 
 def _join_others(database: Database, totals: Sequence[_Row], new: Sequence[_Row]) -> None:
-    """Give up the names of all queues and keys but the first: those that have a total come before the others."""
+    """Rename to `OTHERS` all but the first queues and keys.
+
+    Those that have a total come before those that have none.
+    """
     rows = [*totals, *new]
     named = set(list(dict.fromkeys([OTHERS, *((row.queue, row.key) for row in rows)]))[: MOST_PAIRS + 1])
     nameless = [row for row in rows if (row.queue, row.key) not in named]

@@ -1,7 +1,7 @@
-"""Move or remove rows by their ids: cancel, reschedule, purge, rescue. Remove by their age what ended long ago: prune.
+"""Cancel, reschedule, purge and rescue rows by their ids, and prune rows that ended long ago.
 
-They need no broker. Those by id act in the caller's transaction. A prune takes a batch at a time; what leaves its table
-for good is counted in the tally.
+None of these needs a broker. Those by id act in the caller's transaction. A prune takes a batch at a time. What leaves
+the tables for good is counted in the tally.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ def purge(database: Database, ids: Sequence[str]) -> set[str]:
 
 @in_transaction
 def purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
-    """Remove every buried row of the ids, and count it. Return the ids that had one."""
+    """Remove every buried row under the ids, and count it. Return the ids that had one."""
     by_pk = _locked(database, ids, table="delayq_error")
     delete(database, list(by_pk), "delayq_error")
     count(database, "purged", len(by_pk))
@@ -44,7 +44,7 @@ def purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
 
 
 def _locked(database: Database, ids: Sequence[str], condition: str = "", table: str = "delayq_ready") -> dict[int, str]:
-    """Lock the rows under the ids. Return their ids by pk."""
+    """Lock the rows under the ids. Return the ids by pk."""
     if not ids:
         return {}
     found = database.dialect.under_ids(database.alias, ids, condition, database.dialect.lock, table)
@@ -54,7 +54,7 @@ def _locked(database: Database, ids: Sequence[str], condition: str = "", table: 
 def reschedule(
     database: Database, ids: Sequence[str], delay_ms: int, at_ms: int | None, by_ms: int | None = None
 ) -> tuple[set[str], list[Alarm]]:
-    """Give waiting rows a new due time, and keep their counts. With `by_ms` each is due that much later than before.
+    """Give waiting rows a new due time, and keep their counts. With `by_ms`, each is due that much later than before.
 
     Return the ids that waited, and alarms for them.
     """
@@ -76,7 +76,7 @@ def reschedule(
 
 
 def answers(ids: Sequence[str], found: Collection[str]) -> list[bool]:
-    """Return for each id whether it was found; an id that is given twice was found only the first time."""
+    """Return for each id whether it was found. An id that is given twice was found only the first time."""
     left = set(found)
     each_answer = []
     for id in ids:
@@ -106,9 +106,9 @@ def _rescue(database: Database, ids: Sequence[str]) -> list[Row]:
 
 
 def _newest(database: Database, ids: Sequence[str]) -> list[int]:
-    """Return the primary key of the last row of each id.
+    """Return the primary key of the newest buried row of each id.
 
-    They are compared here, because databases find no good index for it.
+    Rows are compared here, because databases find no good index for that.
     """
     found = database.dialect.under_ids(database.alias, ids, table="delayq_error")
     rows = database.rows(f"SELECT r.message_id, r.ended_at, r.id FROM {found.text}", found.parameters)
@@ -186,9 +186,9 @@ def prunable(database: Database, table: str, before_ms: int) -> int:
 
 
 def remove(database: Database, table: str, pks: Sequence[int]) -> int:
-    """Remove just these rows, in the caller's transaction, for a caller who has kept them elsewhere. Return how many.
+    """Remove these rows, which the caller has kept elsewhere, in the caller's transaction. Return how many.
 
-    They count as pruned ones do.
+    They count like pruned rows.
     """
     return sum(_remove(database, table, f"r.id IN ({marks(len(page))})", page) for page in pages(sorted(pks), BATCH))
 
@@ -204,7 +204,7 @@ def _remove(database: Database, table: str, condition: str, parameters: Sequence
 
 @in_transaction
 def _prune(database: Database, table: str, before_ms: int) -> int:
-    rows = database.rows(  # what another prunes now is left to it
+    rows = database.rows(  # rows that another worker prunes now are left to it
         f"SELECT r.id, {_COUNTED_AS[table]} FROM {table} r WHERE r.alias = %s AND r.ended_at < %s"
         f" ORDER BY r.ended_at LIMIT {BATCH}{database.dialect.skip_locked}",
         [database.alias, before_ms],
@@ -217,5 +217,6 @@ def _forget(database: Database, table: str, rows: Sequence[Row]) -> None:
     if not rows:
         return
     delete(database, [pk for pk, _ in rows], table)
-    for name, number in sorted(Counter(name for _, name in rows).items()):  # in one order: no deadlock
+    # Always in the same order, so that no deadlock arises
+    for name, number in sorted(Counter(name for _, name in rows).items()):
         count(database, name, number)

@@ -1,7 +1,7 @@
-"""Find rows without their alarms, and claim them: by the index of each requested (queue, key).
+"""Find and claim due rows without alarms, by the index of each requested (queue, key).
 
-So workers go on while the timer is away, claim a backlog, and find what the timer lost or was not told of: that is
-the sweep, which looks for the (queue, key) pairs that have overdue rows, though workers have slots free for them.
+So workers go on while the timer is away, claim a backlog, and find rows that the timer lost or was not told of. The
+last is the sweep: it looks for (queue, key) pairs that have overdue rows although workers have slots free for them.
 """
 
 import math
@@ -22,18 +22,18 @@ from django_delayq.store.sql.rows import LEASE_FREE, WAITING
 EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
-"""The most sets that one statement looks at."""
+"""The most (queue, key) pairs that one statement looks at."""
 LOW_END_S = 1.0
-"""How often a look begins at the low end of the index; one that took long rests `REST_FACTOR` times as long.
+"""How often a look begins at the low end of the index; after one that took long, `REST_FACTOR` times as long passes.
 
-While another session keeps a transaction open, all that has ended since stays there, and is read.
+While another session keeps a transaction open, the entries of rows that have ended stay there, and are read.
 """
 
 
 class TableClaims:
     """Claims of rows without alarms: each goes on where the last one of its (queue, key) ended.
 
-    It begins at the low end of the index once a second, because a row may have become ready that was due before.
+    Once a second a claim begins at the low end of the index, because a row that was due before may have become ready.
     """
 
     def __init__(self, database: Database) -> None:
@@ -42,7 +42,7 @@ class TableClaims:
         self._low_end_at: dict[Pair, float] = {}
 
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
-        """Lease what is due, and return the wanted pairs of which there may be more."""
+        """Lease due rows, and return the requested pairs that may have more."""
         began_at = monotonic()
         pairs = {request.pair for request in requests}
         onward = {pair for pair in pairs if began_at < self._low_end_at.get(pair, 0.0)}
@@ -61,7 +61,7 @@ class TableClaims:
         return found, full
 
     def begin_at_low_end(self, pair: Pair) -> None:
-        """Have the next claim of a pair begin at the low end. From any thread."""
+        """Let the next claim of a pair begin at the low end of the index. Any thread may call it."""
         self._low_end_at[pair] = 0.0
 
 
@@ -76,13 +76,14 @@ class Polling:
         self._woken = threading.Event()
 
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-        """Claim as the broker does."""
+        """Claim what is due, for the pairs that are to be read now. See `Queue.claim`."""
         now = monotonic()
         asked = [request for request in requests if self._due_at.get(request.pair, 0.0) <= now]
         found = Claims([], [], 0, None)
         if asked:
             found, full = self.table_claims.claim(asked, lease_ms, worker)
-            # If others took, or hold, all rows that were found, more of their rows may be in the way.
+            # If nothing was leased, other workers hold the rows that were found, and another look at once would find
+            # the same.
             at_once = full if found.messages else ()
             later = monotonic() + EVERY_S
             self._due_at |= {pair: 0.0 if pair in at_once else later for pair in (request.pair for request in asked)}
@@ -90,7 +91,10 @@ class Polling:
         return found
 
     def due_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Return the pairs for which a claim would read the tables now. Of very many pairs, only those with a row."""
+        """Return the pairs for which a claim would read the tables now.
+
+        If they are very many, only those that have rows.
+        """
         now = monotonic()
         asked = [pair for pair in pairs if self._due_at.get(pair, 0.0) <= now]
         if len(asked) <= SETS:
@@ -100,7 +104,7 @@ class Polling:
         return found
 
     def note_ready(self, pairs: Iterable[Pair]) -> None:
-        """Have the next claim read the tables for these pairs, because leases of them were released."""
+        """Let the next claim read the tables for these pairs, because leases of them were released."""
         for pair in pairs:  # from any thread: a claim under way must still find each pair
             self._due_at[pair] = 0.0
             self.table_claims.begin_at_low_end(pair)
@@ -111,7 +115,10 @@ class Polling:
         return max(self._next_at - monotonic(), 0)
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until the next look, `wake`, or `timeout` seconds. A claim before that look costs nothing."""
+        """Sleep until the next look, `wake`, or `timeout` seconds.
+
+        Return True: a claim before that look costs nothing.
+        """
         self._woken.wait(min(timeout, self.rest_s))
         self._woken.clear()
         return True
@@ -133,7 +140,7 @@ def claim_due(
     worker: str,
     since: Mapping[Pair, int] | None = None,
 ) -> tuple[Claims, set[Pair]]:
-    """Lease what is due, and return the wanted pairs of which there may be more. See `due` for `since`."""
+    """Lease due rows, and return the requested pairs that may have more. See `due` for `since`."""
     alarms, full = due(database, requests, since=since)
     if not (alarms or database.unanswered):
         return Claims([], [], 0, None), full
@@ -144,9 +151,9 @@ def claim_due(
 def _claim_onward(
     database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str, since: Mapping[Pair, int]
 ) -> tuple[Claims, set[Pair]]:
-    """Lease what is due and waits, like `claim_due` but in one statement.
+    """Lease rows that are due and wait, like `claim_due` but in one statement.
 
-    Leases that ran out are left to a claim that begins at the low end.
+    Leases that ran out are left to a claim that begins at the low end of the index.
     """
     dialect = database.dialect
     ending = dialect.limit.format(count="%s") + dialect.skip_locked
@@ -177,9 +184,9 @@ def _claim_onward(
 def claim_until_none(
     database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str
 ) -> tuple[Claims, set[Pair]]:
-    """Lease what is due, for a caller who stops when there is none. Also return the pairs of which there may be more.
+    """Lease due rows, for a caller that stops when it gets none. Also return the pairs that may have more.
 
-    Rows that others hold are waited for, a second at most.
+    Rows that other transactions hold are waited for, a second at most.
     """
     give_up_at = monotonic() + LOCKED_S
     buried: list[BuriedInfo] = []
@@ -199,11 +206,11 @@ def due(
     lock: str | None = None,
     since: Mapping[Pair, int] | None = None,
 ) -> tuple[list[Alarm], set[Pair]]:
-    """Return alarms for what a claim of rows would lease, at most `BATCH`, and the pairs of which there may be more.
+    """Return alarms for the rows that a claim could lease, at most `BATCH`, and the pairs that may have more.
 
-    Only rows that have been due for at least `late_ms` count, and of a pair in `since` those due at that time or later.
-    Rows that another claim has locked are skipped, because otherwise all workers would look at the same ones; another
-    `lock` clause changes that.
+    Only rows that have been due for at least `late_ms` count; for a pair in `since`, only those due at that time or
+    later. Rows that another claim has locked are skipped, because otherwise all workers would look at the same ones;
+    another `lock` clause changes that.
     """
     counts: Counter[Pair] = Counter()
     for request in requests:
@@ -295,9 +302,10 @@ class Underfilled:
 
 
 class Sweep:
-    """Looks for overdue rows: at those that fell due lately, and at all from the low end of the index once a second.
+    """The search for overdue rows: among those that fell due lately, and once a second among all.
 
-    While another session keeps what has ended in the index, a look from the low end takes long, and rests longer.
+    While another session's transaction keeps the entries of ended rows in the index, a search among all takes long, and
+    is made less often.
     """
 
     def __init__(self, database: Database) -> None:
@@ -305,7 +313,7 @@ class Sweep:
         self._low_end_at = 0.0
 
     def find(self, requests: Sequence[ClaimRequest]) -> set[Pair]:
-        """Return the pairs that have a row which nobody holds and which has been due for a while."""
+        """Return the pairs that have a row which nobody holds and which has been due for over `LATE_MS`."""
         if not requests:
             return set()
         began_at = monotonic()

@@ -1,8 +1,8 @@
 """Keep what all workers of an alias with a store share: their heartbeats, the pauses and the limits.
 
-The tables keep the pauses, which outlive a loss of the broker's data. The broker has the heartbeats, and notifies the
-workers. It keeps the limits too, if it can. Else the tables do, by the database's time: core/limits.py has the
-arithmetic, and whoever works on a limit holds the row of its key, so that workers take turns.
+The tables keep the pauses, so that they outlive a loss of the broker's data. The broker keeps the heartbeats, and
+notifies the workers. It keeps the limits too, if it can. If not, the tables do, by the database's time: core/limits.py
+has the arithmetic, and a worker locks the row of a limit's key, so that workers take turns.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from django_delayq.support.timestamps import to_epoch_ms
 
 
 class DatabasePresence:
-    """See `Presence` in brokers/base.py."""
+    """The presence of an alias with a store. See `Presence` in brokers/base.py."""
 
     def __init__(self, alias: Alias, database: Database, broker: Broker, degraded: Degraded) -> None:
         self._alias = alias
@@ -70,14 +70,14 @@ class DatabasePresence:
 
     @property
     def pause_version(self) -> int:
-        # Nobody announces while the broker is away: then each second is worth a look.
+        # Nobody announces pauses while the broker is away, so the version changes each second, and they are read again.
         return int(monotonic()) if self._degraded.on else self._heartbeats.pause_version
 
     def _announce_after_commit(self) -> None:
         """Notify the workers once the caller's transaction commits, or at once outside of `atomic()`.
 
-        Django has no callback for the commit of a transaction that is managed by hand. There workers are notified
-        before it, may find nothing new, and learn of the pause with their next heartbeat after the commit.
+        Django has no callback for the commit of a transaction that is managed by hand. In one, workers are notified
+        before the commit, may find nothing new, and learn of the pause with their next heartbeat.
         """
         if self._database.connection.in_atomic_block:
             self._database.connection.on_commit(self._announce, robust=True)
@@ -90,7 +90,7 @@ class DatabasePresence:
 
 
 def _keep_pause(database: Database, pause: Pause) -> None:
-    """Keep a pause, in place of an earlier one of the same queue and key."""
+    """Store a pause, in place of an earlier one of the same queue and key."""
     row = PauseRow(
         alias=database.alias,
         queue=pause.queue or "",
@@ -99,13 +99,13 @@ def _keep_pause(database: Database, pause: Pause) -> None:
         paused_at=database.now_ms(),
         until=pause.until_ms,
     )
-    is_told_which = database.connection.features.supports_update_conflicts_with_target  # MySQL finds it by itself
+    names_target = database.connection.features.supports_update_conflicts_with_target  # MySQL finds it by itself
     # One statement: update_or_create sets a savepoint, which SQLite would commit in a transaction managed by hand.
     PauseRow.objects.using(database.using).bulk_create(
         [row],
         update_conflicts=True,
         update_fields=["reason", "paused_at", "until"],
-        unique_fields=["alias", "queue", "key"] if is_told_which else None,
+        unique_fields=["alias", "queue", "key"] if names_target else None,
     )
 
 
@@ -131,7 +131,10 @@ def _pause_of(row: PauseRow) -> Pause:
 
 
 class DatabaseLimiter:
-    """See `Limiter` in brokers/base.py. The broker keeps the limits if it can, else the tables do."""
+    """The limiter of an alias with a store: the broker keeps the limits if it can, and otherwise the tables do.
+
+    See `Limiter` in brokers/base.py.
+    """
 
     def __init__(self, database: Database, of_broker: Limiter | None, degraded: Degraded) -> None:
         self._database = database
@@ -141,12 +144,13 @@ class DatabaseLimiter:
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         """Acquire as the protocol says.
 
-        In the tables, each limit is a transaction of its own, so that none waits for two.
+        In the tables, each limit is a transaction of its own, so that no transaction waits for two.
         """
         if self._of_broker is not None:
             if self._degraded.is_alone and not all(request.held for request in requests):
                 raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
-            # One node that does not answer tells nothing about the others: no absence begins here.
+            # One node that does not answer tells nothing about the others, so this call is not counted against the
+            # timer.
             return self._of_broker.acquire(requests, lease_ms=lease_ms)
         check_batch(requests)
         limits = by_limit(requests)
@@ -170,7 +174,7 @@ class DatabaseLimiter:
 
 
 def forget_over(database: Database, now_ms: int) -> None:
-    """Remove the rows of limits, and of heartbeats, that were over before `now_ms`."""
+    """Remove the rows of limits that were over before `now_ms`. Old heartbeats, which are in the same table, go too."""
     LimitRow.objects.using(database.using).filter(alias=database.alias, over_ms__lt=now_ms).delete()
 
 

@@ -1,9 +1,9 @@
-"""Read rows, without a lock unless a function says so. Counts are bounded where a table may be large.
+"""Read rows, without a lock unless a function says so.
 
-First come SELECTs that stay quick however many rows there are, which other modules build on: many in one, pages in due
+First come SELECTs that stay quick however many rows there are, on which other modules build: many in one, pages in due
 order, the distinct pairs.
 
-`message_facts` tells the whole history of an id: its newest row, whichever table has it now, and every attempt of it.
+`message_facts` tells the whole history of an id: its newest row, whichever table has it, and every attempt of it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from django_delayq.store.sql.dialect import Sql
 from django_delayq.store.sql.rows import MESSAGE, WAITING, Row, buried_attempt, info_of
 
 Look = tuple[str, Sequence[tuple[Any, ...]]]
-"""A SELECT, and the parameters of each of its runs. In its text `{i}` is the number of the run."""
+"""A SELECT, and the parameters of each of its runs. In its text, `{i}` stands for the number of the run."""
 
 
 def union_all(database: Database, *looks: Look) -> list[Row]:
@@ -36,7 +36,7 @@ Position = tuple[int, int]
 """The due time and pk of the row that was read last."""
 START: Position = (0, 0)
 REST_FACTOR = 20
-"""A look through many rows that took long is made again after this many times as long."""
+"""A look through many rows that took long is repeated only after this many times as long."""
 
 
 def page_after(
@@ -44,9 +44,10 @@ def page_after(
 ) -> Sql:
     """Return a SELECT of the next `BATCH` rows `r` that are due within `within_ms`: due time, pk and `columns`.
 
-    `index` ends with due time and pk, and `condition` fixes its other columns to one value each. It is read in two
-    ranges: the rows due at the same time as the last one, and the rows due later. MariaDB and SQLite would make one
-    range of `(due_at, id) > (…, …)`, that of the due time: each page would read every row that is due at that time.
+    `index` ends with due time and pk, and `condition` fixes its other columns to one value each. The index is read in
+    two ranges: the rows due at the same time as the last one read, and the rows due later. MariaDB and SQLite would
+    make one range of `(due_at, id) > (…, …)`, by the due time alone: each page would read every row that is due at that
+    time.
     """
     dialect = database.dialect
     rows = (
@@ -68,40 +69,40 @@ def page_after(
 
 
 def waiting_pairs(database: Database, most: int) -> list[tuple[str, str]]:
-    """Return each (queue, key) that has a row in the ready table, in their order, at most `most`."""
+    """Return at most `most` (queue, key) pairs that have a row in the ready table, in order."""
     return database.dialect.pairs(database, "delayq_ready", most)
 
 
 def ended_pairs(database: Database, most: int) -> list[tuple[str, str]]:
-    """Return each (queue, key) that has a row in the finish table, in their order, at most `most`."""
+    """Return at most `most` (queue, key) pairs that have a row in the finish table, in order."""
     return database.dialect.pairs(database, "delayq_finish", most)
 
 
 def reported_pairs(database: Database, most: int) -> list[tuple[str, str]]:
-    """Return each (queue, key) of the last report, in their order, at most `most`."""
+    """Return at most `most` (queue, key) pairs of the last report, in order."""
     return database.dialect.pairs(database, "delayq_report", most)
 
 
 def get(database: Database, id: str) -> Info | None:
-    """Return the message that waits or runs under the id, else the one buried last."""
+    """Return the message that waits or runs under the id, or else the one buried last, or None."""
     found = waiting(database, id)
     return found[0] if found else buried(database, id)
 
 
 def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | None:
-    """Return the message that waits or runs under the id, with more columns of its row `r`."""
+    """Return the message that waits or runs under the id, with more columns of its row `r`; None if there is none."""
     found = _ready(database, "r.message_id = %s LIMIT 1", [id], columns)
     return found[0] if found else None
 
 
 def buried(database: Database, id: str) -> Info | None:
-    """Return the message that was buried last under the id."""
+    """Return the message that was buried last under the id; None if there is none."""
     found = _errors(database, "AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1", [id])
     return found[0] if found else None
 
 
 def tagged(database: Database, tag: str) -> list[str]:
-    """Return the ids that wait under a tag, in order. Their rows are locked until the end of the transaction."""
+    """Return the ids that wait under a tag, in order. Their rows stay locked until the end of the transaction."""
     found = database.rows(
         f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {WAITING}"
         f" ORDER BY r.message_id{database.dialect.lock}",
@@ -111,19 +112,19 @@ def tagged(database: Database, tag: str) -> list[str]:
 
 
 def peek(database: Database, queue: str, count: int, key: str | None) -> list[Info]:
-    """Return the next waiting messages of a queue in due order."""
+    """Return the next `count` waiting messages of a queue, and of a key if it is given, in due order."""
     of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
     condition = f"r.queue = %s{of_key} AND {WAITING} ORDER BY r.due_at, r.id LIMIT %s"
     return [info for info, _ in _ready(database, condition, [*parameters, count])]
 
 
 def errors(database: Database, count: int, offset: int) -> list[Info]:
-    """Return buried messages, newest first."""
+    """Return `count` buried messages, newest first, after the first `offset`."""
     return _errors(database, "ORDER BY r.ended_at DESC, r.id DESC LIMIT %s OFFSET %s", [count, offset])
 
 
 def counts(database: Database) -> Counts:
-    """Return every figure, counted from the rows."""
+    """Return every figure. This counts all rows, so it is slow for large tables."""
     due = f"r.due_at <= {database.dialect.now}"
     suspect = f"{WAITING} AND r.crashes >= {SUSPECT_CRASHES}"
     waiting, running, suspects = [], 0, 0
@@ -146,7 +147,7 @@ def counts(database: Database) -> Counts:
 
 
 def _ended(database: Database) -> tuple[int, dict[str, int]]:
-    """Return how many are buried, and the totals of what has left the ready and error tables."""
+    """Return how many messages are buried, and the totals of those that finished, were cancelled or were removed."""
     ended = database.rows(
         "SELECT outcome, count(*) FROM delayq_finish WHERE alias = %s GROUP BY outcome"
         " UNION ALL SELECT 'error', count(*) FROM delayq_error WHERE alias = %s"
@@ -154,7 +155,7 @@ def _ended(database: Database) -> tuple[int, dict[str, int]]:
         [database.alias] * 3,
     )
     totals: dict[str, int] = {}
-    for name, number in ended:  # where some were pruned, a part is in the table and a part in the tally
+    for name, number in ended:  # if some were pruned, a part is in the table and a part in the tally
         totals[str(name)] = totals.get(str(name), 0) + int(number)
     return totals.pop("error", 0), totals
 
@@ -204,11 +205,10 @@ MOST_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
-    """The facts on an id that the tables have and a broker could not tell.
+    """The facts on an id that the tables have and a broker could not tell, as of `now_ms` by the database's clock.
 
-    `attempts` are all that are over, oldest first; `running_since_ms` is the claim of the one that is not. `rows`
-    counts the rows of the id, this one included, up to `MOST_ROWS`. All this was so at `now_ms`, by the database's
-    clock.
+    `attempts` are all that are over, oldest first. `running_since_ms` is when the attempt that is not over was claimed.
+    `rows` counts the rows of the id, this one included, up to `MOST_ROWS`.
     """
 
     info: Info
@@ -222,9 +222,9 @@ class MessageFacts:
 
 
 def message_facts(database: Database, id: str) -> MessageFacts | None:
-    """Return the facts on the message that waits or runs under the id, else of the one that ended last.
+    """Return the facts on the message that waits or runs under the id, or else on the one that ended last.
 
-    None where there is no row.
+    Return None if there is no row.
     """
     seen = _count_rows(database, id)
     there = _ready_facts(database, id, *seen)

@@ -41,9 +41,9 @@ from django_delayq.store.queries import START
 STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
 ASKED_EVERY_S = 1.0
-"""How often the timer is asked amid a backlog, too: what others send over its connection arrives with its answers."""
+"""How often the timer is asked even amid a backlog: what others send over its connection arrives with its answers."""
 LEFT_ALONE_MS = 60_000
-"""How long messages that the timer carries are kept out of the way of alarms."""
+"""How long messages that the timer's server carries are put off, so that alarms come before them."""
 
 
 class DatabaseQueue:
@@ -55,7 +55,7 @@ class DatabaseQueue:
         self.degraded = degraded
         self.underfilled = Underfilled()
         self.backlog: frozenset[Pair] = frozenset()
-        """The pairs of which very many may be overdue. They are claimed from the table."""
+        """The pairs of which very many rows may be overdue. They are claimed from the table."""
         self._alias = alias
         self.broker = broker
         self.timer = broker.timer
@@ -63,13 +63,15 @@ class DatabaseQueue:
         self._broker_queue = broker.queue
         self._keeps_limits = broker.limiter is None
         self._polling = Polling(database)
-        self._filled: set[Pair] = set()  # by the last claim: where the timer has no more of these, the table may
+        # Pairs that the last claim filled: if the timer has no more of them, the table may
+        self._filled: set[Pair] = set()
         self._commit_notifier = CommitNotifier(broker.timer, database.now_ms)
         self._lapse_positions = settle.BEGIN
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_asked_at = 0.0
-        self._timer_left_out = False  # by the last claim: the timer waits for what was wanted before
+        # Whether the last claim did not ask the timer, which waits for what an earlier claim requested
+        self._timer_left_out = False
 
     # Messages in
 
@@ -116,7 +118,7 @@ class DatabaseQueue:
         return found
 
     def _claim_backlog(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-        """Claim from the table. A pair whose request could not be filled is no backlog any more."""
+        """Claim from the table. A pair whose request was not filled has no backlog any more."""
         if not requests:
             return Claims([], [], 0, None)
         with self.database.available():
@@ -127,7 +129,7 @@ class DatabaseQueue:
         return found
 
     def _claim_what_is_due(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-        """Claim by alarms, and from the table where their alarms lead nowhere, or end."""
+        """Claim by alarms, and from the table for pairs whose alarms were all stale, or have come to an end."""
         found, stale = self._claim_by_timer(requests, lease_ms, worker)
         self._all_stale = bool(stale)
         # An error from here on also fails the next claim, which follows at once. These messages must not be lost.
@@ -142,9 +144,9 @@ class DatabaseQueue:
         return found
 
     def _note_filled(self, requests: Sequence[ClaimRequest], found: Claims) -> set[Pair]:
-        """Note the pairs that the timer gave all that was wanted of. Return those that it did so up to this claim.
+        """Note which requests were filled. Return the pairs whose request the last claim filled and this one did not.
 
-        Of a pair of which it has more still, though what it gave is overdue, there is a backlog.
+        A pair that got overdue messages, and of which the timer has more, has a backlog.
         """
         given = count_by_pair(found.messages)
         short = {request.pair for request in requests if given[request.pair] < request.count}
@@ -158,16 +160,16 @@ class DatabaseQueue:
         if self.degraded.is_alone:
             with self.database.available():
                 return self._polling.due_pairs(pairs)
-        if not self.degraded.away:  # else the claim tells whether the timer is there: that takes more than a look
+        if not self.degraded.away:  # otherwise the claim tells whether the timer is back: a look does not
             with contextlib.suppress(DelayqError):
                 return {*self.timer.due_pairs(pairs), *self.backlog.intersection(pairs)}
         return pairs
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Claim what the timer has alarms for, and once it has none, what the tables show as due.
+        """Claim the rows that the timer has alarms for, and once it has none, those that the tables show as due.
 
-        So rows of which the timer was not told, or whose alarms it has lost, are found too. Unless a backlog is known
-        the timer comes first, because it may have very many stale alarms.
+        So rows are found of which the timer was not told, or whose alarms it has lost. Unless a backlog is known the
+        timer comes first, because it may have very many stale alarms.
         """
         found = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
         if found.messages:
@@ -188,15 +190,16 @@ class DatabaseQueue:
         return found
 
     def _claim_by_timer(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
-        """Claim what the timer tells of. Also return the pairs for which it gave only stale alarms.
+        """Claim the rows whose alarms the timer gives. Also return the pairs for which it gave only stale alarms.
 
-        Very many more stale ones may be ahead of what is due: alarms of messages that were cancelled or moved together,
-        or that ran from the tables alone; and messages, which are left.
+        Very many stale alarms may come before a good one: those of messages that were cancelled or moved together, or
+        that ran from the tables alone. Messages that the timer's server carries are left to it, and count like stale
+        alarms.
         """
         self._timer_asked_at = monotonic()
         found = self.degraded.ask(partial(self.timer.take_due, requests, lease_ms=lease_ms, worker=worker))
         self._timer_left_out = False
-        if found.away:  # a claim can't tell that nothing is away: it needs no memory
+        if found.away:  # only maintenance can tell that nothing is away
             self.degraded.hear(found.away)
         self._leave(found.messages)
         if self.broker.database is not None and not (found.alarms or self.database.unanswered):
@@ -207,9 +210,9 @@ class DatabaseQueue:
                 with self.database.available():
                     rows = claim.claim(self.database, found.alarms, requests, lease_ms, worker)
             except Exception:
-                self._forget(found.alarms, found.alarms)  # back to be claimed again: they would lie idle for a lease
+                self._forget(found.alarms, found.alarms)  # set them again: they would otherwise lie idle for a lease
                 raise
-        # An alarm that a timer which can't be asked did not give may be on its way.
+        # If the timer has no index of its alarms, more of them may be on their way.
         may_be_left = found.more_available or self.alarm_index is None
         self.underfilled.note(requests, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.drop, rows.rearm)
@@ -219,9 +222,9 @@ class DatabaseQueue:
         return claimed, {request.pair for request in requests} & in_vain - _pairs_of(rows.messages)
 
     def _leave(self, messages: Sequence[Claimed]) -> None:
-        """Put back messages that were claimed along with alarms, for long enough not to be ahead of those.
+        """Put off messages that the timer's server carries, for long enough that alarms come before them.
 
-        They are from before the store was switched on, or forged. Those that can't be put back now return when their
+        They are from before the store was switched on, or forged. If they can't be put off now, they return when their
         lease ends.
         """
         readable = [release(claimed, LEFT_ALONE_MS) for claimed in messages if claimed.header]
@@ -275,9 +278,9 @@ class DatabaseQueue:
         return Takeover(taken.buried, left=taken.position != START)
 
     def ask_timer(self, *, lease_ms: int) -> None:
-        """Do the timer's own maintenance: it proves that it can be written.
+        """Do the timer's own maintenance, which proves that it can be written.
 
-        Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` where it is another store's.
+        Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` if another store owns it.
         """
         result = self._maintain_timer(lease_ms)
         if result.away:
@@ -310,9 +313,10 @@ class DatabaseQueue:
         self.timer.wake()
 
     def _forget(self, drop: Sequence[Alarm], rearm: Sequence[Alarm]) -> None:
-        """Drop claimed alarms, and set again those of rows that still wait.
+        """Drop claimed alarms, and rearm those of rows that still wait.
 
-        The rows have moved already, and alarms prove nothing: those that can't be dropped lapse, and are found stale.
+        A failure does no harm: the rows have moved already, and alarms that were not dropped lapse, and are found
+        stale.
         """
         if (drop or rearm) and self.degraded.silent_since is None:
             with contextlib.suppress(DelayqError):
@@ -333,7 +337,7 @@ class DatabaseQueue:
     def reschedule(
         self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None
     ) -> list[bool]:
-        """Change due times as the protocol says; with `by_ms`, move each due time later by that much."""
+        """Change due times as the protocol says; with `by_ms`, make each message due that much later."""
         check_batch(ids)
         found, alarms = operations.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms)
@@ -365,7 +369,7 @@ class DatabaseQueue:
         return await sync_to_async(self.get)(id)
 
     def tagged(self, tag: str) -> list[str]:
-        """Return the ids that wait under a tag. Inside `atomically` they stay waiting until its end."""
+        """Return the ids that wait under a tag. Inside `atomically` they can't start before its end."""
         return queries.tagged(self.database, tag)
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
@@ -400,7 +404,7 @@ def _those_of(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimR
 def _without(
     requests: Iterable[ClaimRequest], pairs: Collection[Pair], messages: Iterable[Claimed]
 ) -> list[ClaimRequest]:
-    """Return the requests for pairs not in `pairs`, less what `messages` already gave."""
+    """Return the requests for pairs that are not in `pairs`, less what `messages` already gave."""
     given = count_by_pair(messages)
     return [
         replace(
@@ -414,7 +418,7 @@ def _without(
 
 
 def _stale_batches(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
-    """Return the requests of these pairs with a count that clears many stale alarms at a time."""
+    """Return the requests for `pairs`, with counts that clear many stale alarms at a time."""
     return [
         replace(request, count=max(request.count, STALE_BATCH // len(pairs))) for request in _those_of(requests, pairs)
     ]

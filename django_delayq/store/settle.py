@@ -1,8 +1,8 @@
-"""End leases: those that workers settle or give back, and those that ran out. Renew those that go on.
+"""End leases, those that workers settle and those that ran out, and renew the others.
 
 Each call of a worker proves its lease by id and token: a worker that lost it changes no row. A row that another
-transaction holds, which may be a renewal or a caller's cancel, is skipped rather than waited for. Its lease may
-still be good, so the answer for it is None: ask again.
+transaction holds, which may be a renewal or a caller's cancel, is skipped rather than waited for. Its lease may still
+be good, so the answer for it is None: ask again.
 
 A *reclaim* ends the leases that ran out, or that dead workers hold, and counts them, before their rows can be leased
 again.
@@ -37,8 +37,8 @@ class Settled:
 
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
-    """Write transitions. For those that the handler's own transaction has written, only the alarm is left to drop."""
-    # Of two ends of one lease the first counts.
+    """Write transitions. For those that the handler's own transaction has written, only drop the alarm."""
+    # Of two transitions of one lease the first counts.
     by_lease = {(one.id, one.token): one for one in reversed(transitions) if not one.is_written}
     found = database.dialect.apply(database, list(by_lease.values())) if by_lease else {}
     others = [one for lease, one in by_lease.items() if lease not in found]
@@ -55,7 +55,7 @@ def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:
 
 
 def _until_due_ms(one: Transition) -> int:
-    """Return after how many ms the row is due again, or its interrupted lease ends."""
+    """Return the ms until the row is due again, or until its interrupted lease ends."""
     return INTERRUPT_MS if one.state is State.RUNNING else one.delay_ms or 0
 
 
@@ -69,7 +69,7 @@ def _answer(one: Transition, written: dict[LeaseId, Transition], retry_locked: C
 
 
 def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bool | None]:
-    """Make leases end later. Return whether each was still held; None where another transaction has its row."""
+    """Make leases end later. Return whether each was still held; None if another transaction has its row."""
     if not held:
         return []
     changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
@@ -83,7 +83,10 @@ def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bo
 
 
 def _standing(database: Database, found: Sql) -> set[LeaseId]:
-    """Return the leases that still stand. Their rows are locked by other transactions, and are read without a lock."""
+    """Return which leases of `found` still stand.
+
+    They are read without a lock, because other transactions have locked them.
+    """
     rows = database.rows(f"SELECT r.message_id, r.token FROM {found.text}", found.parameters)
     return {(id, token) for id, token in rows}
 
@@ -97,17 +100,17 @@ PAGE = 100
 
 
 LONG_S = 1.0
-"""A look at all rows that took longer rests for `REST_FACTOR` times as long.
+"""A look at all rows that took longer is repeated only after `REST_FACTOR` times as long.
 
-While an old snapshot is held, it reads every row that finished since.
+While another session holds an old snapshot, a look reads every row that has finished meanwhile.
 """
 
 
 TAKEOVER_S = 0.2
-"""How long one takeover looks at a backlog. The worker claims nothing meanwhile."""
+"""How long one takeover looks at a backlog, in seconds. The worker claims nothing meanwhile."""
 
 AGAIN: Position = (0, 1)
-"""Before all rows, as `START` is: a takeover that is not done begins again."""
+"""A position before all rows that is not `START`: a takeover that is not done begins again."""
 
 
 class LapsePositions(NamedTuple):
@@ -116,7 +119,7 @@ class LapsePositions(NamedTuple):
     of_all: Position
     of_at_most_once: Position
     rests_until: float
-    """The end of the rest of the look at all rows, by the monotonic clock."""
+    """Until when no look at all rows is made, by the monotonic clock."""
 
 
 BEGIN = LapsePositions(START, START, 0.0)
@@ -125,7 +128,7 @@ BEGIN = LapsePositions(START, START, 0.0)
 def reclaim(
     database: Database, pks: Sequence[int], now_ms: int, dead: Sequence[str] = ()
 ) -> dict[int, BuriedInfo | None]:
-    """End the leases that ran out: their rows are ready again, or buried where they must not start twice.
+    """End the leases that ran out. Their rows are ready again, or buried if they must not start twice.
 
     With the names of `dead` workers, end the leases that these hold, and no others. Return the pks of the rows, each
     with its message if that was buried. A row that another transaction holds is left alone. `now_ms` is the database's
@@ -139,7 +142,8 @@ def reclaim(
     except (DatabaseError, BrokerRefused) as error:
         if is_away(error):
             raise
-        # One that can't be buried must not hold up the others. It counts a failure, so its next claim buries it.
+        # A row that can't be buried must not hold up the others. A failure is counted, so that its next claim buries
+        # it.
         return _reclaim_all(database, pks, now_ms, over, may_bury=False)
 
 
@@ -194,10 +198,11 @@ def _lapse(
 def reclaim_lapsed(
     database: Database, now_ms: int, after: LapsePositions = BEGIN
 ) -> tuple[list[BuriedInfo], LapsePositions]:
-    """Reclaim leases that ran out, also those to which no alarm leads.
+    """Reclaim leases that ran out, whether or not an alarm leads to them.
 
     One call looks at the next `BATCH` due rows, and at the leased suspects and at-most-once messages, which have an
-    index each. Return the messages that were buried, and where the next call goes on: after the last row at the first.
+    index each. Return the buried messages, and the positions for the next call; after the last row it begins at the
+    first.
     """
     suspects = database.rows(
         f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {CRASHED} AND {_ran_out(database)} LIMIT {PAGE}",
@@ -223,8 +228,9 @@ class TakenOver(NamedTuple):
 def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Position = START) -> TakenOver:
     """Reclaim the leases of dead workers, and return alarms for the rows that are ready again.
 
-    Leased rows are among the due ones, mostly the first of them. One call looks at a part of a long backlog. It is not
-    all done either while another transaction holds a row: that may be a dead worker's last one, which ends by itself.
+    Leased rows are among the due ones, mostly the first of them. One call looks at a part of a long backlog. The
+    takeover is not done either while another transaction holds a row: it may be the last one of a dead worker, which
+    ends by itself.
     """
     began_at = monotonic()
     taken = TakenOver([], [], START)

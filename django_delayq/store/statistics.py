@@ -1,6 +1,6 @@
-"""Figures of what waits, runs and failed that stay quick to get, however large the tables are.
+"""Figures of what waits, runs and has failed that are quick to get, however large the tables are.
 
-What would take long to count is counted in part.
+What would take long to count is counted only in part.
 """
 
 from collections import Counter
@@ -18,21 +18,21 @@ from django_delayq.store.sql.rows import WAITING, Row
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 HOURS = 12
-"""Messages that fall due in this many hours, from the current one on, are counted by the hour."""
+"""For how many hours, from the current one on, the messages that fall due are counted by the hour."""
 
 MOST = 10_000
-"""The most rows that one look counts, of what was buried and of what was retried; an index has them."""
+"""The most failed rows, and the most retried rows, that are counted; an index has them."""
 MOST_PENDING = 50_000
-"""The most rows that are not due that it counts: the nearest of all queues and keys."""
+"""The most pending rows that are counted: those that fall due first, of all queues and keys."""
 MOST_OF_A_PILE = 200_000
-"""The most rows that it counts at the one instant at which those end, shared out among the queues and keys."""
+"""The most rows that are counted at the one due time where those end, divided among the queues and keys."""
 MOST_DUE = 5_000
-"""The most due rows that it counts, shared out among the queues and keys.
+"""The most due rows that are counted, divided among the queues and keys.
 
-They cost more: the rows themselves tell whether they run.
+They cost more, because the rows themselves tell whether they run.
 """
 LEAST = 500
-"""The rows of each queue and key that it counts at least, however they are shared out."""
+"""How many rows of each queue and key are counted at least, however small its share is."""
 MOST_PAIRS = 200
 
 _NEAR, _PILE, _LATER, _DUE = range(4)
@@ -42,11 +42,12 @@ _OF_SET = 'delayq_ready WHERE alias = %s AND queue = %s AND "key" = %s'
 
 @dataclass(slots=True)
 class Waiting:
-    """The figures of what waits, runs and is buried. `retried` counts what waits or runs after a failure.
+    """The figures of what waits, runs and is buried. `retried` counts messages that wait or run after a failure.
 
-    The current hour began at `hour_began_ms`. `pending_by_hour` is how many messages of each queue and key fall due in
-    the `HOURS` that begin at these epoch ms, and, last, after them: complete up to `known_until_ms` (None: all).
-    `more_sets` tells that there are more queues and keys than `MOST_PAIRS`, which are left out.
+    The current hour began at `hour_began_ms`. `pending_by_hour` has how many messages of each queue and key fall due in
+    an hour, by the epoch ms at which the hour begins, for `HOURS`; its last entry has all that fall due later. It is
+    complete up to `known_until_ms`, or altogether if that is None. `more_sets` tells that there are more queues and
+    keys than `MOST_PAIRS`, which are left out.
     """
 
     counts: Counts
@@ -59,10 +60,11 @@ class Waiting:
 
 
 def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
-    """Count the rows that are not finished, `now_ms` by the database's clock. Hours are those of `zone`.
+    """Count the rows that are not finished. `now_ms` is the database's time, and hours are those of `zone`.
 
-    Where a number is `MOST`, or one of a (queue, key) is `…_capped`, there may be more; so too of what runs beside what
-    is ready. Suspects that were rescheduled count as pending. There are no totals: the audit counts them.
+    A number that is `MOST`, or that a `…_capped` of its (queue, key) marks, may be too small. If a number of ready
+    messages is, so may be that of running ones. Suspects that were rescheduled count as pending. There are no totals:
+    the audit counts them.
     """
     pairs = waiting_pairs(database, MOST_PAIRS + 1)
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]
@@ -81,7 +83,7 @@ def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
 
 
 def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
-    """Return when the current hour began in this zone: some zones are half an hour off the others, or a quarter."""
+    """Return when the current hour began in a time zone: some differ from the others by half an hour, or a quarter."""
     offset = from_ms(now_ms).astimezone(zone).utcoffset() or timedelta()
     return now_ms - (now_ms + offset // timedelta(milliseconds=1)) % HOUR_MS
 
@@ -89,7 +91,7 @@ def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
 def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None]:
     """Return how many are buried, how many of them within the last hour, how many were retried, and a due time.
 
-    `MOST_PENDING` rows fall due from now until that time; it is None where there are fewer.
+    `MOST_PENDING` rows fall due from now until that time. It is None if there are fewer.
     """
     parts: list[tuple[str, list[Any]]] = [
         ("delayq_error WHERE alias = %s", [database.alias]),
@@ -106,9 +108,9 @@ def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None
 
 
 def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_of_a_pile: int) -> list[Look]:
-    """Return the looks that count the pending rows of each set, by the hour.
+    """Return the looks that count the pending rows of each queue and key, by the hour.
 
-    They count those due before `known_until_ms`, those due at it, and the next `LEAST` after it.
+    They count the rows due before `known_until_ms`, those due at it, and the next `LEAST` after it.
     """
     now_ms, began_ms, until_ms = found.counts.now_ms, found.hour_began_ms, found.known_until_ms
     hour = f"{database.dialect.least}(due_at - (due_at - {began_ms}) %% {HOUR_MS}, {began_ms + HOURS * HOUR_MS})"
@@ -133,7 +135,7 @@ def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_
 
 
 def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> Look:
-    """Return the look that counts the due rows of each set, up to `most` of each."""
+    """Return the look that counts the due rows of each queue and key, up to `most` of each."""
     suspect = f"{WAITING} AND r.crashes >= {SUSPECT_CRASHES}"
     ready = f"{WAITING} AND NOT ({suspect})"
     due = (

@@ -74,7 +74,7 @@ class Worker:
         self._table_maintenance = (
             TableMaintenance(cast(DatabaseQueue, backend.store), lease_ms, outage_log) if backend.store else None
         )
-        if backend.store and not options.drain:  # a drain is to run what there is now
+        if backend.store and not options.drain:  # a drain also reclaims, at once, what has lapsed
             backend.store.database.clock_monitor.start(lease_ms)
         self._heartbeat = Heartbeat(options.heartbeat_file, tell or teller())
 

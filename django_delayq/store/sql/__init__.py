@@ -1,4 +1,4 @@
-"""The SQL of the store: what each vendor of a database spells its own way, and what statements share."""
+"""The SQL of the store: what each database spells its own way, and what statements share."""
 
 from django_delayq.store.sql.dialect import Dialect
 from django_delayq.store.sql.mysql import MariaDB, MySQL
@@ -13,4 +13,4 @@ DIALECTS: dict[str, Dialect] = {
     "postgresql": PostgreSQL(),
     "sqlite": SQLite(),
 }
-"""By the name that `database_name` gives."""
+"""The dialects, by the name that `database_name` returns."""

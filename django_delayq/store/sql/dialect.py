@@ -1,10 +1,11 @@
 """Spell SQL for each database: fragments, and the statements of which only some databases know the short form.
 
-A `Dialect` is one vendor's. Here are the fragments that most share, the SQL that is built from them, and the statements
-of a database whose INSERT and UPDATE return rows. The others are in a module for each vendor; stepwise.py has what
-SQLite and MySQL share. In every statement, rows of `delayq_ready` are `r`.
+A `Dialect` is for one database. Here are the fragments that most databases share, the SQL that is built from them, and
+the statements for a database whose INSERT and UPDATE return rows. Each database has a module for what is its own;
+stepwise.py has what SQLite and MySQL share. In every statement, rows of `delayq_ready` are named `r`.
 
-A *values table* has rows of values that the caller passes: one text and few parameters, however many rows.
+A *values table* holds rows that the caller passes: its text is the same however many rows there are, and so is, where
+possible, its number of parameters.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +15,12 @@ from django_delayq.brokers.base import LeaseId, NewMessage, Transition
 from django_delayq.store.sql.rows import SHARED, Row
 
 STALLED_MS = 15_000
-"""How long a transaction of the store's own may do nothing."""
+"""How long a transaction of the store's own may be idle."""
 T = TypeVar("T")
 
 
 class LongText(str):
-    """The kind of a column whose texts may be longer than a name."""
+    """The type of a column of a values table whose texts may be longer than a name."""
 
 
 Columns = Mapping[str, type[int] | type[str]]
@@ -27,7 +28,7 @@ Rows = Sequence[Sequence[Any]]
 
 
 class Sql(NamedTuple):
-    """A piece of a statement, and its parameters."""
+    """A piece of a statement, with its parameters."""
 
     text: str
     parameters: Sequence[Any] = ()
@@ -43,7 +44,7 @@ class Inserted(NamedTuple):
 
 
 class Executor(Protocol):
-    """Runs statements: see `Database`."""
+    """The part of `Database` that runs statements."""
 
     alias: str
     notice: str
@@ -63,15 +64,15 @@ class Executor(Protocol):
 
 
 def marks(count: int, one: str = "%s") -> str:
-    """Return `count` placeholders for a list."""
+    """Return `count` placeholders, joined by commas."""
     return ", ".join([one] * count)
 
 
 class Dialect:
-    """The SQL of one vendor.
+    """The SQL of one database.
 
-    `now` and `now_up` are the statement's time in epoch ms, rounded down and up: one time, however often a statement
-    names them.
+    `now` and `now_up` are the statement's time in epoch ms, rounded down and up. It is the same time, however often a
+    statement names it.
     """
 
     now: str
@@ -80,44 +81,48 @@ class Dialect:
     least = "LEAST"
     lock: str
     newest = ""
-    """The end of a read that must see what was committed since its transaction began.
+    """The end of a SELECT that must see rows committed after its transaction began.
 
-    Where the level of isolation would hide such a row, it is locked too. PostgreSQL and SQLite refuse to write what
-    such a level would hide.
+    If the isolation level would hide them, they are locked too. PostgreSQL and SQLite need no lock, because they refuse
+    to write what such a level hides.
     """
     skip_locked: str
     idle_in_transaction_timeout = ""
-    """The statement that begins a transaction of the store's own: a process that is frozen must not keep its locks."""
+    """The first statement of the store's own transactions, by which a frozen process loses its locks; '' for none."""
     counted = "ON CONFLICT (alias, name) DO UPDATE SET count = delayq_tally.count + excluded.count"
-    """The end of an insert into the tally, where the name is there."""
+    """The end of an INSERT into the tally that adds to the count if the name is there."""
     unless_there = "ON CONFLICT (alias, message_id) DO NOTHING"
-    """The end of an insert into `delayq_ready` that does nothing where the id is there."""
+    """The end of an INSERT into `delayq_ready` that does nothing if the id is there."""
     update_held: str
     """An UPDATE of `delayq_ready` from a values table `held`, whose `pk` is the row's."""
     join: str
-    """A values table joined with the rows `r` of a table, which are looked up for each of its rows, in their order.
+    """SQL for FROM: a values table joined with the rows `r` of a table, which are looked up one value after another.
 
-    The order of a join is else a guess about how many rows a table has.
+    Otherwise the database would choose the order by its guess of how many rows the table has.
     """
     found_in = "{column} IN (SELECT {pk} FROM {found})"
-    """The condition that a column is one of the pks that an expression of the statement gives."""
+    """The condition that a column is one of the pks that another part of the statement has found."""
     by_index = ""
-    """Goes behind a table of FROM, to have it read by an index.
+    """What follows the name of a table in FROM, so that the table is read by an index.
 
-    MySQL and MariaDB would read all rows of an alias, from the first on, where they expect few of them.
+    If MySQL and MariaDB expect few rows of an alias, they would read all of them, from the first on.
     """
     by_due_time = "ORDER BY r.due_at"
-    """The order of rows of an alias. MariaDB would take any index that has what is named here."""
-    limit = "LIMIT {count}"
-    """Takes the first rows in the order of an index.
+    """The order of the rows of an alias, by due time.
 
-    PostgreSQL is not told how many: it would sort, where it expects no more rows than that.
+    It names no other column, because MariaDB would take any index that has the columns named here.
+    """
+    limit = "LIMIT {count}"
+    """The LIMIT of rows that are read in the order of an index.
+
+    It hides the number from PostgreSQL, which would sort if it expected no more rows than that.
     """
     of_alias = "r.alias = %s"
-    """The condition on rows that an index finds by their alias and more, or gives in the order of both.
+    """The condition that a row is of the alias, for reads by an index on the alias and more columns.
 
-    PostgreSQL expects two hundred values in a column that nobody analysed, so very few rows of one alias: any index
-    that begins with it would do, and the rows would be sorted. Of an alias out of a list it expects ten times as many.
+    In a column that was never analysed PostgreSQL expects two hundred values, and so very few rows of one alias: it
+    would take any index that begins with the alias, and sort the rows. For an alias out of a list it expects ten times
+    as many.
     """
     most_selects = 1_000
     """The most SELECTs that one UNION joins."""
@@ -138,7 +143,7 @@ class Dialect:
         return Sql(text, [*values.parameters, *on.parameters])
 
     def of_ids(self, alias: str, condition: str = "") -> Sql:
-        """Return the condition that a row `r` has the id `input.of_id`, and that `condition` holds, if there is one."""
+        """Return the condition that a row `r` has the id `input.of_id` and that `condition`, if there is one, holds."""
         return Sql(f"{self.of_alias} AND r.message_id = input.of_id{condition and f' AND {condition}'}", [alias])
 
     def under_ids(
@@ -149,7 +154,7 @@ class Dialect:
         return self.joined(values, self.of_ids(alias, condition), lock, table)
 
     def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
-        """Return the SQL of a due time by the clock of the statement, and its one parameter."""
+        """Return the SQL of a due time by the clock of the statement, and the value of its one parameter."""
         if at_ms is None:
             return f"({self.now_up} + %s)", delay_ms
         return f"{self.greatest}({self.now}, %s)", at_ms
@@ -157,9 +162,9 @@ class Dialect:
     # Statements. In `changes` no column may be read after it is set: MySQL would read its new value.
 
     def insert(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
-        """Make rows of messages whose ids differ, and return those made. Messages that wait or run stay as they are.
+        """Insert messages whose ids differ, and return the new rows. A message whose id waits or runs is left out.
 
-        In the order of ids, so that two inserts can't deadlock.
+        Rows are inserted in the order of ids, so that two inserts can't deadlock.
         """
         return (self._insert if len(messages) == 1 else self._insert_many)(database, messages)
 
@@ -173,7 +178,7 @@ class Dialect:
         return [Inserted(*row[:4]) for row in rows]
 
     def on_conflict(self, messages: Sequence[NewMessage]) -> str:
-        """Return the end of an INSERT of messages. Where each id is new a plain INSERT does, which costs less."""
+        """Return the end of an INSERT of messages. It is '' if every id is new: a plain INSERT costs less."""
         return "" if all(message.has_new_id for message in messages) else self.unless_there
 
     _insert_many = _insert
@@ -211,10 +216,10 @@ class Dialect:
         )
 
     def change_values(self, database: Executor, changes: str, values: Sql, where: str, returning: str) -> list[Row]:
-        """Set `changes` in the rows whose ids are in the table `values`, and return columns as `change` does.
+        """Set `changes` in the rows whose ids are in the table `values`, and return columns like `change`.
 
-        `changes` and `where` may name its columns, as `input.…`. It is in the order of ids, so that two changes can't
-        deadlock. Waits for rows that other transactions hold.
+        `changes` and `where` may name columns of that table, as `input.…`. It is in the order of ids, so that two
+        changes can't deadlock. This waits for rows that other transactions hold.
         """
         found = self.joined(values, self.of_ids(database.alias, where), self.lock)
         of_input = self.found_in.format(column="r.id", pk="pk", found="input")
@@ -226,7 +231,7 @@ class Dialect:
         )
 
     def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
-        """Write transitions, no two of one lease, except those of rows that other transactions hold.
+        """Write transitions, no two of one lease, but not those of rows that other transactions hold.
 
         Return the leases that still stood, each with whether anything was written: a lease that is interrupted already
         is not interrupted again.
@@ -234,17 +239,17 @@ class Dialect:
         raise NotImplementedError
 
     def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
-        """Move the row from ready to finish, at the end of the caller's transaction. Return False for a lost lease.
+        """Move the row from ready to finish, at the end of the caller's transaction. Return False if the lease is lost.
 
-        Waits for a transaction that has the row: a renewal, or a cancel that may be rolled back.
+        This waits for a transaction that has the row: a renewal, or a cancel that may be rolled back.
         """
         raise NotImplementedError
 
     def pairs(self, database: Executor, table: str, most: int) -> list[tuple[str, str]]:
-        """Return each (queue, key) that has a row in the table, in their order, at most `most`.
+        """Return at most `most` (queue, key) pairs that have a row in the table, in order.
 
-        It reads the next one of the index again and again: a probe for each, however many rows have it. Two probes,
-        because SQLite would make no range of a comparison of both.
+        It looks up one pair after another in the index: a probe for each, however many rows have it. It probes for the
+        next key and for the next queue, because SQLite would make no range of a comparison of both.
         """
         return database.rows(_PAIRS.format(table=table), [*[database.alias] * 3, most])
 

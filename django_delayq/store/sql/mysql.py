@@ -13,13 +13,16 @@ from django_delayq.store.sql.rows import SHARED, Row
 from django_delayq.store.sql.stepwise import Stepwise
 
 TRIES = 5
-"""How often an insert is tried again without the ids that were there."""
-# A time in the zone of the session would be ambiguous for an hour a year.
+"""How often an insert is tried again without the ids that were in use."""
+# In UTC, because a time in the session's zone would be ambiguous for an hour a year.
 _US = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
 class MySQL(Stepwise):
-    """MySQL. MariaDB has a limit on idle transactions for the whole session only, and that is the site's."""
+    """The SQL of MySQL.
+
+    It sets no limit on idle transactions: MariaDB has one for the whole session only, which is the site's.
+    """
 
     now = f"({_US} DIV 1000)"
     now_up = f"(({_US} + 999) DIV 1000)"
@@ -36,7 +39,7 @@ class MySQL(Stepwise):
     def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return the rows as JSON, because MySQL and MariaDB differ in how they write VALUES.
 
-        Its texts get the collation of the columns: texts of two collations could not be compared.
+        Texts get the collation of the columns, because texts of two collations can't be compared.
         """
         text = f"CHARACTER SET utf8mb4 COLLATE {self.collation}"
         types = {int: "BIGINT", str: f"VARCHAR(200) {text}", LongText: f"LONGTEXT {text}"}
@@ -58,8 +61,8 @@ class MySQL(Stepwise):
     def _change(self, database: Executor, updated: Sql, changes: Sql, locked: Sql, returning: str) -> list[Row]:
         """Lock rows, change them, and read them.
 
-        MySQL does not count a row as changed that had the new values before. If another transaction wrote them, this
-        one may not see them, so the newest version is read.
+        MySQL does not write a row that has the new values already. If another transaction wrote them, this one may not
+        see them, so the newest version is read.
         """
         pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {locked.text}", locked.parameters)]
         if not pks:
@@ -72,7 +75,8 @@ class MySQL(Stepwise):
     def _insert_new(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
         """Insert the messages whose ids are new.
 
-        An INSERT that meets an id does nothing, and leaves the transaction as it was; IGNORE would hide other errors.
+        An INSERT that meets an id does nothing, and leaves the transaction as it was. IGNORE would also hide other
+        errors.
         """
         for _ in range(TRIES):
             if not messages:
@@ -89,7 +93,7 @@ class MySQL(Stepwise):
         raise refused
 
     def pairs(self, database: Executor, table: str, most: int) -> list[tuple[str, str]]:
-        """Read every row: MySQL makes no range from another row's values, and would do so for each pair."""
+        """Read every row once: MySQL makes no range from another row's values, so it would read them for each pair."""
         return database.rows(
             f"SELECT DISTINCT r.queue, r.key FROM {table} r WHERE r.alias = %s ORDER BY r.queue, r.key LIMIT %s",
             [database.alias, most],
@@ -97,7 +101,7 @@ class MySQL(Stepwise):
 
 
 class MariaDB(MySQL):
-    """MariaDB."""
+    """The SQL of MariaDB, which differs from MySQL's only in its collation."""
 
     collation = COLLATIONS["mariadb"]
 

@@ -12,7 +12,7 @@ from django_delayq.store.sql.rows import SHARED, checked
 from django_delayq.store.sql.stepwise import AGAIN, BURIED, FINISHED, interrupted
 
 _APART = "\x1f"
-"""Goes between names in a text: names are not empty, and neither they nor JSON have control characters."""
+"""The separator of names in one text: names are not empty, and neither they nor JSON have control characters."""
 _TYPES = {int: "bigint", str: "text", LongText: "text"}
 _HEADER = (
     'kind int, queue text, "key" text, tag text, trace_id text, expires_ms bigint, max_attempts int,'
@@ -22,7 +22,7 @@ _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 
 
 def idle_in_transaction_timeout(ms: int) -> str:
-    """Return the statement that limits an idle transaction.
+    """Return the statement that limits how long a transaction may be idle.
 
     It holds until the end of the transaction, because a pool may give the session to others then.
     """
@@ -43,12 +43,12 @@ class PostgreSQL(Dialect):
     )
     join = "{values} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"
     found_in = "{column} = ANY(ARRAY(SELECT {pk} FROM {found}))"
-    by_due_time = "ORDER BY r.alias, r.due_at"  # an alias out of a list is not one value to the planner
+    by_due_time = "ORDER BY r.alias, r.due_at"  # to the planner, an alias out of a list is not one value
     limit = "LIMIT (SELECT {count})"
     of_alias = "r.alias = ANY(ARRAY(SELECT %s))"
 
     def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
-        """Return the rows as one array for each column, or, if a column is a `LongText`, as JSON.
+        """Return the rows as one array for each column, or as JSON if a column is a `LongText`.
 
         An array is written as text, which costs the client a tenth of what an array of Python values costs.
         """
@@ -67,7 +67,7 @@ class PostgreSQL(Dialect):
     def among(self, column: str, pks: Sequence[int]) -> Sql:
         """Return the condition that the column is one of `pks`.
 
-        How many there are is hidden from the planner, because for very many of them it would read the whole table.
+        Their number is hidden from the planner, because for very many of them it would read the whole table.
         """
         return Sql(f"{column} = ANY(ARRAY(SELECT unnest(%s::bigint[])))", [_array(pks)])
 
@@ -100,7 +100,7 @@ class PostgreSQL(Dialect):
     def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
         """Lock the rows and write them in one statement."""
         states = {one.state for one in transitions}
-        with_rows = [one for one in transitions if one.pk]  # another has no row
+        with_rows = [one for one in transitions if one.pk]  # a transition without a pk has no row
         if not with_rows:
             return {}
         columns = _FINISH if states == {State.FINISHED} else _OTHERS
@@ -130,12 +130,12 @@ class PostgreSQL(Dialect):
 
 
 def _array(numbers: Iterable[int | None]) -> str:
-    """Return an array as PostgreSQL reads it."""
+    """Return numbers as PostgreSQL writes an array."""
     return "{" + ",".join(["NULL" if number is None else str(number) for number in numbers]) + "}"
 
 
 def insert_from(values: str, kind: str = _HEADER) -> str:
-    """Return an INSERT of the messages in `values`, up to what it says of conflicts.
+    """Return an INSERT of the messages in `values`, up to where it says what to do about conflicts.
 
     `values` is SQL for FROM: a table of ids, data and numbers of kinds. `kind` are the columns of a kind. If they have
     no due time, `values` must have it. The parameters are the kinds as JSON, those of `values`, and the alias.
@@ -153,7 +153,7 @@ def insert_from(values: str, kind: str = _HEADER) -> str:
 
 
 def _kinds_of(messages: Sequence[NewMessage]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the kinds of the messages, and the number of each one's kind. A kind is all but id and data."""
+    """Return the kinds of the messages, and the number of each message's kind. A kind is all but id and data."""
     numbers: dict[tuple[int, int, int | None], int] = {}
     kinds: list[dict[str, Any]] = []
     kind_of = []
@@ -200,7 +200,7 @@ _OTHERS: Columns = {
     "fingerprint": LongText,
     "past": LongText,
 }
-"""The columns of the values table of leases: where all of them end as finished, few numbers say all."""
+"""The columns of the values table of leases. If all of them end as finished, those of `_FINISH` are enough."""
 
 _HELD = (
     "held AS (SELECT r.*, {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"
@@ -211,7 +211,7 @@ _HELD = (
 """The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
 
 _OF_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
-"""Ties the rows to `held`: found by their primary keys, however many are expected there."""
+"""The condition that ties rows to `held`. They are found by their primary keys, however many the planner expects."""
 
 
 def _in_state(*states: State) -> str:
@@ -221,7 +221,7 @@ def _in_state(*states: State) -> str:
 
 _ENDED = _in_state(State.FINISHED, State.ERROR)
 _GONE = f"gone AS (DELETE FROM delayq_ready WHERE id = ANY(ARRAY(SELECT pk FROM held WHERE {_ENDED})))"
-"""All of these rows are there, and locked: `held` read them, so it may be written elsewhere as well."""
+"""The part that deletes rows. `held` has read and locked them, so other parts may write them into another table."""
 _WRITES = {
     State.FINISHED: (
         f"finished AS (INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
@@ -244,7 +244,7 @@ _WRITES = {
 
 
 def _values_of_lease(one: Transition) -> tuple[Any, ...]:
-    """Return the values of the columns of a lease."""
+    """Return the values of a transition for the columns `_OTHERS`; those for `_FINISH` come first."""
     cause = one.error or "" if one.state is State.ERROR else one.error
     return (
         *(int(one.pk), one.id, one.token, one.state, one.started_ms, one.ended_ms),

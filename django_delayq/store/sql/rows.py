@@ -1,4 +1,4 @@
-"""The columns and conditions of rows that statements share, and how the rest of the package reads a row."""
+"""The columns and conditions of rows that statements share, and the functions that read a row."""
 
 from typing import Any
 
@@ -12,27 +12,27 @@ SHARED = (
     'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
     "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history"
 )
-"""The columns of a new row, and of a move from one table to another."""
+"""The columns of a new row, and of a row that moves from one table to another."""
 
 MESSAGE = (
     'message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, '
     "max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker"
 )
-"""A message, as the functions below read it."""
+"""The columns of a message, in the order in which the functions below read them."""
 
 CLAIMED = f"{MESSAGE}, history"
-"""A message, as a claim reads it."""
+"""The columns of a message that a claim reads."""
 
 WAITING = "r.token IS NULL"
-"""A row that waits. To every read and every move any other row runs, even past its lease, until it is reclaimed.
+"""The condition that a row waits. Every other row runs, even past its lease, until it is reclaimed.
 
 Only the clock monitor knows when that may be.
 """
 
 LEASE_FREE = "(r.lease_until IS NULL OR r.lease_until <= {now})"
-"""A row that a claim may get: it waits, or its lease ran out and can be reclaimed."""
+"""The condition that a claim may get a row: it waits, or its lease ran out and can be reclaimed."""
 
-# Conditions that an index is on. SQLite finds it by the words of its condition, MySQL by what its column equals.
+# Conditions of partial indexes. SQLite finds the index by the words of its condition, MySQL by what its column equals.
 ONCE = "r.at_most_once AND r.at_most_once = (1 = 1)"
 CRASHED = "r.crashes >= 1"
 
@@ -43,13 +43,13 @@ JOIN_LEASES = "r.id = held.pk AND r.message_id = held.of_id AND r.token = held.t
 """The condition that ties a row `r` to a lease of a values table `held`."""
 
 CLEAR_LEASE = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
-"""The changes of a move that ends a lease and keeps the row."""
+"""The changes to a row that ends its lease and stays in its table."""
 
 
 def checked(condition: str) -> str:
     """Return a condition that the planner uses only to check rows, never to choose an index.
 
-    The planner believes of a table that was never analysed that conditions on three columns leave one row.
+    In a table that was never analysed, the planner believes that conditions on three columns leave one row.
     """
     return f"CASE WHEN {condition} THEN 1 = 1 ELSE 1 = 0 END"
 
@@ -84,7 +84,7 @@ def claimed_of(pk: int, row: Row, token: int, now_ms: int) -> Claimed:
 
 
 def info_of(row: Row, state: State) -> Info:
-    """Return a row of `MESSAGE` as a read shows it."""
+    """Return the `Info` of a row of `MESSAGE`."""
     return Info(row[0], state, row[6], header_of(row), row[3].encode(), row[13], row[14], row[15])
 
 

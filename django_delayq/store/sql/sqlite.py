@@ -1,11 +1,11 @@
-"""The SQL of SQLite. It has one writer at a time, so that no row is ever locked and to be skipped."""
+"""The SQL of SQLite. It has one writer at a time, so no row is ever locked by another transaction."""
 
 from django_delayq.store.sql.dialect import Columns, Rows, Sql, marks
 from django_delayq.store.sql.stepwise import Stepwise
 
 
 class SQLite(Stepwise):
-    """Its clock counts whole ms, rounded down."""
+    """The SQL of SQLite. Its clock counts whole milliseconds, rounded down."""
 
     now = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
     now_up = f"{now} + 1"
@@ -18,7 +18,7 @@ class SQLite(Stepwise):
     most_selects = 500
 
     def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
-        """Return the rows as VALUES, whose columns have fixed names."""
+        """Return the rows as VALUES, whose columns SQLite names column1, column2 and so on."""
         selected = ", ".join(f"column{i} AS {column}" for i, column in enumerate(columns, 1))
         values = marks(len(rows), f"({marks(len(columns))})")
         return Sql(f"(SELECT {selected} FROM (VALUES {values})) AS {name}", [value for row in rows for value in row])

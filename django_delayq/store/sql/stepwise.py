@@ -1,9 +1,8 @@
-"""Move rows from one table to another: each pk is always in one of them, because it moves within one transaction.
+"""Move rows from one table to another, within one transaction, so that each pk is always in one of them.
 
-`Stepwise` is what MySQL, MariaDB and SQLite share, which can't move rows by one statement: a batch of leases ends in a
-short transaction that locks the rows whose leases still stand, and then runs a few statements for each new state. Those
-that finish a batch are in `finish`: an INSERT into `delayq_finish` that selects the rows, and a DELETE from
-`delayq_ready`.
+`Stepwise` is for MySQL, MariaDB and SQLite, which can't move rows by one statement. A batch of leases ends in a short
+transaction: it locks the rows whose leases still stand, and then runs a few statements for each new state. Those that
+finish a batch are in `finish`: an INSERT into `delayq_finish` that selects the rows, and a DELETE from `delayq_ready`.
 """
 
 from collections.abc import Sequence
@@ -67,7 +66,7 @@ def leases(database: Executor, leased: Sequence[Claimed | Transition], lock: str
 
 
 def finish(database: Executor, rows: Sequence[tuple[int, int, int]]) -> None:
-    """Move rows from ready to finish, each with its pk and when it started and ended."""
+    """Move rows from ready to finish. Each of `rows` has a pk, and when its attempt started and ended."""
     if rows:
         held = _of_pks(database, _FINISHED, rows)
         database.changed(
@@ -105,7 +104,7 @@ def bury(database: Executor, ended: Sequence[TimedTransition]) -> None:
 
 
 def wait_again(database: Executor, transitions: Sequence[Transition]) -> None:
-    """End the leases of rows that the caller's transaction has locked: they wait, or are ready, again."""
+    """End the leases of rows that the caller's transaction has locked: they wait again."""
     for page in pages(transitions, PAGE):
         rows = [(int(one.pk), one.delay_ms, one.failures, one.crashes, one.error, one.history) for one in page]
         held = database.dialect.values_table("held", _AGAIN, rows)
@@ -114,12 +113,12 @@ def wait_again(database: Executor, transitions: Sequence[Transition]) -> None:
 
 
 def interrupted(now: str) -> str:
-    """Return the changes of a row whose worker stops while it runs: its lease soon ends, and no crash is counted."""
+    """Return the changes of a row whose worker stops while it runs: its lease ends soon, and no crash is counted."""
     return f"interrupted = (1 = 1), lease_until = {now} + {INTERRUPT_MS}"
 
 
 def count(database: Executor, name: str, number: int) -> None:
-    """Add to the tally of what is removed for good."""
+    """Add `number` to the tally of messages that were removed for good, under `name`."""
     if number:
         database.changed(
             f"INSERT INTO delayq_tally (alias, name, count) VALUES (%s, %s, %s) {database.dialect.counted}",
@@ -133,14 +132,14 @@ def _of_pks(database: Executor, columns: Columns, rows: Rows) -> Sql:
 
 
 def delete(database: Executor, pks: Sequence[int], table: str = "delayq_ready") -> None:
-    """Remove rows of a table, without counting them."""
+    """Delete rows of a table, without counting them."""
     if pks:
         of_pks = database.dialect.among("id", pks)
         database.changed(f"DELETE FROM {table} WHERE {of_pks.text}", of_pks.parameters)
 
 
 class _Locked(NamedTuple):
-    """A row whose lease still stood, locked."""
+    """A row whose lease still stood, and which this transaction has locked."""
 
     transition: Transition
     is_interrupted: bool
@@ -164,13 +163,13 @@ class _Locked(NamedTuple):
 
     @property
     def started_ms(self) -> int:
-        """Return when the attempt started: at its claim, where the worker does not say."""
+        """Return when the attempt started; when it was claimed, if the worker does not say."""
         started_ms = self.transition.started_ms
         return min(self.claimed_ms if started_ms is None else started_ms, self.ended_ms)
 
 
 class Stepwise(Dialect):
-    """A dialect in which leases end step by step."""
+    """A dialect in which leases end step by step, by several statements."""
 
     def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
         return database.transaction(partial(_apply, database, transitions))
