@@ -1,4 +1,7 @@
-"""Delayed messages for Django: never early, never lost, never held twice, and on time. The whole public API is here."""
+"""Delayed messages for Django: never early, never lost, never held by two workers at once, and on time.
+
+The whole public API is here.
+"""
 
 from django_delayq.api.bulk import asend_delay_messages, send_delay_messages
 from django_delayq.api.handlers import Handler, delay_execute

@@ -1,4 +1,4 @@
-"""The app. At start it finds the handlers of all installed apps."""
+"""Configure the app. At its start it finds the handlers of all installed apps."""
 
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
@@ -8,7 +8,11 @@ from django_delayq.support.logging import keep_safe
 
 
 class DelayqConfig(AppConfig):
-    """Import each app's `delayed` module, register the checks, and make log lines safe. No query, no connection."""
+    """The app `delayq`.
+
+    At its start it imports each app's `delayed` module, registers the checks, and makes log lines safe. It runs no
+    query and opens no connection.
+    """
 
     name = "django_delayq"
     label = "delayq"

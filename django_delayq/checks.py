@@ -1,4 +1,4 @@
-"""Check settings and handlers, each with an id, the reason and a hint. Only `--deploy` connects."""
+"""Check settings and handlers. Each finding has an id, the reason and a hint. Only `--deploy` opens connections."""
 
 from collections.abc import Iterator
 from inspect import signature
@@ -23,9 +23,14 @@ from django_delayq.support.validation import did_you_mean
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     """Check each alias in DELAYQ.
 
-    E001 wrong setting, E002 BROKER is no broker class, E003 no such DATABASE, E007 no function that masks, E011 a store
-    in a database that does not commit by itself, E013 a store and another alias in one place, E014 a timer without a
-    store, W006 `confirm` with a store.
+    - E001: a setting is wrong.
+    - E002: BROKER names no broker class.
+    - E003: DATABASE names no configured database.
+    - E007: `mask` names no function of a key and its data.
+    - E011: the store's database has AUTOCOMMIT off.
+    - E013: a store shares its server and prefix with another alias.
+    - E014: the broker carries no messages, and there is no store.
+    - W006: `confirm` is set, which does nothing with a store.
     """
     try:
         names = alias_names()
@@ -38,18 +43,22 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
 def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     """Check each handler.
 
-    E004 no such alias, E005 wrong annotation, E009 no such field of the data, W001 `atomic` without a store, I001 a
-    time-out that needs processes. Mistakes in the call of `delay_execute` itself, two handlers with one key too, are
-    raised at import.
+    - E004: `using` names no alias.
+    - E005: the annotation of its argument is wrong.
+    - E009: `concurrency_key` names a field that its data does not have.
+    - W001: it is `atomic`, and its alias has no store.
+    - I001: it is sync and has a time-out, which only `--processes` can enforce.
+
+    Wrong arguments of `delay_execute`, and two handlers with one key, raise at import.
     """
     return [message for handler in registered_handlers() for message in _check_handler(handler)]
 
 
 @register("delayq", deploy=True)
 def check_confirm(**kwargs: Any) -> list[CheckMessage]:
-    """Check that brokers can keep `OPTIONS["confirm"]`, as they say themselves (E010).
+    """Ask the broker of each alias without a store whether it can keep `OPTIONS["confirm"]` (E010).
 
-    One that is away is not waited for.
+    A broker that is away is skipped.
     """
     found: list[CheckMessage] = []
     for alias in valid_aliases():
@@ -90,10 +99,10 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
 
 
 def _check_places() -> Iterator[CheckMessage]:
-    """Refuse a store whose server and prefix another alias has too.
+    """Yield an error for a store whose server and prefix another alias has too (E013).
 
-    The workers of each would take messages of the other. Two aliases without a store may share a place: they are one
-    queue under two names.
+    The workers of each alias would take messages of the other. Two aliases without a store may share a place: they are
+    one queue under two names.
     """
     earlier: list[tuple[Alias, frozenset[str]]] = []
     for alias in valid_aliases():
@@ -101,7 +110,7 @@ def _check_places() -> Iterator[CheckMessage]:
             places = broker_class(alias).places(alias)
         except ImproperlyConfigured:
             continue  # E001 or E002 reports it
-        shares = [one.name for one, others in earlier if places & others and (one.store or alias.store)]
+        shares = [other.name for other, its_places in earlier if places & its_places and (other.store or alias.store)]
         earlier.append((alias, places))
         if shares:
             yield Error(

@@ -1,4 +1,4 @@
-"""Read DELAYQ from the settings, as frozen dataclasses. This is the one place for defaults."""
+"""Read the setting DELAYQ into frozen dataclasses, which have all its defaults."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ DEFAULT_QUEUE = "default"
 BROKER = "django_delayq.brokers.redis.RedisBroker"
 LOCATION = "redis://127.0.0.1:6379/0"
 MOST_SHARDS = 1_000
-"""The most shards. A waiting worker asks each again and again: on a single server once a second."""
+"""The most shards of an alias. A waiting worker polls each of them, on a single server once a second."""
 MOST_ERRORS = 10**9
-"""The highest `error_max`, which is more than a Redis has room for."""
+"""The highest `error_max`: more failed messages than a Redis has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Alias:
 
 
 def get_alias(name: str | None = None) -> Alias:
-    """Return the settings of one alias, the default one if none is named.
+    """Return the settings of one alias; without a name, of the default alias.
 
-    Raises `ImproperlyConfigured`, with the value and the fix.
+    Raises `ImproperlyConfigured`, naming the value and the fix.
     """
     name = DEFAULT_ALIAS if name is None else name
     alias = _cache.get(name)
@@ -92,7 +92,7 @@ def valid_aliases() -> Iterator[Alias]:
 
 
 def parse_alias(name: str, configured: object) -> Alias:
-    """Parse one alias as configured. Raises `ImproperlyConfigured` with the setting, the value and the fix."""
+    """Parse one entry of DELAYQ. Raises `ImproperlyConfigured`, naming the setting, the value and the fix."""
     path = f'DELAYQ["{name}"]'
     settings_of_alias = _mapping(path, configured, ("BROKER", "LOCATION", "DATABASE", "STORE", "OPTIONS"))
     return Alias(
@@ -154,12 +154,12 @@ def _text(path: str, value: object) -> str:
 
 
 def _location(path: str, value: object) -> str | Mapping[str, Any]:
-    """Return the location, text or a dict. The broker knows whether it takes a dict, and what belongs in it."""
+    """Return the location, which is text or a dict. The broker checks what is in it."""
     return value if isinstance(value, Mapping) else _text(path, value)
 
 
 def _public_text(path: str, value: object) -> str:
-    """Return text that errors may show. It is no address, because an address may hold a password."""
+    """Return text that errors may show. Refuse an address, because it may hold a password."""
     text = _text(path, value)
     if "@" in text or ":" in text:
         raise ImproperlyConfigured(f'{path} is an address; the one of the broker belongs in "LOCATION".')

@@ -1,4 +1,4 @@
-"""A check for django-health-check 4 (https://codingjoe.dev/django-health-check/), which a site installs for itself."""
+"""A check for django-health-check 4 (https://codingjoe.dev/django-health-check/), which the site has to install."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,10 +17,11 @@ PATIENCE_S = 1.0
 
 @dataclass
 class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
-    """A check that an alias works: its figures can be read, its broker answers, a worker lives, nothing is too late.
+    """A check that an alias works: it can be read, its broker answers, a worker is alive, and no message is too late.
 
     `max_lag` is how late the oldest ready message may be; None allows any lag. `needs_worker` says whether a worker
-    must live. A store whose broker is away is only a warning, because its workers go on from the tables.
+    must be alive. If the alias has a store, a broker that is away is only a warning, because workers go on from the
+    tables.
     """
 
     alias: str = DEFAULT_ALIAS
@@ -29,7 +30,7 @@ class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
 
     def run(self) -> None:
         """Raise `ServiceUnavailable` or `ServiceWarning` if something is wrong."""
-        seen = self._look()
+        seen = self._status()
         if seen.broker_away:
             raise ServiceWarning(f"The broker of {self.alias!r} is away; workers go on from the tables.")
         if self.needs_worker and not seen.workers:
@@ -37,7 +38,7 @@ class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
         if self.max_lag is not None and seen.lag_ms > self.max_lag / timedelta(milliseconds=1):
             raise ServiceUnavailable(f"The oldest ready message of {self.alias!r} is {to_text(seen.lag_ms)} late.")
 
-    def _look(self) -> Status:
+    def _status(self) -> Status:
         try:
             with closed_after(self.alias):  # the checks run in threads that end
                 return status(self.alias, patience_s=PATIENCE_S)

@@ -25,7 +25,7 @@ PATIENCE_S = 1.0
 """How many seconds a scrape waits for each broker."""
 
 _IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried": "retried", "waiting": "waiting"}
-"""The figures that may be counted in part, and their names here."""
+"""The figures of `Status` that may be counted only in part, and their names in the label `figure` of `in_part`."""
 
 _SET = ("alias", "queue", "key")
 
@@ -63,24 +63,24 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class DelayqCollector(Collector):
-    """Gauges `delayq_…` for each alias; counters and histograms of what workers did.
+    """Gauges `delayq_…` for each alias, and counters and histograms of the attempts that workers made.
 
-    An alias whose figures can't be read now has only `delayq_up 0`. Without a store, there is only the counter
-    `delayq_moves_total`.
+    An alias whose figures can't be read now has only `delayq_up 0`. An alias without a store has only one counter,
+    `delayq_moves_total`, and no histogram.
 
-    With one, counters and histograms are by queue and key, and are sums of the rows that workers write each minute, so
-    it doesn't matter which process is scraped, or that workers come and go. They do not fall while rows are rolled up
-    or pruned: a count is either in a new row, or in the total of its queue and key, to which it is added by the
-    transaction that removes the new row; and one statement reads both. The total itself is removed when nothing of
-    the queue and key has ended for 30 days. If it comes back it begins at 0, which a scraper takes for a restart.
-    Their number is bounded: what has no counters of its own is counted together, with empty names.
+    With a store, the other counters and the histograms are by queue and key. They are sums of the rows that workers
+    write each minute, so any process may be scraped, and workers may come and go. They do not fall when rows are rolled
+    up: the transaction that removes a row adds it to the total of its queue and key, and one statement reads rows and
+    totals. Once nothing of a queue and key has ended for 30 days, their total is removed. If they are used again they
+    begin at 0, which a scraper takes for a restart. At most 200 queues and keys have counters of their own; the others
+    are counted together under empty names.
     """
 
     def collect(self) -> Iterable[Metric]:
         families = _families()
         for alias in alias_names():
             try:
-                with closed_after(alias):  # a server of prometheus-client has a thread for each scrape
+                with closed_after(alias):  # the server of prometheus-client starts a thread for each scrape
                     seen = status(alias, patience_s=PATIENCE_S)
             except (DelayqError, DatabaseError):
                 families["up"].add_metric([alias], 0)
@@ -93,16 +93,16 @@ class DelayqCollector(Collector):
         return families.values()
 
     def describe(self) -> Iterable[Metric]:
-        """Return the names alone, so that registering asks no broker."""
+        """Return the metrics without values, so that registering the collector asks no broker."""
         return _families().values()
 
 
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer a scrape, with the metrics of this app only.
+    """Answer a scrape with the metrics of this app only.
 
-    They name queues, keys and aliases: let only Prometheus reach this view.
+    They name queues, keys and aliases, so let only Prometheus reach this view.
     """
     registry = CollectorRegistry()
     registry.register(DelayqCollector())
@@ -120,13 +120,13 @@ def _families() -> dict[str, Any]:
 
 
 def _histogram(times: Times) -> tuple[list[tuple[str, float]], float]:
-    """Return how many were no longer than each bound, and the sum, in seconds."""
+    """Return each bound in seconds with the number of times up to it, and the sum of all times in seconds."""
     bounds = (*(str(bound_ms / 1000) for bound_ms in BOUNDS_MS), "+Inf")
     return list(zip(bounds, accumulate(times.buckets), strict=True)), times.total_ms / 1000
 
 
 def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Yield gauges and counters, their labels beside the alias, and their values."""
+    """Yield the name, the labels after the alias, and the value of each gauge and counter."""
     yield "up", (), 1
     yield "broker_up", (), not seen.broker_away
     yield "running", (), seen.running
@@ -151,10 +151,10 @@ def _samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
     for pair, figures in seen.ever.items():
         for name in ("attempts", "finished", "failed"):
             yield name, pair, getattr(figures, name)
-    yield from _of_a_store(seen)
+    yield from _store_samples(seen)
 
 
-def _of_a_store(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
+def _store_samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]:
     if seen.retried is not None:
         yield "retried", (), seen.retried
     if seen.broker_skew_ms is not None:

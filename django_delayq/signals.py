@@ -1,19 +1,23 @@
-"""Django signals of a message's life. `sender` is the `Handler`, or None for a key without one in this process.
+"""Define Django signals about messages.
 
-A receiver that raises harms nothing: Django logs it ("django.dispatch"). Receivers run where the event happens, also in
-the worker's threads, so they should be quick. Every signal carries `using`, the alias; times are epoch milliseconds.
+`sender` is the `Handler` of the message's key; None if this process has no handler for it. A receiver that raises harms
+nothing: Django logs the error ("django.dispatch"). Receivers run in the thread in which the event happens, which may be
+a worker's, so they should be quick. Every signal carries `using`, the alias. Times are epoch milliseconds.
 
-Each but `broker_changed` also carries `id`, `key` and `queue`, and:
+All signals but `broker_changed` also carry `id`, `key` and `queue`, and:
 
-- `message_sent`: `due_ms`, `created`, `running` of the answer. After the commit for a send that waited for one.
-- `send_failed`: `error`. A send that waited for its commit was not taken, or it is not known whether it was.
+- `message_sent`: `due_ms`, `created` and `running`, as in `Sent`. If the send is committed with a transaction, or waits
+  for its commit, the signal is sent after the commit.
+- `send_failed`: `error`. A send that waited for a commit failed after it: the broker did not take the message, or it
+  is not known whether it did.
 - `message_started`: `attempt`, `lateness_ms`.
 - `message_finished`: `attempt`, `duration_ms`.
-- `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Snoozed ones too, with the `Snooze`.
-- `message_failed`: `attempt`, `error`, `exception` (None when none was raised). It was buried.
+- `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Sent after a snooze too; then `exception` is the
+  `Snooze`.
+- `message_failed`: `attempt`, `error`, `exception` (None when none was raised). The message was buried.
 
-`broker_changed`, sent by the broker's class, carries `reason`: why what the broker held may be gone (restarted
-without its data, flushed).
+The `sender` of `broker_changed` is the broker's class. It carries `reason`: why the broker may have lost its data (it
+was restarted without them, or flushed).
 """
 
 from typing import Any
@@ -41,7 +45,7 @@ def emit(signal: Signal, sender: object, **kwargs: Any) -> None:
         return
     try:
         signal.send_robust(sender, **kwargs)
-    except BaseException:  # send_robust passes on what is no Exception, such as a receiver's sys.exit()
+    except BaseException:  # send_robust catches only Exception, so not a receiver's sys.exit()
         logger.exception("A receiver of a signal raised what ends a process; it is ignored.")
 
 

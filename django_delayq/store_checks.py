@@ -34,8 +34,12 @@ _MOST_CONNECTIONS = {
 def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Check each alias with a store in one of `databases`.
 
-    E006 tables are not there, E012 a level of isolation at which no atomic handler ends, W002 SQLite for one process,
-    W003 no handler, W004 too many connections, W005 clocks.
+    - E006: tables or columns are missing, or the database can't be used.
+    - E012: atomic handlers could not end at its isolation level.
+    - W002: a SQLite file has settings that suit only one process.
+    - W003: messages wait for a key without a handler.
+    - W004: one worker may need more connections than the database or its pool has.
+    - W005: the clocks of the database and the broker differ.
     """
     stores = [alias for alias in valid_aliases() if alias.store is not None and alias.database in (databases or ())]
     return [message for alias in stores for message in _check_store(alias)]
@@ -125,7 +129,7 @@ def _check_clocks(alias: Alias) -> Iterator[CheckMessage]:
     try:
         now_ms = store.broker.report().now_ms
     except DelayqError:
-        return  # one that is away has no clock to compare, and a deploy need not wait for it
+        return  # a broker that is away has no clock to compare, and must not fail a deploy
     skew_ms = 0 if now_ms is None else skew(now_ms, before_ms, store.database.now_ms())
     for text in skew_warnings(skew_ms):
         yield Warning(text, hint="Let both servers follow one source of time (NTP).", id="delayq.W005")

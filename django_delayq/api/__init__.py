@@ -1,1 +1,1 @@
-"""The functions that a site calls: handlers, sends, cancels and reads of messages, in bulk too, sync and async."""
+"""Offer what a site calls, sync and async: register handlers, send, cancel, reschedule and read messages."""

@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.db.transaction import TransactionManagementError
 
-from django_delayq.api.on_commit import atell_sent, tell_sent
+from django_delayq.api.on_commit import aemit_sent, emit_sent
 from django_delayq.api.send import must_wait, new_ids, prepare
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
@@ -19,40 +19,41 @@ from django_delayq.core.requests import BATCH, Enqueued, NewMessage
 from django_delayq.support.validation import check_count, check_flag, short_repr
 
 BATCH_BYTES = 4 * 1024 * 1024
-"""A batch ends early when its data takes this much: 1,000 large messages at once would hold up a broker."""
+"""A batch ends early when its data takes this many bytes: 1,000 large messages at once would hold up a broker."""
 
 
 def send_delay_messages(
     sends: Iterable[Send], *, batch_size: int = BATCH, using: str | None = None, on_commit: bool | None = None
 ) -> SentMany:
-    """Send every message of `sends`, which is read as it goes: a generator of a million takes the memory of a batch.
+    """Send every message of `sends`. It is read lazily: a generator of a million needs the memory of a few batches.
 
-    Each batch of at most `batch_size` is one call of the broker; it holds neighbours with the same alias and
-    `on_conflict`. A `delay` counts from when its batch is sent. `using` overrides the alias of each.
+    Consecutive messages with the same alias and `on_conflict` are sent in batches of at most `batch_size`, each by one
+    call. A `delay` counts from when its batch is sent. `using` overrides the alias of each message.
 
     With a store the rows are part of the caller's transaction; outside of one, each batch commits by itself.
 
-    Without a store it raises inside `atomic()` on the alias's database, because a million can't wait for a commit in
-    bounded memory; `on_commit=False` sends at once, whatever becomes of the transaction. The transaction around a
-    `TestCase` does not count.
+    Without a store it fails inside `atomic()` on the alias's database, because a million messages can't wait for a
+    commit in bounded memory. With `on_commit=False` it sends at once, whatever becomes of the transaction. The
+    transaction around a `TestCase` does not count.
 
-    Raises `SendError` for whatever goes wrong on the way, with its reason as `__cause__`: the first `accepted` messages
-    were taken, `unknown` are the ids of the batch in flight, and nothing after those was sent.
+    Raises `SendError` for anything that goes wrong, with the reason as `__cause__`: the first `accepted` messages were
+    taken, those with an id in `unknown` may have been, and no later one was sent.
     """
     batches = Batches(batch_size, using)
     if on_commit is not None:
         check_flag(on_commit, "on_commit")
-    # While one batch is on its way the next is made ready; never two, so that a failure stays a prefix.
+    # The next batch is prepared while one is on its way. A second one is not sent meanwhile, because the accepted
+    # messages must be the first ones.
     on_its_way: list[tuple[Batch, Callable[[], list[Enqueued]]]] = []
-    with batches.failures_told():
+    with batches.failing_as_send_error():
         try:
             for batch in batches.of(sends):
                 _refuse_to_wait(batch.backend.alias, on_commit)
-                _arrive(batches, on_its_way)
+                _await_answer(batches, on_its_way)
                 begin = batch.backend.queue.begin_enqueue
-                on_its_way.append((batch, begin(batches.departs(batch), batch.on_conflict)))
+                on_its_way.append((batch, begin(batches.put_in_flight(batch), batch.on_conflict)))
         finally:
-            _arrive(batches, on_its_way)
+            _await_answer(batches, on_its_way)
     return batches.sent
 
 
@@ -63,23 +64,26 @@ async def asend_delay_messages(
     using: str | None = None,
     on_commit: bool | None = None,
 ) -> SentMany:
-    """Send as `send_delay_messages` does, from async code and also from an async iterable."""
+    """Send like `send_delay_messages`, from async code. `sends` may also be an async iterable."""
     batches = Batches(batch_size, using)
     if on_commit is not None:
         check_flag(on_commit, "on_commit")
-    with batches.failures_told():
+    with batches.failing_as_send_error():
         async for batch in batches.of_async(sends):
             alias = batch.backend.alias
-            if on_commit is not False or alias.store is not None:  # else there is nothing to look at in another thread
+            if on_commit is not False or alias.store is not None:  # else no transaction matters
                 await sync_to_async(_refuse_to_wait)(alias, on_commit)
-            enqueued = await batch.backend.queue.aenqueue(batches.departs(batch), batch.on_conflict)
-            batches.answered(enqueued)
-            await atell_sent(alias, batch.messages, enqueued)
+            enqueued = await batch.backend.queue.aenqueue(batches.put_in_flight(batch), batch.on_conflict)
+            batches.record(enqueued)
+            await aemit_sent(alias, batch.messages, enqueued)
     return batches.sent
 
 
 def _refuse_to_wait(alias: Alias, on_commit: bool | None) -> None:
-    """Refuse a bulk send that would have to wait for the caller's commit; warn of a transaction on another database."""
+    """Raise for a bulk send that would have to wait for the caller's commit.
+
+    Warn about a transaction on another database, like `must_wait`.
+    """
     # TestCase marks its own block, as it does for atomic(durable=True).
     if must_wait(alias, on_commit) and not getattr(
         connections[alias.database].atomic_blocks[-1], "_from_testcase", False
@@ -92,7 +96,7 @@ def _refuse_to_wait(alias: Alias, on_commit: bool | None) -> None:
 
 @dataclass(slots=True)
 class Batch:
-    """Neighbours with the same alias and `on_conflict`."""
+    """Consecutive messages with the same alias and `on_conflict`, which one call of the backend takes."""
 
     backend: Backend
     on_conflict: OnConflict
@@ -101,7 +105,7 @@ class Batch:
 
 
 class Batches:
-    """Cuts a stream of sends into batches, each one call of a broker, and counts what became of them."""
+    """Cuts a stream of sends into batches, and counts what became of their messages."""
 
     def __init__(self, batch_size: int, using: str | None) -> None:
         self.sent = SentMany()
@@ -114,7 +118,7 @@ class Batches:
         self._in_flight: Sequence[NewMessage] = ()
 
     def of(self, sends: Iterable[Send]) -> Iterator[Batch]:
-        """Yield `sends` in batches, and read them no further than that."""
+        """Yield `sends` in batches. Reads only one send further than the batch that it yields."""
         for send in _iterable(sends):
             if full := self._add(send):
                 yield full
@@ -122,20 +126,20 @@ class Batches:
             yield self._batch
 
     async def of_async(self, sends: Iterable[Send] | AsyncIterable[Send]) -> AsyncIterator[Batch]:
-        """Yield batches as `of` does, from an async iterable too."""
+        """Yield batches like `of`, from an async iterable too."""
         async for send in _each(sends):
             if full := self._add(send):
                 yield full
         if self._batch:
             yield self._batch
 
-    def departs(self, batch: Batch) -> list[NewMessage]:
-        """Return the messages of a batch to send now. Until the queue answers, their outcome is unknown."""
+    def put_in_flight(self, batch: Batch) -> list[NewMessage]:
+        """Return the messages of a batch to send now. Until `record` is called, their outcome is unknown."""
         self._in_flight = batch.messages
         return batch.messages
 
-    def answered(self, enqueued: Iterable[Enqueued]) -> None:
-        """Count what the broker answered to the batch in flight."""
+    def record(self, enqueued: Iterable[Enqueued]) -> None:
+        """Count the answers to the batch in flight."""
         self.sent.accepted += len(self._in_flight)
         self._in_flight = ()
         for answer in enqueued:
@@ -143,8 +147,8 @@ class Batches:
             self.sent.running += answer.running
 
     @contextmanager
-    def failures_told(self) -> Iterator[None]:
-        """Turn whatever goes wrong in the block into a `SendError` that says how far the bulk send came."""
+    def failing_as_send_error(self) -> Iterator[None]:
+        """Turn an exception of the block into a `SendError` that says which messages were taken before it."""
         try:
             yield
         except Exception as error:
@@ -155,7 +159,7 @@ class Batches:
             raise SendError(f"{error} ({known_until}, the rest was not sent.)", accepted, unknown) from error
 
     def _add(self, send: Send) -> Batch | None:
-        """Prepare a send. Return the batch before it when that one is full, or when the send doesn't belong to it."""
+        """Add a send to the current batch. If it can't join, begin a new batch, and return the one before."""
         if not isinstance(send, Send):
             raise TypeError(f"{short_repr(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
         backend = get_backend(self._using or send.using)
@@ -173,12 +177,12 @@ class Batches:
         return has_room and batch.backend is backend and batch.on_conflict == on_conflict
 
 
-def _arrive(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[Enqueued]]]]) -> None:
+def _await_answer(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[Enqueued]]]]) -> None:
     while on_its_way:
         batch, wait = on_its_way.pop()
         enqueued = wait()
-        batches.answered(enqueued)
-        tell_sent(batch.backend.alias, batch.messages, enqueued)
+        batches.record(enqueued)
+        emit_sent(batch.backend.alias, batch.messages, enqueued)
 
 
 async def _each(sends: Iterable[Send] | AsyncIterable[Send]) -> AsyncIterator[Send]:

@@ -1,4 +1,4 @@
-"""Handlers: `@delay_execute`, what a handler's function must look like, the short ways to send to it, and look-ups."""
+"""Register functions as handlers with `@delay_execute`, check them, and find handlers by key."""
 
 import functools
 import inspect
@@ -40,7 +40,7 @@ _NOTHING: Any = None  # data is None unless given, whatever T is; sending checks
 
 @dataclass(eq=False, repr=False)
 class Handler(Generic[T, R]):
-    """A function registered under an execute key. Calling it calls the plain function. Lengths of time are in ms."""
+    """A function registered under an execute key. Calling the handler calls the plain function."""
 
     func: Callable[[Message[T]], R]
     key: str
@@ -68,7 +68,7 @@ class Handler(Generic[T, R]):
 
     @functools.cached_property
     def data_type(self) -> Any:
-        """Return T of the function's `Message[T]`, `Any` without one. Raises `TypeError` naming the handler."""
+        """Return the T of the function's `Message[T]`; `Any` if it has none. Raises `TypeError`, naming the handler."""
         try:
             return _data_type_of(self.func)
         except TypeError as error:
@@ -76,11 +76,11 @@ class Handler(Generic[T, R]):
 
     @functools.cached_property
     def policy(self) -> Policy:
-        """Return how often a message may start if its sender did not say."""
+        """Return how often a message may start whose header does not say."""
         return Policy(self.at_most_once, max_attempts(None, self))
 
     def run(self, data: T = _NOTHING, **message_fields: Any) -> R:
-        """Call the function in a unit test, with `data` as it would arrive; for `async def`, await the result.
+        """Call the function in a unit test, with `data` as it would arrive. If it is `async def`, await the result.
 
         `message_fields` are fields of `Message`, such as `attempt=2`.
         """
@@ -104,7 +104,7 @@ class Handler(Generic[T, R]):
         return send_delay_message(self.key, data, using=self.using, **when)
 
     async def asend(self, data: T = _NOTHING, **when: Unpack[WhenToSend]) -> Sent:
-        """Send a message to this handler as `send` does, from async code."""
+        """Send a message to this handler like `send`, from async code."""
         return await asend_delay_message(self.key, data, using=self.using, **when)
 
 
@@ -128,14 +128,18 @@ def delay_execute(
 ) -> Callable[[Callable[[Message[T]], R]], Handler[T, R]]:
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
 
-    `former_keys` are older keys that it still serves. A failure is tried again after `backoff`, `max_attempts` runs in
-    all; one run may take `timeout`, and at most `concurrency` run at once in a worker (its own default when None). Over
-    all workers at most `max_concurrency` run at once, of all its messages or of those whose data gives the same
-    `concurrency_key` ("account:{account_id}"), and starts are spread evenly so that there are no more than `rate_limit`
-    ("100/m"; s, m, h or d). A message that has to wait for a limit uses no attempt, and does not hold up messages that
-    need not wait. A message that has not started `expires` after its due time is buried. `atomic` runs the handler in a
-    transaction of the alias's database; with a store that ends the message too, so that it takes effect exactly once.
-    `at_most_once` never starts a message a second time.
+    - `former_keys`: older keys that the handler still serves.
+    - `max_attempts`, `backoff`: a message that failed runs again after `backoff`, up to `max_attempts` runs in all.
+    - `timeout`: how long one run may take.
+    - `concurrency`: how many messages of the handler may run at once in one worker; None leaves it to the worker.
+    - `max_concurrency`: how many may run at once over all workers. With a `concurrency_key` such as
+      "account:{account_id}" this holds for each value that it has with the data filled in.
+    - `rate_limit`: how many may start in a second, minute, hour or day ("100/m") over all workers, evenly spread. A
+      message that has to wait for a limit uses no attempt, and does not hold up messages that need not wait.
+    - `expires`: a message that has not started this long after its due time is buried.
+    - `atomic`: run the handler in a transaction of the alias's database. With a store, the same transaction ends the
+      message, so that what the handler writes takes effect exactly once.
+    - `at_most_once`: never start a message a second time.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """
@@ -182,7 +186,7 @@ def delay_execute(
 
 
 def get_handler(using: str, key: str) -> Handler[Any, Any] | None:
-    """Return the handler of an alias that serves `key`, also as a former key."""
+    """Return the handler of an alias that serves `key`, also as a former key; None if there is none."""
     return _by_alias().get(using, {}).get(key)
 
 
@@ -197,7 +201,7 @@ def registered_handlers() -> list[Handler[Any, Any]]:
 
 
 def _by_alias() -> Mapping[str, Mapping[str, Handler[Any, Any]]]:
-    # Nothing but a `Handler` is registered; the registry, which is further down, knows it as less.
+    # The registry is in a lower layer and knows only `Registered`, but nothing except a `Handler` is registered.
     return cast("Mapping[str, Mapping[str, Handler[Any, Any]]]", registry.by_alias)
 
 
@@ -247,7 +251,7 @@ def _data_type_of(func: Callable[..., Any]) -> Any:
 
 
 def _resolved(func: Callable[..., Any]) -> Any:
-    # Only the argument's annotation: the result's may exist for type checkers alone.
+    # Only the argument's annotation is resolved: the result's may name something that exists for type checkers alone.
     name = next(iter(inspect.signature(func).parameters))
     names = getattr(inspect.unwrap(func), "__globals__", {})
     try:

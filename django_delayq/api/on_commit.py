@@ -1,4 +1,4 @@
-"""Sends that wait for the commit of the caller's transaction, and the signals of sends."""
+"""Let sends wait for the commit of the caller's transaction, and emit the signals of sends."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +20,11 @@ from django_delayq.support.logging import logger
 
 @dataclass(slots=True, eq=False)
 class WaitingSend:
-    """A send, without a store, that waits for the commit. `over` is True once it was sent or cancelled.
+    """A send without a store that waits for the commit. `over` is True once it was sent or cancelled.
 
-    `group` holds the sends that were made one after another under the same savepoints. When the commit calls one of
-    them, it sends itself and all later ones of its group, so that a loop of sends costs one round trip.
+    `group` has the sends that were made one after another under the same savepoints. Each registers a callback for the
+    commit. The first callback that runs sends all later ones of the group too, so that a loop of sends costs one round
+    trip.
     """
 
     using: str
@@ -34,7 +35,7 @@ class WaitingSend:
     over: bool = False
 
     def after_commit(self) -> None:
-        """Send, as the callback of a commit. Logs what goes wrong and never raises: the caller's work is committed."""
+        """Send this message and the later ones of its group. Logs errors and never raises: the commit is done."""
         if self.over:
             return
         waiting = [send for send in self.group[self.group.index(self) :] if not send.over]
@@ -53,9 +54,9 @@ class WaitingSend:
                 messages[0].header.key,
                 extra={"ids": [message.id for message in messages], "using": self.using},
             )
-            _tell_failed(self.using, messages, error)
+            _emit_failed(self.using, messages, error)
         else:
-            tell_sent(backend.alias, messages, enqueued)
+            emit_sent(backend.alias, messages, enqueued)
 
     def reschedule(self, delay_ms: int, at_ms: int | None) -> None:
         """Change the due time. A delay counts from now."""
@@ -71,7 +72,7 @@ def wait_for_commit(alias: Alias, message: NewMessage, on_conflict: OnConflict) 
 
 
 def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
-    """Yield the sends that wait for the commit of this thread's transaction, in the order sent."""
+    """Yield the sends that wait for the commit of this thread's transaction, in the order in which they were made."""
     for entry in connections[alias.database].run_on_commit:
         send = getattr(entry[1], "__self__", None)
         if isinstance(send, WaitingSend) and send.using == alias.name and not send.over:
@@ -79,7 +80,7 @@ def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
 
 
 def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
-    """Drop the sends that wait for the commit under `ids`. Return the ids that it found."""
+    """Drop the sends with these ids that wait for the commit. Return the ids of those that it found."""
     found = _waiting_under(alias, ids)
     for send in found:
         send.over = True
@@ -87,7 +88,7 @@ def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
 
 
 def reschedule_waiting(alias: Alias, ids: Iterable[str], *, delay_ms: int, at_ms: int | None) -> set[str]:
-    """Change the due time of the sends that wait for the commit under `ids`. Return the ids that it found."""
+    """Change the due time of the sends with these ids that wait for the commit. Return the ids of those it found."""
     found = _waiting_under(alias, ids)
     for send in found:
         send.reschedule(delay_ms, at_ms)
@@ -99,11 +100,11 @@ def _waiting_under(alias: Alias, ids: Iterable[str]) -> list[WaitingSend]:
 
 
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
-    """Return the group of the last callback if the next send may join it, else a new group.
+    """Return the group of the last send if the next send may join it, else a new group.
 
-    It may if it comes right after that one, and is under the same savepoints.
+    It may join if no other callback was registered in between, and no savepoint has begun or ended.
     """
-    if on_conflict == "raise":  # a refusal must name the one that was refused
+    if on_conflict == "raise":  # a duplicate must not make the sends beside it fail
         return []
     last = last_hook(connections[alias.database], WaitingSend)
     if last is None or (last.using, last.on_conflict) != (alias.name, on_conflict) or len(last.group) >= BATCH:
@@ -111,30 +112,30 @@ def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
     return last.group
 
 
-def tell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[Enqueued]) -> None:
-    """Send `message_sent` for accepted messages; with a store, after the commit that decides about them."""
+def emit_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[Enqueued]) -> None:
+    """Send `message_sent` for messages that were taken; with a store, after the commit of the open transaction."""
     if not message_sent.receivers:
         return
 
-    def tell() -> None:
+    def emit_all() -> None:
         for message, answer in zip(messages, enqueued, strict=True):
             facts = {"due_ms": answer.due_ms, "created": answer.created, "running": answer.running}
             _emit(message_sent, alias.name, message, **facts)
 
     if alias.store is None:
-        tell()
+        emit_all()
     else:
-        connections[alias.database].on_commit(tell, robust=True)
+        connections[alias.database].on_commit(emit_all, robust=True)
 
 
-async def atell_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[Enqueued]) -> None:
-    """Send `message_sent` as `tell_sent` does, from async code: async receivers run on this loop."""
+async def aemit_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[Enqueued]) -> None:
+    """Send `message_sent` like `emit_sent`, from async code: async receivers run on this loop."""
     if message_sent.receivers:
-        await sync_to_async(tell_sent)(alias, messages, enqueued)
+        await sync_to_async(emit_sent)(alias, messages, enqueued)
 
 
-def _tell_failed(using: str, messages: Iterable[NewMessage], error: Exception) -> None:
-    """Send `send_failed` for messages whose transaction was committed, but which the broker may not have taken."""
+def _emit_failed(using: str, messages: Iterable[NewMessage], error: Exception) -> None:
+    """Send `send_failed` for messages that the broker may not have taken, although the transaction was committed."""
     for message in messages:
         _emit(send_failed, using, message, error=error)
 

@@ -1,4 +1,4 @@
-"""Operations by id, or by tag: cancel, reschedule, get."""
+"""Cancel and reschedule messages by id or by tag, and read one by its id."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -23,13 +23,13 @@ from django_delayq.support.validation import check_name, short_repr
 
 
 def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
-    """Stop waiting messages, by id or all those of a `tag`, which needs a store.
+    """Cancel waiting messages, by id or all those with a `tag`, which needs a store.
 
-    With a store all of them stop or none, as a part of the caller's transaction or in one of its own. Without one it
-    acts at once, inside a transaction too, and its rollback does not bring them back; a send that waits for this
-    transaction's commit is stopped as well.
+    With a store all of them are cancelled or none, as a part of the caller's transaction or in one of its own. Without
+    a store they are cancelled at once, inside a transaction too, whose rollback does not bring them back. Sends that
+    wait for the commit of the caller's transaction are cancelled as well.
 
-    Return how many will now never start; those that run, ended or never existed don't count. Raises
+    Return how many will now never start; messages that run, have ended or never existed don't count. Raises
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     backend = get_backend(using)
@@ -37,7 +37,7 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
 
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
-    """Cancel as `cancel_delay_messages` does, from async code."""
+    """Cancel like `cancel_delay_messages`, from async code."""
     backend = get_backend(using)
     if backend.store is not None:
         return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
@@ -51,9 +51,10 @@ def reschedule_delay_messages(
     at: datetime | None = None,
     using: str | None = None,
 ) -> int:
-    """Give waiting messages a new due time: after `delay` or at the instant `at`, now when neither is given.
+    """Give waiting messages a new due time: after `delay`, or at `at`; now if neither is given.
 
-    Acts and raises as `cancel_delay_messages` does. Return how many were waiting; others stay as they are.
+    Acts on ids, tags and transactions, and raises, like `cancel_delay_messages`. Return how many messages were waiting;
+    others stay as they are.
     """
     backend = get_backend(using)
     delay_ms, at_ms = due_ms(delay, at)
@@ -68,7 +69,7 @@ async def areschedule_delay_messages(
     at: datetime | None = None,
     using: str | None = None,
 ) -> int:
-    """Reschedule as `reschedule_delay_messages` does, from async code."""
+    """Reschedule like `reschedule_delay_messages`, from async code."""
     backend = get_backend(using)
     if backend.store is not None:
         return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
@@ -78,9 +79,9 @@ async def areschedule_delay_messages(
 
 
 def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
-    """Return the message that waits or runs under `id`, else the one buried last, else None.
+    """Return the message with this id that waits or runs, else the one that was buried last, else None.
 
-    A send that waits for a commit is not there yet. Raises `BrokerUnavailable` or `BrokerRefused`.
+    A send that waits for a commit is not found. Raises `BrokerUnavailable` or `BrokerRefused`.
     """
     backend = get_backend(using)
     info = backend.queue.get(check_name(id, "id"))
@@ -88,14 +89,14 @@ def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | Non
 
 
 async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
-    """Return the message that `get_delay_message` would, from async code."""
+    """Return the message like `get_delay_message`, from async code."""
     backend = get_backend(using)
     info = await backend.queue.aget(check_name(id, "id"))
     return None if info is None else message_info(backend.alias.name, info)
 
 
 def message_info(using: str, info: Info) -> MessageInfo:
-    """Return a broker's view of a message as callers see it."""
+    """Return a backend's `Info` as the `MessageInfo` that callers get."""
     header = info.header
     expires_ms = header.expires_at_ms
     return MessageInfo(
@@ -123,8 +124,11 @@ def _change(
     change: Callable[[Sequence[str]], list[bool]],
     change_waiting: Callable[[Alias, list[str]], set[str]],
 ) -> int:
-    """Change messages, and sends that wait for the commit, all together where there is a store. Return how many."""
-    checked = _checked(ids, tag)  # before a transaction is begun, or joined: an error in it would cost the caller's
+    """Change messages with `change`, and sends that wait for the commit with `change_waiting`. Return how many changed.
+
+    With a store all changes are one transaction.
+    """
+    checked = _checked(ids, tag)  # outside of that transaction, which an error would end, and the caller's with it
 
     def work() -> int:
         wanted = _wanted(backend, *checked)
@@ -141,14 +145,14 @@ async def _achange(
     change: Callable[[Sequence[str]], Awaitable[list[bool]]],
     change_waiting: Callable[[Alias, list[str]], set[str]],
 ) -> int:
-    """Change messages as `_change` does, without a store."""
+    """Change messages like `_change`, without a store."""
     wanted = _wanted(backend, *_checked(ids, tag))
     answers = [answer for batch in pages(wanted, BATCH) for answer in await change(batch)]
     return _count(wanted, answers, await sync_to_async(change_waiting)(backend.alias, wanted))
 
 
 def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | None]:
-    """Return the ids and the tag as plain names. Raises `TypeError` or `ValueError` naming the one that is not."""
+    """Return the ids and the tag as plain names. Raises `TypeError` or `ValueError`, naming the value and the fix."""
     for id in ids:
         if not isinstance(id, str):
             raise TypeError(f"id={short_repr(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")
@@ -156,7 +160,7 @@ def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | No
 
 
 def _wanted(backend: Backend, ids: list[str], tag: str | None) -> list[str]:
-    """Return the ids, and those that wait under the tag."""
+    """Return the ids, and those of the messages that wait with the tag. A tag without a store raises `Unsupported`."""
     if tag is None:
         return ids
     if backend.store is None:
@@ -169,7 +173,7 @@ def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -
 
 
 def _readable(using: str, key: str, body: bytes) -> Any:
-    """Return the data as the handler would get it, else as plain JSON, else as text: a read shows what is there."""
+    """Return the data as the handler would get it; if it does not fit, as JSON values; if it is no JSON, as text."""
     handler = registry.find(using, key)
     for data_type in (Any if handler is None else handler.data_type, Any):
         try:

@@ -1,4 +1,8 @@
-"""The handlers of this process by alias and key, and what is known of them below `Handler`, which can send."""
+"""Keep the handlers of this process by alias and key.
+
+Sends look handlers up here, and handlers can send: to avoid a circle of imports this module knows no `Handler`, only
+the part of it that is in `Registered`.
+"""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -8,7 +12,7 @@ from django_delayq.support.validation import did_you_mean, short_repr
 
 
 class Registered(Protocol):
-    """The part of a `Handler` that sends and stores need to know."""
+    """The part of a `Handler` that sends and stores need."""
 
     key: str
     former_keys: tuple[str, ...]
@@ -28,7 +32,7 @@ class Registered(Protocol):
 
 
 by_alias: dict[str, dict[str, Registered]] = {}
-"""The handlers of each alias by the keys that they serve, former keys too."""
+"""The handlers of each alias by the keys that they serve, including former keys."""
 
 
 def register(handler: Registered) -> None:
@@ -42,7 +46,7 @@ def register(handler: Registered) -> None:
 
 
 def find(using: str, key: str) -> Registered | None:
-    """Return the handler of an alias that serves `key`, also as a former key."""
+    """Return the handler of an alias that serves `key`, also as a former key; None if there is none."""
     return by_alias.get(using, {}).get(key)
 
 

@@ -1,4 +1,4 @@
-"""Send one message: check and prepare it, and hand it to the queue in the caller's transaction, or after its commit."""
+"""Send one message: check and prepare it, and enqueue it in the caller's transaction or after its commit."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from django.db import connections
 from django.utils import timezone
 
 from django_delayq.api import registry
-from django_delayq.api.on_commit import atell_sent, tell_sent, wait_for_commit
+from django_delayq.api.on_commit import aemit_sent, emit_sent, wait_for_commit
 from django_delayq.brokers import get_backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
@@ -62,20 +62,20 @@ def send_delay_message(
     using: str | None = None,
     on_commit: bool | None = None,
 ) -> Sent:
-    """Have the handler of `key` run with `data` after `delay`, or at the instant `at`; now when neither is given.
+    """Have the handler of `key` run with `data` after `delay`, or at the instant `at`; now if neither is given.
 
-    With a store the message is a row of the caller's transaction on the alias's database: committed and rolled back
-    with it. Without one, inside `atomic()` it is sent after the commit, and not at all after a rollback; `delay` counts
-    from this call all the same. If the broker is away when the commit comes, the message is lost: that is logged at
-    ERROR, and the signal `send_failed` is sent. With `on_commit=False` it is sent at once. A transaction managed by
-    hand (`set_autocommit(False)`) is not seen.
+    With a store the message is a row that is part of the caller's transaction on the alias's database. Without a store,
+    inside `atomic()`, it is sent after the commit, and not at all after a rollback; `delay` counts from this call all
+    the same. If the broker is away then, the message is lost: this is logged at ERROR, and the signal `send_failed` is
+    sent. With `on_commit=False` it is sent at once. A transaction managed by hand (`set_autocommit(False)`) is not
+    noticed.
 
-    Of two messages with one `id` that wait at the same time only one exists; `on_conflict` says which: `keep` the
-    first, `replace` it, give it the `earliest` or the `latest` due time of both, or `raise` `DuplicateMessage`.
+    If a message with this `id` waits already, `on_conflict` says what to do: `keep` it, `replace` it, give it the
+    `earliest` or the `latest` of both due times, or `raise` `DuplicateMessage`.
 
-    Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent; `SendError`
-    when the broker was away or did not answer within 2 seconds, so that it may have taken the message;
-    `BrokerUnavailable` when it has no memory left and `BrokerRefused` when it must be mended first. The last three are
+    Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent. Raises
+    `SendError` if the broker was away or did not answer within 2 seconds, so that it may have taken the message;
+    `BrokerUnavailable` if it has no memory left; `BrokerRefused` if somebody must mend something first. These three are
     each a `DelayqError`.
     """
     send = Send(
@@ -97,33 +97,33 @@ def send_delay_message(
     backend = get_backend(using)
     alias = backend.alias
     message = prepare(send, alias)
-    if _waits(alias, on_commit, message, on_conflict):
+    if _defer_to_commit(alias, on_commit, message, on_conflict):
         return Sent(message.id, None, None)
     enqueued = backend.queue.enqueue([message], on_conflict)
     if message_sent.receivers:
-        tell_sent(alias, [message], enqueued)
+        emit_sent(alias, [message], enqueued)
     return _answer(enqueued[0])
 
 
 async def asend_delay_message(
     key: str, data: Any = None, *, using: str | None = None, on_commit: bool | None = None, **when: Unpack[When]
 ) -> Sent:
-    """Send as `send_delay_message` does, from async code. The transaction is the one that `sync_to_async` sees here."""
+    """Send like `send_delay_message`, from async code. The transaction is that of the thread of `sync_to_async`."""
     backend = get_backend(using)
     alias = backend.alias
     if alias.store is not None:
         return await sync_to_async(send_delay_message)(key, data, using=using, on_commit=on_commit, **when)
     send = Send(key, data, using=using, **when)
     message = prepare(send, alias)
-    if on_commit is not False and await sync_to_async(_waits)(alias, on_commit, message, send.on_conflict):
+    if on_commit is not False and await sync_to_async(_defer_to_commit)(alias, on_commit, message, send.on_conflict):
         return Sent(message.id, None, None)
     enqueued = await backend.queue.aenqueue([message], send.on_conflict)
-    await atell_sent(alias, [message], enqueued)
+    await aemit_sent(alias, [message], enqueued)
     return _answer(enqueued[0])
 
 
-def _waits(alias: Alias, on_commit: bool | None, message: NewMessage, on_conflict: OnConflict) -> bool:
-    """Leave the message to the commit that it has to wait for. Return False where there is none."""
+def _defer_to_commit(alias: Alias, on_commit: bool | None, message: NewMessage, on_conflict: OnConflict) -> bool:
+    """Have the message sent after the commit, if it must wait for one. Return whether it must."""
     if not must_wait(alias, on_commit):
         return False
     wait_for_commit(alias, message, on_conflict)
@@ -140,13 +140,13 @@ def _answer(enqueued: Enqueued) -> Sent:
 def new_id() -> str:
     """Return 22 letters and digits: 8 for the millisecond, then 14 at random (83 bits), so that ids sort by time.
 
-    The layout follows the ULID's. The system gives the random part: forked processes must not share it.
+    The layout is like a ULID's. The random part comes from the system, because forked processes must not draw the same.
     """
     return _moment(time.time_ns() // 1_000_000) + _random_letters(_RANDOM)
 
 
 def new_ids() -> Iterator[str]:
-    """Yield ids like those of `new_id` without end, for a bulk send: the random part of many is asked for at once."""
+    """Yield ids like those of `new_id` without end, for a bulk send. The random parts of many are drawn at once."""
     while True:
         letters = _random_letters(_RANDOM * _BLOCK)
         for start in range(0, len(letters), _RANDOM):
@@ -163,11 +163,11 @@ def _moment(milliseconds: int) -> str:
     return _PAIRS[high // _BASE] + _PAIRS[high % _BASE] + _PAIRS[low // _BASE] + _PAIRS[low % _BASE]
 
 
-# What a queue takes
+# Checking a send, and turning it into a `NewMessage`
 
 
 def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> NewMessage:
-    """Return a checked message, with an id of `make_id` unless it has one. Nothing is sent or read.
+    """Return the message of a send, checked, with an id from `make_id` unless it has one. Nothing is sent.
 
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
     """
@@ -187,7 +187,7 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Ne
 
 
 def addressed(send: Send, alias: Alias) -> tuple[Header, Any]:
-    """Return the header of a message, and the type that its data must fit. Raises as `prepare` does."""
+    """Return the header of a message, and the type that its data must fit. Raises like `prepare`."""
     key = send.key
     by_key = registry.by_alias.get(alias.name, {})
     handler = by_key.get(key) if type(key) is str else None
@@ -200,7 +200,7 @@ def addressed(send: Send, alias: Alias) -> tuple[Header, Any]:
 
 
 def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
-    """Return the data as it is sent. Raises as `prepare` does."""
+    """Return the data as JSON bytes. Raises like `prepare`, also if there are more than `max_data` bytes."""
     body = encode_data(data, data_type)
     most = alias.options.max_data
     if len(body) > most:
@@ -219,7 +219,7 @@ def _header_of(handler: registry.Registered | None, key: str) -> Header:
 
 
 def _header(send: Send, own: Header) -> Header:
-    """Return the handler's own header, shared by all sends that change nothing in it, or a new one."""
+    """Return the header of a send: the handler's `own`, shared by all sends that change nothing in it, or a new one."""
     if (
         send.queue is None
         and send.at_most_once is None
@@ -247,9 +247,9 @@ def _adds_at_most_once(send: Send) -> bool:
 
 
 def due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None]:
-    """Return milliseconds from now, and the instant in epoch milliseconds that overrides them when `at` was given.
+    """Return the delay in ms, and the due time in epoch ms, which is None unless `at` is given.
 
-    Raises `TypeError` or `ValueError` naming the value and the fix.
+    Raises `TypeError` or `ValueError`, naming the value and the fix.
     """
     if at is None:
         return (0 if delay is None else to_ms(delay, "delay")), None
@@ -277,8 +277,8 @@ def _instant_ms(at: datetime) -> int:
 def must_wait(alias: Alias, on_commit: bool | None) -> bool:
     """Return whether a send has to wait for a commit: without a store, in `atomic()` on the alias's database.
 
-    With a store it is part of that transaction instead. Warns a caller who is in a transaction on another database
-    only, because the send may be expected to be part of it. Raises `TypeError` for an `on_commit` that can't apply.
+    With a store it is part of that transaction instead. Warns if only another database has an open transaction, because
+    the caller may expect the send to be part of it. Raises `TypeError` for an `on_commit` that can't apply.
     """
     if alias.store is not None:
         if on_commit is not None:
@@ -307,7 +307,7 @@ def _warn_of_others(alias: Alias) -> None:
 
 
 def _level_of_caller() -> int:
-    """Return the `stacklevel` with which a warning of the calling function names the site's own line."""
+    """Return the `stacklevel` with which a warning from the calling function shows the site's own line."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""Find what an alias runs on, and keep it for the process: the only place that builds brokers and backends."""
+"""Build the backend of each alias, and keep it for the process. No other module builds brokers and backends."""
 
 import contextlib
 import os
@@ -20,9 +20,9 @@ _lock = threading.Lock()
 
 
 def get_backend(name: str | None = None) -> Backend:
-    """Return what an alias runs on, the default one if none is named; a forked process gets its own.
+    """Return the backend of an alias; without a name, of the default alias. A forked process gets backends of its own.
 
-    It connects at its first call. Raises `ImproperlyConfigured`, naming the setting and the fix.
+    The backend connects when it is first used. Raises `ImproperlyConfigured`, naming the setting and the fix.
     """
     name = DEFAULT_ALIAS if name is None else name
     backend = _backends.get(name)
@@ -47,9 +47,9 @@ def broker_class(alias: Alias) -> type[Broker]:
 
 
 def lacks_store(alias: Alias) -> str:
-    """Return why an alias needs a store that it does not have (its broker carries no messages), or "".
+    """Return an error message if an alias has no store, and a broker that carries no messages; else "".
 
-    Raises `ImproperlyConfigured` as `broker_class` does.
+    Raises `ImproperlyConfigured` like `broker_class`.
     """
     if alias.store is not None or not broker_class(alias).needs_store:
         return ""
@@ -68,7 +68,7 @@ def _new_backend(name: str) -> Backend:
     broker = make(alias)
     if alias.store is None:
         return cast(Backend, broker)
-    # By name, as brokers are: it imports models, which exist only once the apps are ready.
+    # Imported by name, like brokers, because it imports models, which exist only once the apps are ready.
     stored: Backend = import_string(DATABASE_BACKEND)(alias, alias.store, broker)
     return stored
 

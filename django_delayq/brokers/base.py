@@ -1,17 +1,17 @@
-"""The four protocols that a site runs on, and the two kinds of things that offer them.
+"""Define the four protocols that a site runs on, and `Broker` and `Backend`, which offer them.
 
-- `Queue` owns the messages: the tables, or Redis where there is no store.
-- `Timer` says when to look. It holds *alarms* for rows: hints that prove nothing and may be early, stale or double.
+- `Queue` owns the messages. It is the tables, or Redis if there is no store.
+- `Timer` tells workers when to look. It holds *alarms* for rows: hints that may be early, stale or double.
 - `Presence` knows the workers and the pauses.
 - `Limiter` keeps limits over all workers.
 
-A `Broker` is what the setting BROKER names: one server, with a timer and whatever else it can do. A `Backend` is what
-an alias runs on: the tables with a broker beside them, or a broker alone. The conformance suite in tests/brokers/ holds
-every implementation to this page.
+The setting BROKER names a `Broker`: one server, with a timer and perhaps a queue, a limiter and more. An alias runs on
+a `Backend`: the tables with a broker beside them, or a broker alone. The tests in tests/brokers/ check that every
+implementation does what this module promises.
 
-Every time is epoch milliseconds by the broker's own clock, every length milliseconds. Every method may raise
-`BrokerUnavailable` (try again later) or `BrokerRefused` (mend something first); their texts hold no secrets. All
-methods may be called from several threads at once.
+Times are epoch milliseconds by the broker's own clock, lengths of time are milliseconds. Every method may raise
+`BrokerUnavailable` (try again later) or `BrokerRefused` (somebody must mend something first), whose texts contain no
+secrets. All methods may be called from several threads at once.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -65,29 +65,29 @@ class Timer(Protocol):
     """A holder of alarms."""
 
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
-        """Hold alarms. Idempotent: of two for one pk the earlier counts.
+        """Hold alarms until they are due. Idempotent: of two alarms for one pk the earlier one counts.
 
-        Raises `BrokerUnavailable` after `within_s` seconds in all, connecting included; some may be held by then. A
-        part of the broker that is unavailable is not waited for: the alarms of the other parts are held, and
-        `PartlyUnavailable` is raised.
+        Raises `BrokerUnavailable` after `within_s` seconds in all, connecting included; some alarms may be held then.
+        It does not wait for a part of the broker that is unavailable: the other parts hold their alarms, and it raises
+        `PartlyUnavailable`.
         """
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Lease the due alarms of each requested pair, at most `BATCH` in all; never blocks.
 
-        A leased alarm that is not dropped within `lease_ms`, or whose worker dies, is given again. Without requests
-        nothing is given, and `wait` sleeps until `wake` or a pause ends it.
+        An alarm that is not dropped within `lease_ms`, or whose worker dies, is leased again later. Without requests
+        none is leased, and the next `wait` sleeps until `wake` or a pause ends it.
         """
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
-        """Return the pairs that have something due, by one cheap query. Where it can't tell, it returns a pair too."""
+        """Return those of `pairs` that have something due, or for which that can't be told, by one cheap query."""
 
     def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
-        """Forget leased alarms, and hold those in `rearm`, which may take the place of leased ones.
+        """Forget leased alarms, and hold those in `rearm`, which may replace leased ones.
 
-        A row of `rearm` has an alarm at every moment, even if this process dies or another takes it meanwhile. The
-        alarms of a part of the broker that is unavailable lapse there: the other parts have done theirs when
-        `PartlyUnavailable` is raised.
+        Each row in `rearm` has an alarm at every moment, even if this process dies or another one takes the alarm
+        meanwhile. If a part of the broker is unavailable, the other parts do this, the leased alarms of that part lapse
+        later, and it raises `PartlyUnavailable`.
         """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
@@ -97,37 +97,40 @@ class Timer(Protocol):
         """
 
     def cursor(self) -> int | None:
-        """Return the due time, by the store's clock, up to which every alarm was scheduled; None where that was lost.
+        """Return the due time, by the store's clock, up to which every alarm was scheduled; None if that was lost.
 
-        It shares the fate of the alarms: a loss of them loses it too, or leaves an older one. Of several parts of the
-        broker the least counts. Parts that are unavailable do not count.
+        It is kept beside the alarms: if they are lost, it is lost too, or an older one is left. If the broker has
+        several parts, it is the least of all parts that are available.
         """
 
     def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
-        """Hold alarms, and then set the cursor to `to_ms`. Return what `cursor` would.
+        """Hold alarms, and then set the cursor forward to `to_ms`. Return the cursor.
 
-        The cursor stays as it is where it was lost, was set back below `from_ms`, or is later already. Without
-        `from_ms` only a cursor that was lost is set. Parts of the broker that are unavailable are left out.
+        It stays as it is if it was lost, was set back below `from_ms`, or is later already. If `from_ms` is None, only
+        a cursor that was lost is set. Parts of the broker that are unavailable are left out.
         """
 
     def set_cursor_back(self, to_ms: int) -> None:
-        """Set the cursor back to `to_ms` or earlier, so that no `advance_cursor` from where it was sets it forward."""
+        """Set the cursor back to `to_ms` or earlier, and below where it was.
+
+        So an `advance_cursor` that has read the old cursor as `from_ms` does not set it forward.
+        """
 
     def owner(self, candidate: str = "") -> str:
-        """Return the store that the alarms are for. If there is none yet, the `candidate` becomes it.
+        """Return the identity of the store that the alarms are for. If there is none yet, `candidate` becomes it.
 
-        Return "" for none, and where that can't be told now. A loss of the alarms loses their owner too.
+        Return "" if there is none, or if that can't be told now. The owner is lost with the alarms.
         """
 
     @property
     def owner_key(self) -> str:
-        """Return, for an error message, what an operator deletes so that another store can become the owner."""
+        """Return a text for errors: what an operator has to delete so that another store can become the owner."""
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until `take_due` of the pairs last requested may find something, or for `timeout` seconds.
+        """Sleep for `timeout` seconds, or until `take_due` may find something for the pairs of its last call.
 
-        `wake`, and a `pause_version` that grows, end it too. Return False where only the time is over: nothing of those
-        pairs is due.
+        `wake` ends it too, and so does a growing `pause_version`. Return False if nothing but the time ended it, so
+        that nothing is due for those pairs.
         """
 
     def wake(self) -> None:
@@ -135,35 +138,36 @@ class Timer(Protocol):
 
 
 class AlarmIndex(Protocol):
-    """The list of a timer's alarms, where it has at most one for a row."""
+    """The list of a timer's alarms, for a timer that has at most one for each row."""
 
     def counts(self) -> Counts:
         """Return how many alarms wait and how many are leased, in all and by queue and key."""
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
-        """Return the alarms of a (queue, key) for `pks` (at most `BATCH`), waiting or leased, as of one moment."""
+        """Return the alarms of a (queue, key) for `pks` (at most `BATCH`), waiting or leased, all at one moment."""
 
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
-        """Return about `count` alarms of a (queue, key), in no order, and what to pass as `after` for the next page.
+        """Return about `count` alarms of a (queue, key), in no order, and the `after` of the next page.
 
-        That is "" after the last page; an earlier page may be empty. An alarm that is there all the while is given at
-        least once. One that moves while the pages are read may be given twice, or not at all: `find_alarms` is exact.
+        The `after` is "" once there is no next page; a page before may be empty. An alarm that exists all the time is
+        on at least one page. An alarm that is scheduled or leased meanwhile may be on two pages or none: `find_alarms`
+        is exact.
         """
 
 
 class Limiter(Protocol):
-    """A keeper of limits over all workers."""
+    """The keeper of limits over all workers."""
 
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         """Return None for each leased message that may start now by the limits of its key, a refusal for each other.
 
-        A permit is held for `lease_ms` from now. If its holder asks for it again, its time begins again, and no other
-        turn is taken; this works even where all permits are taken, if the ask says that it is `held`. The refusals name
-        different times, so that not all ask again at once.
+        A permit lasts for `lease_ms` from now. If its holder requests it again, its time begins again, and it takes no
+        further turn. A request that says `held` is granted even if all permits are taken. The refusals have different
+        waits, so that not all messages ask again at once.
         """
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
-        """Release the permits of these tokens, where they hold one."""
+        """Release the permits that the tokens of these requests hold."""
 
 
 class Heartbeats(Protocol):
@@ -179,18 +183,18 @@ class Heartbeats(Protocol):
         """Return the workers whose heartbeat is at most 15 s old."""
 
     def announce_pauses(self) -> None:
-        """Have `pause_version` grow at every worker, and end its `wait`."""
+        """Make `pause_version` grow at every worker, which ends its `wait`."""
 
     @property
     def pause_version(self) -> int:
-        """Return a number that grows when a pause may have been made or ended, but not when one ends by itself."""
+        """Return a number that grows when somebody may have paused or resumed, but not when a pause runs out."""
 
 
 class Presence(Protocol):
     """The workers that are alive, and the pauses: queues and keys of which they start nothing."""
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
-        """Record a worker's heartbeat, forgotten 60 s after the last one, and return what `pauses` would."""
+        """Record a worker's heartbeat, which is forgotten 60 s after the last one, and return the pauses in force."""
 
     def leave(self, worker: str) -> None:
         """Delete a worker's heartbeat when it stops."""
@@ -205,11 +209,11 @@ class Presence(Protocol):
         """End the pause of exactly this queue and key. Return False when there was none."""
 
     def pauses(self) -> list[Pause]:
-        """Return the pauses in force, by queue and key."""
+        """Return the pauses in force, sorted by queue and key."""
 
     @property
     def pause_version(self) -> int:
-        """Return a number that grows when a pause may have been made or ended, but not when one ends by itself."""
+        """Return a number that grows when somebody may have paused or resumed, but not when a pause runs out."""
 
 
 class Queue(Protocol):
@@ -218,12 +222,12 @@ class Queue(Protocol):
     # Messages in
 
     def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
-        """Take at most `BATCH` messages, each one wholly or not at all, and answer for each in order.
+        """Take at most `BATCH` messages, each one wholly or not at all, and return an answer for each in order.
 
-        A repeated call after a lost reply takes nothing twice. A running message is never changed. `replace` takes the
-        new data, header and due time and resets the counts; `earliest` and `latest` change the due time only. `raise`
-        raises `DuplicateMessage`, naming the ids; other messages of the call are taken. Raises `SendError` when the
-        outcome is not known after 2 s.
+        If the reply of the server is lost, the repeated call takes nothing twice. A running message is never changed.
+        `replace` takes the new data, header and due time, and resets the counts; `earliest` and `latest` change only
+        the due time. `raise` raises `DuplicateMessage`, naming the ids, after the other messages of the call were
+        taken. Raises `SendError` if the outcome is not known after 2 s.
         """
 
     async def aenqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]: ...
@@ -231,58 +235,61 @@ class Queue(Protocol):
     def begin_enqueue(
         self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep"
     ) -> Callable[[], list[Enqueued]]:
-        """Begin an `enqueue` without waiting. The returned function waits, answers and raises, and must be called."""
+        """Begin an `enqueue` without waiting for its end.
+
+        The caller must call the returned function, which waits, and then returns or raises like `enqueue`.
+        """
 
     # Messages out
 
     def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Lease what is due of each requested pair, earliest first, at most `BATCH` in all; never blocks.
 
-        If not all that is due fits, the pairs that are requested first come first. Every claim gives its messages a
-        token never used before. It never gives a message before its due time, nor one that another lease holds. Without
-        requests nothing is given, and `wait` sleeps until `wake` or a pause ends it.
+        If not all due messages fit, those of the first requests come first. Every claim gives its messages a token that
+        was never used before. It leases no message before its due time, and none that another lease holds. Without
+        requests none is leased, and the next `wait` sleeps until `wake` or a pause ends it.
         """
 
     def claim_suspect(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Lease, like `claim`, at most one message that was held by workers that died twice."""
+        """Lease like `claim`, but at most one message, which is a suspect."""
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
-        """Return the pairs that have something due, by one cheap query. Where it can't tell, it returns a pair too."""
+        """Return those of `pairs` that have something due, or for which that can't be told, by one cheap query."""
 
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         """End leases, and return for each whether it was still held.
 
-        False where the lease was lost: then nothing was changed. None where it can't be told yet, because another
-        transaction holds the row: ask again. Repeating a call is harmless, but answers False for what it did the first
-        time. If a lost reply made the broker itself repeat the call, it answers True for all, because nobody can tell
-        any more.
+        False means that the lease was lost, and nothing was changed. None means that another transaction holds the row:
+        try again. Repeating a call is harmless, but returns False for each lease that the first call has ended. If a
+        lost reply made the backend itself repeat the call, it returns True for all, because it can't tell.
         """
 
     def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
         """Make each lease end `lease_ms` from now. Return True for each that was still held, else False.
 
-        None means that another transaction holds the row: ask again.
+        None means that another transaction holds the row: try again.
         """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Reclaim lapsed leases and trim the kept errors. Bounded, cheap, and safe from any worker at any time.
+        """Reclaim lapsed leases, and trim failed messages. Bounded, cheap, and safe from any worker at any time.
 
-        A lapsed lease counts a crash, but never more than two: with two the message is a suspect. Only the worker that
-        saw its sandbox die buries it for the third, because a bystander's lease lapses too when a worker is
-        killed. `at_most_once` messages are buried at the first. A lapsed alarm is ready again, and no crash is counted.
+        A lapsed lease counts a crash, but never the third one, because the message may not have been the one that
+        killed its worker. With two crashes a message is a suspect, and only the worker that sees its sandbox die buries
+        it for the third. An `at_most_once` message is buried when its lease lapses. A lapsed alarm is ready again, and
+        counts no crash.
         """
 
     def take_over(self, workers: Collection[str]) -> Takeover:
-        """End the leases of workers that are known to be dead, as `maintain` ends those that ran out.
+        """End the leases of workers that are known to be dead, like `maintain` ends lapsed ones.
 
         Bounded, and safe from any worker at any time: each lease is ended once.
         """
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until a claim of the pairs last requested may find something, or for `timeout` seconds.
+        """Sleep for `timeout` seconds, or until `claim` may find something for the pairs of its last call.
 
-        `wake`, and a `pause_version` that grows, end it too. Return False where only the time is over: a claim of those
-        pairs would find nothing.
+        `wake` ends it too, and so does a growing `pause_version`. Return False if nothing but the time ended it, so
+        that a claim for those pairs would find nothing.
         """
 
     def wake(self) -> None:
@@ -293,7 +300,7 @@ class Queue(Protocol):
     def atomically(self, work: Callable[[], T]) -> T:
         """Call `work`, and return its result.
 
-        With a store the operations by id that it calls all take place, or none does; `work` may be called more than
+        With a store, all operations by id that `work` calls take place, or none does. `work` may be called more than
         once.
         """
 
@@ -308,42 +315,42 @@ class Queue(Protocol):
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]: ...
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
-        """Make failed messages ready, with their counts reset.
+        """Make failed messages ready, with their counts reset. Return True for each that was rescued.
 
-        Return False for an id that has not failed, or that waits or runs again.
+        A message is not rescued if another one with its id waits or runs.
         """
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
-        """Remove waiting messages for good: counted, not archived. Return True for each that was waiting."""
+        """Remove waiting messages for good, and only count them. Return True for each that was waiting."""
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
-        """Remove for good every failed message under each id. Return True for each id that had one."""
+        """Remove for good all failed messages with each id. Return True for each id that had one."""
 
     # Queries
 
     def get(self, id: str) -> Info | None:
-        """Return the message that waits or runs under `id`, else the last one that failed under it, else None."""
+        """Return the message with this id that waits or runs, else the one that failed last, else None."""
 
     async def aget(self, id: str) -> Info | None: ...
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
-        """Return the next `count` waiting messages of a queue in due order, of one key when given. Removes nothing."""
+        """Return the next `count` waiting messages of a queue, of one key or of all, in due order. Changes nothing."""
 
     def failed(self, count: int, offset: int = 0) -> list[Info]:
         """Return failed messages, newest first."""
 
     def counts(self) -> Counts:
-        """Return how many messages are in each state, in all and by queue and key, and the totals of what ended."""
+        """Return how many messages are in each state, in all and by queue and key, and the totals over all time."""
 
     def audit(self) -> Audit:
-        """Compare the totals with the messages that are there, and find each that is in no place, or in two."""
+        """Compare the totals with the messages that exist, and find each message that is in no place or in two."""
 
 
 class Broker(Protocol):
     """One server, which the setting BROKER names. It connects at the first call that needs it."""
 
     needs_store: ClassVar[bool]
-    """Whether it can do nothing without a store: it has no `queue`."""
+    """Whether it works only with a store, because it has no `queue`."""
 
     @classmethod
     def check(cls, alias: Alias) -> None:
@@ -351,9 +358,9 @@ class Broker(Protocol):
 
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
-        """Return where an alias keeps its data: two aliases with a place in common share all. Connects to nothing.
+        """Return names for where an alias keeps its data: aliases with a name in common share their data.
 
-        Raises `ImproperlyConfigured` as `check` does.
+        Connects to nothing. Raises `ImproperlyConfigured` like `check`.
         """
 
     @property
@@ -362,7 +369,7 @@ class Broker(Protocol):
 
     @property
     def alarm_index(self) -> AlarmIndex | None:
-        """Return the list of the timer's alarms; None where the server can't list them."""
+        """Return the list of the timer's alarms; None if the server can't list them."""
 
     @property
     def presence(self) -> Heartbeats:
@@ -370,11 +377,11 @@ class Broker(Protocol):
 
     @property
     def limiter(self) -> Limiter | None:
-        """Return the keeper of limits; None where the tables must keep them."""
+        """Return the keeper of limits; None if the tables must keep them."""
 
     @property
     def queue(self) -> Queue | None:
-        """Return the queue of an alias without a store; None where the broker carries no messages."""
+        """Return the queue for an alias without a store; None if the broker carries no messages."""
 
     @property
     def database(self) -> Any:
@@ -384,35 +391,35 @@ class Broker(Protocol):
         """Connect, or raise. If it is not called, the first other method connects."""
 
     def close(self) -> None:
-        """Give back every connection and end a running `wait`. The broker can be used again."""
+        """Close every connection and end a running `wait`. The broker can be used again."""
 
     def report(self) -> ServerReport:
-        """Check the server for use by a worker."""
+        """Check whether a worker can run on the server."""
 
 
 class Tables(Queue, Protocol):
-    """A queue that is the tables of a store, and what only they can do."""
+    """The queue of an alias with a store, which is the tables, with methods that only tables can have."""
 
     settings: Store
     broker: Broker
     timer: Timer
     alarm_index: AlarmIndex | None
     database: Any
-    """The `Database` that runs their statements. This page knows no table, so it can't name its type."""
+    """The `Database` that runs the statements. Its type can't be named here, because this module knows no tables."""
 
     def reschedule(
         self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None
     ) -> list[bool]:
-        """Change due times as `Queue` does; with `by_ms`, move each due time later by that much."""
+        """Give waiting messages a new due time, like `Queue`. With `by_ms`, move each due time later by that much."""
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Claim what the timer has alarms for, and once it has none, what the tables show as due."""
+        """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""
 
     def tagged(self, tag: str) -> list[str]:
-        """Return the ids that wait under a tag. Inside `atomically` they stay waiting until its end."""
+        """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end."""
 
     def repair(self) -> list[str]:
-        """Mend the differences of an audit that have one right answer. Return what was mended, in words."""
+        """Repair those differences of an audit that have only one right answer. Return a line about each repair."""
 
 
 class Backend(Protocol):
@@ -436,13 +443,13 @@ class Backend(Protocol):
 
     @property
     def store(self) -> Tables | None:
-        """Return `queue` where it is the tables; None for an alias without a store."""
+        """Return `queue` if it is the tables; None for an alias without a store."""
 
     def open(self) -> None:
         """Connect, or raise. If it is not called, the first other method connects."""
 
     def close(self) -> None:
-        """Give back every connection and end a running `wait`. The backend can be used again."""
+        """Close every connection and end a running `wait`. The backend can be used again."""
 
     def report(self) -> ServerReport:
-        """Check whether a worker can run on it."""
+        """Check whether a worker can run on the backend."""

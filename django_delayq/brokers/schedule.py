@@ -9,7 +9,7 @@ Name = TypeVar("Name", str, tuple[str, str, str])
 
 
 class Schedule(Generic[Name]):
-    """Each name once, with its time in ms, like a sorted set of Redis. Equal times go by name."""
+    """Names, each with a time in ms, in the order of the times, like a sorted set of Redis. Equal times go by name."""
 
     def __init__(self) -> None:
         self._times: dict[Name, int] = {}
@@ -25,18 +25,18 @@ class Schedule(Generic[Name]):
         return iter(self._order)
 
     def put(self, name: Name, time_ms: int) -> None:
-        """Add the name, or move it."""
+        """Add the name, or give it this time."""
         self.drop(name)
         self._times[name] = time_ms
         insort(self._order, (time_ms, name))
 
     def put_earlier(self, name: Name, time_ms: int) -> None:
-        """Add the name, or move it if that makes its time earlier."""
+        """Add the name, or give it this time if it is earlier than its own."""
         if time_ms < self._times.get(name, time_ms + 1):
             self.put(name, time_ms)
 
     def drop(self, name: Name) -> bool:
-        """Remove the name. Return False when it was not in."""
+        """Remove the name. Return False if it was not there."""
         time_ms = self._times.pop(name, None)
         if time_ms is None:
             return False
@@ -44,17 +44,17 @@ class Schedule(Generic[Name]):
         return True
 
     def time_of(self, name: Name) -> int | None:
-        """Return the time of the name, None when it is not in."""
+        """Return the time of the name; None if it is not there."""
         return self._times.get(name)
 
     def first(self) -> int | None:
-        """Return the earliest time, None where it is empty."""
+        """Return the earliest time; None if there are no names."""
         return self._order[0][0] if self._order else None
 
     def up_to(self, now_ms: int) -> int:
-        """Return how many have a time of `now_ms` or before."""
+        """Return how many names have a time of `now_ms` or before."""
         return bisect_right(self._order, now_ms, key=lambda entry: entry[0])
 
     def due(self, now_ms: int, most: int) -> list[tuple[int, Name]]:
-        """Return the names with a time of `now_ms` or before, earliest first, at most `most`."""
+        """Return at most `most` names with a time of `now_ms` or before, earliest first."""
         return list(islice(self._order, min(self.up_to(now_ms), max(most, 0))))

@@ -1,4 +1,4 @@
-"""The shared state of a delayq as a value: its pauses, its workers' heartbeats and the cursor of its alarms."""
+"""Define the shared state of an alias as a value: its pauses, its workers' heartbeats, and the cursor of its alarms."""
 
 from dataclasses import dataclass, field, replace
 
@@ -14,23 +14,23 @@ class SharedState:
 
     workers: dict[str, WorkerInfo] = field(default_factory=dict)
     cursor: int | None = None
-    """The due time up to which every alarm was scheduled; None since this state was created."""
+    """The due time up to which every alarm was scheduled; None until it is set for the first time."""
 
     def workers_at(self, now_ms: int) -> list[WorkerInfo]:
         """Return the workers whose heartbeat is at most 15 s old."""
         return [info for info in self.workers.values() if info.seen_ms >= now_ms - HEARTBEAT_MS]
 
     def record(self, worker: WorkerInfo, now_ms: int) -> None:
-        """Record a heartbeat, and forget the workers that have died."""
+        """Record a heartbeat, and forget the workers whose last one is over 60 s old."""
         young = {name: info for name, info in self.workers.items() if info.seen_ms >= now_ms - FORGOTTEN_MS}
         self.workers = {**young, worker.name: replace(worker, seen_ms=now_ms)}
 
     def leave(self, worker: str) -> None:
-        """Delete a heartbeat."""
+        """Delete a worker's heartbeat, if there is one."""
         self.workers.pop(worker, None)
 
     def advance_cursor(self, from_ms: int | None, to_ms: int) -> int | None:
-        """Set the cursor forward as the protocol of timers says, and return it."""
+        """Set the cursor forward like `Timer.advance_cursor`, and return it."""
         if self.cursor is None:
             self.cursor = to_ms if from_ms is None else None
         elif from_ms is not None and from_ms <= self.cursor:
@@ -38,7 +38,7 @@ class SharedState:
         return self.cursor
 
     def set_cursor_back(self, to_ms: int) -> None:
-        """Set the cursor back, by a millisecond at least, where there is one."""
+        """Set the cursor, if there is one, back to `to_ms`, and by at least 1 ms."""
         if self.cursor is not None:
             self.cursor = min(self.cursor - 1, to_ms)
 
@@ -55,12 +55,12 @@ class StateWithPauses(SharedState):
         return sorted(held, key=lambda pause: (pause.queue or "", pause.key or ""))
 
     def pause(self, pause: Pause, now_ms: int) -> None:
-        """Keep a pause, in the place of one of the same queue and key."""
+        """Add a pause, which replaces one of the same queue and key."""
         self.resume(pause.queue, pause.key, now_ms)
         self.pauses.append(replace(pause, paused_ms=now_ms))
 
     def resume(self, queue: str | None, key: str | None, now_ms: int) -> bool:
-        """Drop a pause, and all that have ended. Return whether it was in force."""
+        """Drop a pause, and all pauses that have ended. Return whether that pause was in force."""
         held = self.pauses_at(now_ms)
         self.pauses = [pause for pause in held if (pause.queue, pause.key) != (queue, key)]
         return len(self.pauses) < len(held)

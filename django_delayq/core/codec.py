@@ -1,6 +1,6 @@
-"""Convert data to JSON bytes and back. The only module that knows msgspec.
+"""Convert data to JSON bytes and back. No other module knows msgspec.
 
-The bytes are compact JSON: they never contain a control character, so brokers may separate with one.
+The bytes are compact JSON, which never contains a control character. So brokers may use one as a separator.
 """
 
 import math
@@ -19,7 +19,7 @@ from django_delayq.support.validation import short_repr
 DEEPEST = 100
 """How deep untyped data may be nested."""
 MAX_PATH = 120
-"""The most characters of a fault's path that an error shows."""
+"""The most characters that an error shows of the path to a wrong value."""
 
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 _ALWAYS_PLAIN = frozenset({str, bool, type(None)})
@@ -50,8 +50,8 @@ def loads(body: bytes | str) -> Any:
 def encode_data(data: object, data_type: Any = Any) -> bytes:
     """Return the data of a message as JSON bytes.
 
-    With `Any` the handler receives exactly what was sent, so data must be what JSON carries unchanged; with a type,
-    whatever msgspec converts to it. Raises `TypeError` naming the value, its path and the fix.
+    With `Any` the handler receives exactly what was sent, so data must be a value that JSON carries unchanged. With a
+    type, data may be any value that msgspec converts to it. Raises `TypeError` naming the value, its path and the fix.
     """
     if data_type is Any:
         return _encode_plain(data)
@@ -64,7 +64,7 @@ def encode_data(data: object, data_type: Any = Any) -> bytes:
 
 
 def all_fit(bodies: Iterable[bytes], data_type: Any) -> bool:
-    """Return whether every one of these bodies, made by `encode_data`, fits the type."""
+    """Return whether each of `bodies`, which `encode_data` made, fits the type."""
     if data_type is Any:
         return True
     try:
@@ -75,15 +75,15 @@ def all_fit(bodies: Iterable[bytes], data_type: Any) -> bool:
 
 
 def decode_data(body: bytes, data_type: Any = Any) -> Any:
-    """Return the data as a handler receives it. Raises `DataMismatch` where it is not JSON or doesn't fit the type."""
+    """Return the data as a handler receives it. Raises `DataMismatch` if it is not JSON or doesn't fit the type."""
     try:
         return _decode(body) if data_type is Any else decoder_for(data_type).decode(body)
     except Exception as error:
         if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
-            told = _("The data is no JSON: %(reason)s", reason=_reason(error))
+            why = _("The data is no JSON: %(reason)s", reason=_reason(error))
         else:
-            told = _("The data doesn't fit %(type)s: %(reason)s", type=type_name(data_type), reason=_reason(error))
-        raise DataMismatch(told) from error
+            why = _("The data doesn't fit %(type)s: %(reason)s", type=type_name(data_type), reason=_reason(error))
+        raise DataMismatch(why) from error
 
 
 @lru_cache(maxsize=1024)
@@ -97,7 +97,7 @@ def decoder_for(data_type: Any) -> "msgspec.json.Decoder[Any]":
 
 
 def fields_of(data_type: Any) -> frozenset[str] | None:
-    """Return the names that the fields of a type have in JSON, or None for a type that leaves them open."""
+    """Return the names that the fields of a type have in JSON; None for a type such as `dict` that fixes none."""
     found = msgspec.inspect.type_info(data_type)
     if isinstance(found, _OPEN_TYPES):
         return None
@@ -109,7 +109,7 @@ def _encode_plain(data: object) -> bytes:
         if _is_plain(data, DEEPEST):
             return _encode(data)
     except UnicodeEncodeError:
-        pass  # a lone surrogate: the fault says where
+        pass  # a lone surrogate: `_fault` says where it is
     raise TypeError(_fault(data, "data", DEEPEST))
 
 
@@ -118,7 +118,7 @@ def _encode_typed(data: object, data_type: Any) -> bytes:
         body = _encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(f"data={short_repr(data)} can't be carried as {type_name(data_type)}: {error}") from error
-    # msgspec writes NaN and infinity as null, which an optional float would take for None.
+    # msgspec writes NaN and infinity as null, which a handler with an optional float would take for None.
     if b"null" in body and _has_unfinite(msgspec.to_builtins(data)):
         raise TypeError(
             f"data={short_repr(data)} contains NaN or infinity, which JSON can't carry; send None or a number."
@@ -136,9 +136,9 @@ def _has_unfinite(value: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_open(data_type: Any) -> bool:
-    """Return whether a type leaves JSON values open, like `Any`, `dict` and `list[Any]`.
+    """Return whether a type accepts any JSON in some place, like `Any`, `dict` and `list[Any]`.
 
-    A change inside such a value can't be noticed by the type.
+    Decoding with such a type doesn't notice a value that JSON has changed, so its data must be plain.
     """
     origin, parts = get_origin(data_type), get_args(data_type)
     if origin is list:
@@ -153,13 +153,14 @@ def _is_open(data_type: Any) -> bool:
 def _is_plain(value: Any, depth: int) -> bool:
     """Return whether JSON carries `value` unchanged.
 
-    It runs at each send, so it builds no path; `_fault` does, once it fails.
+    It runs at each send, so it builds no path for an error. Where it returns False, `_fault` builds one.
     """
     kind = type(value)
     if kind is dict and depth:
         for key, item in value.items():
             kind = type(item)
-            is_leaf = kind in _ALWAYS_PLAIN or (kind is int and _LEAST_INT <= item <= _MOST_INT)  # a call costs more
+            # Leaves are checked here, because a call for each costs more.
+            is_leaf = kind in _ALWAYS_PLAIN or (kind is int and _LEAST_INT <= item <= _MOST_INT)
             if type(key) is not str or not (is_leaf or _is_plain(item, depth - 1)):
                 return False
         return True
@@ -173,7 +174,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _fault(value: Any, path: str, depth: int) -> str | None:
-    """Describe why JSON can't carry `value` unchanged: its path, the value and the fix. Return None where it can."""
+    """Return why JSON can't carry `value` unchanged (its path, the value and the fix); None if it can."""
     kind = type(value)
     if kind is str:
         return _fault_of_text(value, path)
@@ -209,7 +210,7 @@ def _fault_of_text(text: str, path: str) -> str | None:
 
 
 def _short(path: str) -> str:
-    """Shorten a path to its beginning and its end: data may be deep, and its keys of any length."""
+    """Return at most the beginning and the end of a path, because data may be deep and its keys long."""
     return path if len(path) <= MAX_PATH else f"{path[: MAX_PATH // 2]}…{path[-MAX_PATH // 2 :]}"
 
 

@@ -10,8 +10,9 @@ class DelayqError(Exception):
 class SendError(DelayqError):
     """A send that failed, or whose outcome is not known.
 
-    `accepted` messages were taken, in the order given; `unknown` are the ids of the batch in flight (sending it again
-    is safe for the messages that still wait); the rest was not tried. A single send that fails is its own `unknown`.
+    The first `accepted` messages were taken. `unknown` has the ids of the batch in flight, which may have been taken;
+    it is safe to send them again while they wait. No later message was tried. After a single send, `unknown` has the
+    id of its message.
     """
 
     def __init__(self, reason: str, accepted: int = 0, unknown: tuple[str, ...] = ()) -> None:
@@ -45,7 +46,10 @@ class StoreUnavailable(BrokerUnavailable):
 
 
 class BrokerRefused(DelayqError):
-    """The broker answers, but something about it must be mended first: wrong password, memory policy, a foreign key."""
+    """The broker answers, but somebody must mend something first.
+
+    Examples: a wrong password, an unfit memory policy, data of another program under a key of delayq.
+    """
 
 
 class Unsupported(DelayqError):
@@ -57,15 +61,15 @@ class LeaseLost(DelayqError):
 
 
 class HandlerTimeout(DelayqError):
-    """A handler ran for longer than its time-out. A failure like any other."""
+    """A handler ran for longer than its time-out. It counts as a failure like any other."""
 
 
 class Steer(Exception):
-    """The base of the exceptions that a handler raises to decide about its message."""
+    """The base of the exceptions that a handler raises to decide what becomes of its message."""
 
 
 class Retry(Steer):
-    """Fail this attempt and run again after `delay` (the handler's backoff when not given)."""
+    """Fail this attempt and run again after `delay`; if none is given, after the handler's backoff."""
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or "Retry")

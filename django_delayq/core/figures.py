@@ -16,7 +16,7 @@ MINUTE_MS = 60_000
 MOST_PAIRS = 200
 """The most queues and keys that are counted by their names."""
 OTHERS: Pair = ("", "")
-"""Stands for all other queues and keys: no name is empty."""
+"""The pair under which all other queues and keys are counted. No real name is empty."""
 
 BOUNDS_MS = (2, 5, 10, 25, 50, 100, 250, 1_000, 5_000, 30_000, 300_000, 3_600_000)
 """The highest time of each bucket, in ms. One more bucket has the times beyond the last bound."""
@@ -38,7 +38,7 @@ _LATE = _LATE_MS + 1
 _FINISH = SettleAction.FINISH
 _FAILURES = {SettleAction.RETRY: _RETRIED, SettleAction.CRASH: _RETRIED, SettleAction.BURY: _BURIED}
 _ENDS = {_FINISH: _FINISHED, SettleAction.SNOOZE: _SNOOZED, **_FAILURES}
-"""The count of each action. A release or an interrupt ends no attempt, and a lapse is nobody's: they have none."""
+"""The count of each action. A release or an interrupt ends no attempt, and a lapse has no worker to count it."""
 
 
 def is_counted(transition: Transition) -> bool:
@@ -47,9 +47,9 @@ def is_counted(transition: Transition) -> bool:
 
 
 def count(counts: list[int], transition: Transition, due_ms: int) -> None:
-    """Add one attempt, of a message that was due at `due_ms`. A message that never started has no times."""
+    """Add one attempt of a message that was due at `due_ms`. If it never started, no times are counted."""
     action, started_ms, ended_ms = transition.action, transition.started_ms, transition.ended_ms
-    if action is _FINISH:  # most are, and to look an action up takes longer than all the rest
+    if action is _FINISH:  # most actions are, and looking one up in a dict takes longer than all the rest
         counts[_FINISHED] += 1
     else:
         counts[_ENDS[action]] += 1
@@ -74,7 +74,7 @@ def count_buried(counts: list[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The times, in ms, within which half, 95 % and 99 % of all were. They are estimated inside their buckets."""
+    """The times, in ms, that half, 95 % and 99 % of all times don't exceed, estimated within their buckets."""
 
     p50: int
     p95: int
@@ -83,7 +83,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How often a time fell into each bucket, and the sum of all of them in ms."""
+    """How many times fell into each bucket, and the sum of all times in ms."""
 
     total_ms: int
     buckets: Sequence[int]
@@ -99,7 +99,7 @@ class Times:
         return Quantiles(*map(self._quantile, (0.5, 0.95, 0.99))) if self.number else None
 
     def _quantile(self, share: float) -> int:
-        """Return where this share of all times ends, if those of a bucket are spread over it evenly."""
+        """Return the ms that this share of all times doesn't exceed, as if each bucket's times were spread evenly."""
         left = self.number * share
         for number, (after_ms, until_ms) in zip(self.buckets, pairwise((0, *BOUNDS_MS)), strict=False):
             if left <= number:
@@ -125,22 +125,22 @@ class Figures(tuple[int, ...]):
 
     @property
     def failed(self) -> int:
-        """Return how many attempts failed, or ended with their process."""
+        """Return how many attempts failed, or died with their process."""
         return self[_FAILED]
 
     @property
     def retried(self) -> int:
-        """Return how many messages waited again after a failure."""
+        """Return how many attempts were followed by a retry, after a failure or a crash."""
         return self[_RETRIED]
 
     @property
     def snoozed(self) -> int:
-        """Return how many handlers asked to run later."""
+        """Return how many attempts ended with a snooze."""
         return self[_SNOOZED]
 
     @property
     def buried(self) -> int:
-        """Return how many messages were buried, also without an attempt."""
+        """Return how many messages were buried, with or without an attempt."""
         return self[_BURIED]
 
     @property
@@ -160,5 +160,5 @@ class Figures(tuple[int, ...]):
 
     @property
     def ended(self) -> int:
-        """Return how many messages ended with an attempt: they finished, or were buried after it."""
+        """Return how many attempts were the last ones: their messages finished, or were buried after them."""
         return self.finished + self.failed - self.retried

@@ -1,6 +1,6 @@
-"""The history of a message: its earlier attempts, oldest first, as a JSON list that stays small. Pure functions.
+"""Keep the history of a message: its earlier attempts, oldest first, as a JSON list that stays small. Pure functions.
 
-It keeps the first attempt and the last ones: how the trouble began, and how it looks now.
+Of many attempts it keeps the first and the last ones: how the trouble began, and how it looks now.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,10 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PastAttempt:
-    """One attempt that is over. `started` and `ended` are epoch ms; one that never started has no `started`.
+    """One attempt that is over. `started` and `ended` are epoch ms; `started` is None if it never started.
 
-    Of an attempt that was lost or interrupted only the claim and the end of its lease are known.
+    If it was lost or interrupted, only the times of its claim and of the end of its lease are known: they stand for the
+    two.
     """
 
     attempt: int
@@ -43,7 +44,7 @@ class PastAttempt:
 
 
 def read(history: str) -> list[PastAttempt]:
-    """Return the attempts, oldest first; none where someone else wrote a history that can't be read."""
+    """Return the attempts, oldest first; an empty list for a history that can't be read (someone else wrote it)."""
     if history == NOTHING:
         return []
     try:
@@ -63,7 +64,7 @@ def moved(history: str, by_ms: int) -> str:
 
 
 def retold(history: str, retell: Callable[[str], str]) -> str:
-    """Return the history with each error and traceback replaced by `retell` of it."""
+    """Return the history with `retell` applied to each error and traceback."""
     attempts = [replace(each, error=retell(each.error), traceback=retell(each.traceback)) for each in read(history)]
     return codec.dumps(attempts).decode()
 
@@ -74,7 +75,7 @@ def add(history: str, attempt: PastAttempt) -> str:
     if len(attempts) > MOST:
         del attempts[1 : len(attempts) - MOST + 1]
     body = codec.dumps(attempts)
-    for i in (*range(1, len(attempts)), 0):  # tracebacks take the most room, and those in the middle say the least
+    for i in (*range(1, len(attempts)), 0):  # tracebacks take the most room; the first attempt's is dropped last
         if len(body) <= MOST_BYTES:
             break
         attempts[i] = replace(attempts[i], traceback="")

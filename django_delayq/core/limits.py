@@ -1,14 +1,16 @@
-"""The limits of a handler: how many messages may run at once, and how often, over all workers. Pure values.
+"""Keep the limits of a handler: how many messages may run at once, and how often they may start, over all workers.
 
-The arithmetic is for keepers of limits that are in Python; lua/acquire.lua does the same. Starts are spaced by the
-generic cell rate algorithm (ITU-T I.371) without a tolerance: after a start the next is allowed one interval later,
-whatever was left unused before. So n intervals never have more than n + 1 starts.
+Pure values and arithmetic, for the limiters in Python; lua/acquire.lua computes the same in Redis.
 
-A message that finds no permit is put in a line, so that only a few of many that wait for one permit ask in a second:
-at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no permit was free for long. Nobody is notified
-when a permit becomes free. So the line reaches no further ahead than a quarter of the time for which none was free, and
-a backlog resumes soon after a permit that was held for long is released. Messages that find no place in the line ask at
-its end, a millisecond apart, which takes few calls.
+Starts are spaced by the generic cell rate algorithm (ITU-T I.371) without a tolerance: after a start the next is
+allowed one interval later, even if none used the intervals before. So n intervals never have more than n + 1 starts.
+
+A message that is refused a permit gets a place in a line: the time at which it may ask again. So of many messages that
+wait for a permit only a few ask in a second: at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no
+permit has been free for long. Nobody is notified when a permit becomes free. Therefore the line reaches no further
+ahead than a quarter of the time for which none has been free: a backlog resumes soon after a permit that was held for
+long is released. Messages for which the line has no place left ask at its end, a millisecond apart, which takes few
+calls.
 """
 
 import re
@@ -22,13 +24,13 @@ from django_delayq.core.requests import PermitRequest, Throttled
 from django_delayq.support.validation import MAX_NAME, check_count, short_repr
 
 MOST_CONCURRENCY = 1_000
-"""The largest `max_concurrency`: the broker goes through all that hold a permit."""
+"""The largest `max_concurrency`: each request goes through all permits that are held."""
 MOST_RATE = 1_000_000
 
 LEAST_STEP_MS, MOST_STEP_MS = 10, 250
 LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
 LINGER_MS = 1_000
-"""How long after its end a line is forgotten, if nobody has asked."""
+"""How long after its end a line is forgotten, if nobody asks meanwhile."""
 LONGEST_WAIT_MS = 3_600_000
 MOST_LEASES = 10
 """A permit that ends later than this many leases from now was taken before the clock went back."""
@@ -44,22 +46,25 @@ class Limits:
 
     max_concurrency: int | None = None
     concurrency_key: str | None = None
-    """A text with fields of the data; each of its values has `max_concurrency` permits. None: all share them."""
+    """A text with fields of the data, such as "account:{account_id}".
+
+    Each value that it takes has `max_concurrency` permits of its own. If it is None, all messages share them.
+    """
     interval_us: int | None = None
-    """The time from one start to the next."""
+    """The least time from one start to the next."""
 
     @property
     def most_of_all(self) -> int | None:
         """Return how many messages of the handler may run at once, whatever their data.
 
-        None where that is not limited, or only for each value of `concurrency_key`.
+        Return None if that is not limited, or only for each value of `concurrency_key`.
         """
         return None if self.concurrency_key is not None else self.max_concurrency
 
     def value_of(self, data: Any) -> str:
-        """Return `concurrency_key` with the fields of a message's data filled in, as JSON has them.
+        """Return `concurrency_key` with the fields of `data` filled in, which is a message's data as plain JSON values.
 
-        Raises `DataMismatch`.
+        Raises `DataMismatch` if a field is missing, is neither text nor a whole number, or makes the result too long.
         """
         if self.concurrency_key is None:
             return ""
@@ -72,14 +77,14 @@ class Limits:
 
     @property
     def fields(self) -> list[str]:
-        """Return the names of the data's fields in `concurrency_key`; '' is the data itself."""
+        """Return the names of the fields in `concurrency_key`; '' stands for the data itself."""
         return _FIELD.findall(self.concurrency_key or "")
 
 
 def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_limit: str | None) -> Limits | None:
-    """Return the limits that `delay_execute` was given, or None without any.
+    """Return the limits that `delay_execute` was given, or None if it was given none.
 
-    Raise `ValueError` or `TypeError` that names the value and the fix.
+    Raises `ValueError` or `TypeError`, naming the value and the fix.
     """
     if max_concurrency is None and concurrency_key is None and rate_limit is None:
         return None
@@ -95,7 +100,7 @@ def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_
 
 
 def _interval_us(rate: str) -> int:
-    """Return the time between two starts in µs, rounded up: messages never start more often than asked for."""
+    """Return the time between two starts in µs, rounded up so that messages never start more often than `rate`."""
     if not isinstance(rate, str):
         raise TypeError(f"rate_limit={short_repr(rate)} is {type(rate).__name__}; write it like '100/m'.")
     found = _RATE.fullmatch(rate)
@@ -144,14 +149,14 @@ def _text_of(field: str, data: Any, template: str | None) -> str:
 
 @dataclass(slots=True)
 class Permits:
-    """The permits of one (key, value): their holders, and the line that waits for them."""
+    """The permits of one (key, value): the tokens that hold them, and the line of requests that wait. Epoch ms."""
 
     ends: dict[int, int] = field(default_factory=dict)
-    """Until when each token holds its permit, in ms."""
+    """When each token's permit ends."""
     line_ms: int = 0
-    """When the line ends: then the last that was refused asks again."""
+    """When the line ends: the time at which the request that was refused last may ask again."""
     since_ms: int = 0
-    """When the first ask was refused after the last that was granted; 0 for none."""
+    """When the first request was refused after the last grant; 0 if none was."""
 
     def trim(self, now_ms: int, lease_ms: int) -> None:
         """Forget the permits that have run out, and let none last longer than `MOST_LEASES` leases from now."""
@@ -159,7 +164,7 @@ class Permits:
         self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
 
     def hold_until(self, end_ms: int) -> None:
-        """Let no permit lapse before `end_ms`: after a jump of the clock, its holder must be able to renew it first."""
+        """Let no permit lapse before `end_ms`, so that after a jump of the clock its holder can renew it first."""
         self.ends = {token: max(end, end_ms) for token, end in self.ends.items()}
 
     def take(self, token: int, end_ms: int) -> None:
@@ -173,11 +178,11 @@ class Permits:
             self.ends.pop(token, None)
 
     def is_over(self, now_ms: int) -> bool:
-        """Return whether nobody holds a permit or waits in the line, so that this can be forgotten."""
+        """Return whether no token holds a permit and no request waits, so that these permits can be forgotten."""
         return self.line_ms + LINGER_MS <= now_ms and all(end <= now_ms for end in self.ends.values())
 
     def wait_in_line(self, now_ms: int) -> int:
-        """Put one more request in the line, and return the ms after which it may ask again."""
+        """Put one more request in the line, and return after how many ms it may ask again."""
         if not self.since_ms or self.line_ms + LINGER_MS <= now_ms:
             self.since_ms = now_ms
         none_free_ms = now_ms - self.since_ms
@@ -190,7 +195,7 @@ class Permits:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit as requests name it: requests with equal ones can be answered by one call."""
+    """The limit that a request names. Requests with equal limits can be answered by one call."""
 
     key: str
     value: str
@@ -202,17 +207,18 @@ class Limit:
 def by_limit(requests: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
     """Group the requests by their limit, and return the positions of each group."""
     positions: defaultdict[Limit, list[int]] = defaultdict(list)
-    for i, one in enumerate(requests):
-        positions[Limit(one.key, one.value, one.most, one.interval_us, one.held)].append(i)
+    for i, request in enumerate(requests):
+        limit = Limit(request.key, request.value, request.most, request.interval_us, request.held)
+        positions[limit].append(i)
     return positions
 
 
 def acquire(
     limit: Limit, permits: Permits, turn_us: int, tokens: Sequence[int], lease_ms: int, now_us: int
 ) -> tuple[list[Throttled | None], int]:
-    """Grant or refuse a permit to each token. Changes `permits`.
+    """Grant or refuse a permit to each token, and change `permits` accordingly.
 
-    Return the answers, and the key's next turn, which was `turn_us`.
+    Return an answer for each token (None grants), and when the key's next start is allowed, which was `turn_us` before.
     """
     now_ms, interval_us = now_us // 1000, limit.interval_us or 0
     turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back

@@ -1,4 +1,4 @@
-"""The message as a handler sees it, as it is sent, and as a caller reads it back. Pure values: no Django, no I/O."""
+"""Define a message as a handler sees it, as it is sent, and as a caller reads it back. Pure: no Django, no I/O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class State(StrEnum):
-    """The states of a message. `PENDING` and `READY` are told apart by time alone."""
+    """The states of a message. A `PENDING` message becomes `READY` just by becoming due."""
 
     NONE = "none"
     PENDING = "pending"
@@ -34,7 +34,7 @@ def _always_held() -> bool:
 class Message(Generic[T]):
     """The argument of a handler.
 
-    Times are epoch milliseconds by the authoritative clock; properties give them as datetimes.
+    Times are epoch milliseconds by the authoritative clock; properties return them as datetimes.
     """
 
     id: str
@@ -66,10 +66,11 @@ class Message(Generic[T]):
         return timedelta(milliseconds=self.started_ms - self.due_ms)
 
     def ensure_held(self) -> None:
-        """Return while this worker still holds the message; raise `LeaseLost` otherwise.
+        """Raise `LeaseLost` unless this worker still holds the message.
 
-        For long handlers, before a step that must not be taken twice. It tells what this process knows; `token` lets
-        another system refuse for certain a worker that is late.
+        Call it in a long handler before a step that must not be taken twice. It can only say what this process knows.
+        To shut out late workers for certain, pass `token` to the other system, and have it refuse every token but the
+        last one that it saw.
         """
         if not self.is_held():
             raise LeaseLost(f"Message {self.id!r} (key {self.key!r}) is no longer held: its lease was lost.")
@@ -127,9 +128,9 @@ class Send:
 class Sent:
     """The answer to a send.
 
-    `created` is False when a message of this id was there already; `running` tells that it runs now and was left as it
-    is. A send that waits for the commit of a transaction has `created=None` and `due_at=None`, because the
-    authoritative clock has not seen it yet.
+    `created` is False if there was a message with this id already. `running` is True if that one runs now; then it was
+    left as it is. If the send waits for the commit of a transaction, `created`, `due_ms` and `due_at` are None, because
+    the authoritative clock has not seen it yet.
     """
 
     id: str
@@ -147,7 +148,8 @@ class Sent:
 class SentMany:
     """The answer to a bulk send, as counts: `accepted` messages, of which `created` are new.
 
-    The others had an id that was there already; `running` of them run now and were left as they are.
+    There was a message already with the id of each of the others. `running` of these run now, and were left as they
+    are.
     """
 
     accepted: int = 0

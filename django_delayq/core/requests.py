@@ -1,8 +1,7 @@
-"""The values that backends take and give. Pure values.
+"""Define the values that backends take and return. Pure values; times are epoch milliseconds.
 
-First what goes to a backend and comes from its claims: messages, alarms, leases, permits. Then the answers to queries
-and maintenance, heartbeats and pauses. At the end, what is done with batches of any of these. Times are epoch
-milliseconds.
+First come the values of sends, claims and limits: messages, alarms, leases, permits. Then the answers to queries and
+maintenance, heartbeats and pauses. At the end are functions for batches of values.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ LeaseId = tuple[str, int]
 """The proof of a lease: the id of the message, and the token of its claim."""
 
 Pair = tuple[str, str]
-"""A queue and a key: messages wait in one set for each such pair."""
+"""A queue and a key. The messages of each pair wait in a set of their own."""
 
 
 @dataclass(slots=True)
@@ -43,12 +42,12 @@ class Header:
 
     @property
     def has_own_policy(self) -> bool:
-        """Return whether it says itself how often the message may start, or until when."""
+        """Return whether the header limits how often the message may start, or until when."""
         return self.at_most_once or self.max_attempts is not None or self.expires_ms is not None
 
     @property
     def expires_at_ms(self) -> int | None:
-        """Return the instant from which the message must not start."""
+        """Return the epoch ms from which the message must not start; None if it never expires."""
         return None if self.expires_ms is None else self.scheduled_ms + self.expires_ms
 
 
@@ -65,9 +64,9 @@ class BuriedInfo:
 
 @dataclass(slots=True)
 class NewMessage:
-    """One message to take. Due after `delay_ms`, or at `at_ms` (the past means now) when that is given.
+    """One message to enqueue. It is due after `delay_ms`, or at `at_ms` if that is given (a past time means now).
 
-    Many share one header: a broker copies it before it writes into it.
+    Many messages may share one header, so a backend copies it before it changes it.
     """
 
     id: str
@@ -76,15 +75,15 @@ class NewMessage:
     delay_ms: int = 0
     at_ms: int | None = None
     has_new_id: bool = False
-    """Whether the id was made up for this message, so that no other can have it."""
+    """Whether the id was generated for this message, so that no other can have it."""
 
 
 @dataclass(slots=True)
 class Enqueued:
     """The answer to an `enqueue`.
 
-    `created` tells that the message is new. Otherwise the one that was there already was kept or changed, or is
-    `running`.
+    `created` is True if the message is new. If it is False, the message that had the id already was kept or changed as
+    `on_conflict` says, or it is `running` and was left as it is.
     """
 
     id: str
@@ -105,10 +104,10 @@ class Alarm:
 
 @dataclass(slots=True)
 class ClaimRequest:
-    """A request for one (queue, key): at most `count` messages, of which `idle_slots` would start at once.
+    """A request for one (queue, key): at most `count` messages, of which `idle_slots` could start at once.
 
-    A message whose header says `at_most_once` is given only among those: if it were leased to wait, and its worker
-    died, it would be buried though it had never started.
+    A message whose header says `at_most_once` is given only if it could start at once. If it were leased to wait for a
+    slot, and its worker died, it would be buried though it never started.
     """
 
     queue: str
@@ -124,7 +123,7 @@ class ClaimRequest:
 
 @dataclass(slots=True)
 class Claimed:
-    """One leased message. `header` is None when it can't be read (someone else wrote it): bury it."""
+    """One leased message. If `header` is None, it can't be read (someone else wrote it), and the message is buried."""
 
     id: str
     token: int
@@ -133,19 +132,21 @@ class Claimed:
     body: bytes
     failures: int = 0
     crashes: int = 0
-    pk: str = ""  # of its row, where a store has it
-    history: str = ""  # its earlier attempts (history.py), where a store keeps them
+    pk: str = ""  # the primary key of its row, with a store
+    history: str = ""  # its earlier attempts (history.py), with a store
     claimed_ms: int = 0
-    worker: str = ""  # that claimed it
+    worker: str = ""  # the name of the worker that claimed it
 
 
 @dataclass(slots=True)
 class Claims:
-    """The result of a claim. `more_available` tells that something due was left behind in a requested (queue, key).
+    """The result of a claim, for the requested pairs of queue and key.
 
-    `orphans` are ids that waited there without a message, because someone else removed it; they are gone now too.
-    `buried` are messages that must not start twice, and whose leases it found to have run out. `away` says why a part
-    of the broker could not be asked.
+    - `next_due_ms`: when the next message that was not claimed is due; None if none is known.
+    - `more_available`: whether more is due than was claimed.
+    - `orphans`: ids without a message, because someone else removed it; the claim has dropped them.
+    - `buried`: messages that must not start twice, and whose leases had run out.
+    - `away`: why a part of the broker could not be asked; empty if all could.
     """
 
     messages: list[Claimed]
@@ -160,11 +161,10 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class PermitRequest:
-    """A leased message's request to start, where its handler has limits.
+    """The request of a leased message to start, if its handler has limits.
 
-    It asks for one of the `most` permits of (key, value), and for a turn, because the starts of the key are at least
-    `interval_us` apart. None means that there is no such limit. A permit is held under the message's `token`. A request
-    with `held` is never refused.
+    It asks for one of the `most` permits of (key, value), and for a turn, because the starts of the key must be at
+    least `interval_us` apart. None means that there is no such limit. The message's `token` holds the permit.
     """
 
     key: str
@@ -173,13 +173,13 @@ class PermitRequest:
     most: int | None = None
     interval_us: int | None = None
     held: bool = False
-    """Whether its message runs already. Then it counts even where the keeper of the limits has forgotten it."""
+    """Whether the message runs already. Then its permit is granted even if the limiter has forgotten it."""
 
 
 class Throttled(NamedTuple):
     """The refusal of a permit request: ask again after `wait_ms`.
 
-    With `of_key` every other request of the key would be refused too, whatever its value.
+    If `of_key` is True, every other request of the key would be refused too, whatever its value.
     """
 
     wait_ms: int
@@ -205,14 +205,15 @@ TOTALS = (
 """The totals that are counted over all time, by transition."""
 
 LEFT = ("finished", "cancelled", "purged", "dropped")
-"""The totals of messages that are in no place any more: sent = those in a place + these."""
+"""The totals of messages that are gone. Their sum and the number of messages that are still there make "sent"."""
 
 
 @dataclass(slots=True)
 class Info:
-    """One message as the broker sees it now.
+    """One message as the backend sees it now.
 
-    `holder` (the worker's name) and `lease_end_ms` are set while it runs, `buried_ms` and `detail` once it is buried.
+    `holder` (the worker's name) and `lease_end_ms` are set while it runs, `buried_ms` and `detail` (the traceback) once
+    it is buried.
     """
 
     id: str
@@ -235,7 +236,7 @@ class AlarmInfo:
     """One alarm as the broker sees it now.
 
     `due_ms` is set while it waits, `lease_end_ms` while it is leased. Both are set if it was scheduled again while it
-    was leased. `now_ms` is the broker's time at the look, if the look was for single pks.
+    was leased. `now_ms` is the broker's time when it was read; `alarms` leaves it None.
     """
 
     pk: str
@@ -246,7 +247,10 @@ class AlarmInfo:
 
 @dataclass(slots=True)
 class SetCount:
-    """The messages and alarms that wait for one (queue, key). `…_capped`: there may be more than were counted."""
+    """How many messages and alarms of one (queue, key) wait.
+
+    If `pending_capped` or `ready_capped` is True, there may be more than were counted.
+    """
 
     queue: str
     key: str
@@ -264,7 +268,7 @@ class SetCount:
 
 @dataclass(slots=True)
 class Counts:
-    """All figures at once. Alarms count among what waits and runs; the totals are of messages only."""
+    """How many messages and alarms wait and run, how many messages failed, and the totals of messages over all time."""
 
     now_ms: int
     waiting: list[SetCount]
@@ -276,7 +280,11 @@ class Counts:
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """The result of one `maintain`. `dropped` counts errors; `orphans` are ids whose leases had no message."""
+    """The result of one `maintain`.
+
+    `reclaimed` counts leases that ran out, `dropped` failed messages that were trimmed. `orphans` are ids whose leases
+    had no message, because someone else removed it.
+    """
 
     now_ms: int
     reclaimed: int = 0
@@ -285,8 +293,8 @@ class MaintenanceResult:
     dropped: int = 0
     suspects_due: int = 0
     next_lease_end_ms: int | None = None
-    lost_record: str = ""  # why what the broker held may be gone (restarted, flushed); empty when nothing happened
-    away: str = ""  # why a part of the broker could not be asked, or takes nothing new; the others were, and do
+    lost_record: str = ""  # why the broker may have lost its data (restarted, flushed); empty if nothing happened
+    away: str = ""  # why a part of the broker could not be asked or takes nothing new; the other parts are well
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +309,9 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorInfo:
-    """Slots of a worker that are alike: threads, child processes or tasks.
+    """The slots of one executor of a worker: threads, child processes or tasks.
 
-    `most` run at once, and of each key at most as many as `keys` says.
+    At most `most` messages run in it at once, and of each key at most the number in `keys`.
     """
 
     most: int
@@ -312,7 +320,7 @@ class ExecutorInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """A process that another one can look for: its number and its start, as they count on its `host`."""
+    """The identity of a process: its pid and its start time, by which another process on its `host` can find it."""
 
     host: str
     pid: int
@@ -324,8 +332,8 @@ class WorkerInfo:
     """A worker's heartbeat. `seen_ms` is set by the broker.
 
     `runs` are the oldest of its running messages; `running` counts all that it holds. `processes` are its own process
-    and its supervisor's, if it has one: once all of them are gone, nobody ends its leases. It is empty where the system
-    can't tell, and in the heartbeat of an older version.
+    and its supervisor's, if it has one: once all of them are gone, nothing can end its leases but another worker. It is
+    empty where the system can't tell, and in the heartbeat of an older version.
     """
 
     name: str
@@ -341,7 +349,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """The result of one `take_over`: the messages that were buried, and whether to call again for leases `left`."""
+    """The result of one `take_over`: the messages that were buried, and whether leases are left for another call."""
 
     buried: list[BuriedInfo] = field(default_factory=list)
     left: bool = False
@@ -372,7 +380,7 @@ class Pause:
 
     @property
     def names(self) -> str:
-        """Return in words what is paused."""
+        """Return a text for people that names the paused queue or key."""
         return in_words(self.queue, self.key)
 
     def holds(self, now_ms: int) -> bool:
@@ -381,7 +389,7 @@ class Pause:
 
 
 def in_words(queue: str | None, key: str | None) -> str:
-    """Return in words a queue, a key in every queue, or a key in one queue."""
+    """Return a text for people that names a queue, a key in every queue, or a key in one queue."""
     if key is None:
         return _("queue %(queue)r", queue=queue)
     if queue is None:
@@ -396,9 +404,9 @@ def covering(pauses: Iterable[Pause], queue: str, key: str) -> list[Pause]:
 
 @dataclass(slots=True)
 class Audit:
-    """The totals compared with the sets: `differences` is empty when each message is in exactly one place.
+    """The result of an audit: `differences` is empty if each message is in exactly one place and the totals agree.
 
-    `notes` tell of oddities that are allowed, but good to know.
+    `notes` are about oddities that are allowed, but good to know.
     """
 
     totals: dict[str, int]
@@ -411,7 +419,7 @@ class Audit:
 class ServerReport:
     """A broker's report for a worker's start: one line on durability, warnings, and problems that forbid starting.
 
-    `now_ms` is the server's clock, None for a timer without one.
+    `now_ms` is the time by the server's clock; None for a timer without a clock.
     """
 
     server: str
@@ -425,7 +433,7 @@ class ServerReport:
 
 
 def earliest(*times: int | None) -> int | None:
-    """Return the earliest of these times, None where there are none."""
+    """Return the earliest of these times; None if all are None."""
     return min((time for time in times if time is not None), default=None)
 
 
@@ -435,9 +443,9 @@ def pages(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def in_order(positions: Iterable[Sequence[int]], answers: Iterable[Sequence[T]]) -> list[T]:
-    """Join the answers of several parts into one list, in the order of the whole.
+    """Join the answers to several parts of a list into one list, in the order of the whole.
 
-    `positions` has, for each part, the positions in the whole that it answers for.
+    `positions` has for each part the positions of its items in the whole.
     """
     by_position = {
         i: answer for own, given in zip(positions, answers, strict=True) for i, answer in zip(own, given, strict=True)

@@ -14,10 +14,10 @@ Backoff = Duration | Sequence[Duration] | Callable[[int, BaseException], Duratio
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Waits that grow: `first`, then `factor` times longer after each failure, up to `most`; spread by ± `jitter`.
+    """A backoff that grows: `first`, then `factor` times longer after each failure, up to `most`, ± `jitter` of it.
 
-    The spread keeps messages that failed together from coming back together ("full jitter" is too eager for short
-    waits: see AWS Architecture Blog, "Exponential Backoff And Jitter").
+    The jitter is random, and keeps messages that failed together from coming back together. ("Full jitter" would make
+    some waits very short: see AWS Architecture Blog, "Exponential Backoff And Jitter".)
     """
 
     first: Duration = "15s"
@@ -58,7 +58,7 @@ def _check_function(backoff: Callable[..., object]) -> None:
     try:
         signature = inspect.signature(backoff)
     except ValueError:
-        return  # a function written in C may not tell
+        return  # a function written in C may have no signature
     try:
         signature.bind(1, Exception())
     except TypeError as error:
@@ -71,7 +71,7 @@ def _check_function(backoff: Callable[..., object]) -> None:
 def backoff_ms(backoff: Backoff, attempt: int, exception: BaseException) -> int:
     """Return the milliseconds to wait after `attempt` (1 for the first) failed with `exception`.
 
-    A function that raises, or returns no duration, raises here too: the caller decides what follows.
+    If `backoff` is a function that raises, or returns no duration, this raises too.
     """
     if callable(backoff):
         return to_ms(backoff(attempt, exception), "backoff")

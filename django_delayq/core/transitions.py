@@ -1,9 +1,9 @@
 """Decide what becomes of a leased message when its lease ends, for every backend. Pure: no Django, no I/O.
 
-A worker works a transition out from what its claim returned, and a backend writes it where the lease's token still
-matches. No other move (claim, cancel, replace, reschedule, purge) touches a message that has a token. Only a reclaim
-takes the token away from a lease that ran out or whose worker is dead. So while the token matches, the record has the
-counts, the history and the data that the claim returned, and no backend has to decide anything again.
+A worker computes a transition from what its claim returned, and a backend writes it if the lease's token still matches.
+No other move (claim, cancel, replace, reschedule, purge) touches a message that has a token. Only a reclaim takes the
+token away, from a lease that ran out or whose worker is dead. So while the token matches, the record has the counts,
+the history and the data that the claim returned, and no backend has to decide anything again.
 
 `MOVES` is the table of docs/internals/states.md. Oban's executor and River's job state machine are its models.
 """
@@ -38,19 +38,19 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "rescue": (frozenset({State.ERROR}), _WAITING),
     "purge": (_WAITING | {State.ERROR}, frozenset({State.GONE})),
 }
-"""The legal moves, each with the states it may start from and end in: tests hold code and docs against this table."""
+"""The legal moves, each with the states it may start from and end in. Tests compare code and docs with this table."""
 
 SUSPECT_CRASHES = 2
 """With this many crashes a message is a suspect: it waits apart, and runs alone."""
 
 FATAL_CRASHES = 3
-"""With this many it is buried: only `crash_alone` counts the last of them."""
+"""With this many crashes a message is buried. Only `crash_alone` counts the last of them."""
 
 INTERRUPT_MS = 1_000
-"""How long an interrupted lease still lasts: a thread that can't be stopped gets this second to end."""
+"""How long an interrupted lease still lasts: time for a thread that can't be stopped to end."""
 
 UNREADABLE = "its header can not be read"
-"""The reason to bury a message whose lease has run out, when its header doesn't say which handler runs it."""
+"""The reason to bury a message whose lease has run out and whose header can't be read."""
 
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 """The reason to bury a message that must not start twice when its lease has run out."""
@@ -79,7 +79,7 @@ STATE_AFTER = {
     SettleAction.LAPSE: State.PENDING,
     SettleAction.BURY: State.ERROR,
 }
-"""The state in which each action leaves the message. `PENDING` and `READY` are told apart by time alone."""
+"""The state in which each action leaves the message. `PENDING` stands for `READY` too: only the due time differs."""
 
 TOTALS = {
     SettleAction.FINISH: "finished",
@@ -101,21 +101,21 @@ _OUTCOMES = {
 
 @dataclass(slots=True)
 class Transition:
-    """The change of one leased message, to be written where its lease (`id`, `token`) still stands.
+    """The change of one leased message, to be written only if its lease (`id`, `token`) is still held.
 
-    `failures` and `crashes` are the new counts. It is due again after `delay_ms`, or, where that is None, when it was
-    due before. `error` is one line on what failed; None keeps the last one. `detail` (the traceback) and `fingerprint`
-    are kept for a buried message. `history` is the JSON of the earlier attempts; None leaves it as it is.
+    `failures` and `crashes` are the new counts. A message that waits again is due after `delay_ms`; if that is None, at
+    the due time that it had. `error` is one line on the failure; None keeps the last one. `detail` (the traceback) and
+    `fingerprint` are kept for a buried message. `history` is the JSON of the earlier attempts; None leaves it as it is.
 
-    `started_ms` is when the handler started, None where it did not; `ended_ms` when it ended, None for now. Both, and
-    the history, go by the worker's estimate of the authoritative clock, which may be ahead of that clock. When a row
-    has ended, a store keeps neither time later than its own clock.
+    `started_ms` is when the handler started (None if it did not), `ended_ms` when it ended (None means now). Both, and
+    the times in the history, are the worker's estimates of the authoritative clock, which may be ahead of it. In the
+    row of a message that has ended, a store lowers both to its own clock.
 
-    `lease_until_ms` is when the lease ran out, None where its holder ends it. A renewal keeps the token, so a lapse is
-    written only where the lease still has that end.
+    `lease_until_ms` is when the lease ran out; None if its holder ends it. A renewal keeps the token, so a lapse is
+    written only if the lease still ends then.
 
-    `pk` is the row's, where a store has it. `is_written` tells that the handler's own transaction has finished the row:
-    only its alarm is left to forget.
+    `pk` is the primary key of the row, with a store. `is_written` is True if the handler's own transaction has finished
+    the row already, so that only its alarm is left to drop.
     """
 
     id: str
@@ -143,13 +143,13 @@ class Transition:
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether the message then waits apart from the others, to run alone."""
+        """Return whether the message is a suspect then, which waits apart from the others and runs alone."""
         return self.crashes >= SUSPECT_CRASHES
 
     def is_repeated(self, *, interrupted: bool) -> bool:
-        """Return whether this interrupts a lease a second time. It must not be written: it would prolong the lease.
+        """Return whether this interrupts a lease that is `interrupted` already.
 
-        `interrupted` says whether the lease is interrupted already. SQL and Lua compare the same.
+        Such a transition must not be written, because it would prolong the lease. SQL and Lua check the same.
         """
         return interrupted and self.state is State.RUNNING
 
@@ -164,7 +164,7 @@ class Failure:
 
 
 class Terms(Protocol):
-    """The fields that a handler has in common with the header or the row of a message."""
+    """The fields that a handler, a message's header and its row have in common."""
 
     @property
     def at_most_once(self) -> bool: ...
@@ -174,12 +174,12 @@ class Terms(Protocol):
 
 
 def is_at_most_once(sent: Terms | None, handler: Terms | None) -> bool:
-    """Return whether a message must not start a second time, whichever of the two says so."""
+    """Return whether a message must not start a second time, because it or its handler says so."""
     return bool((sent is not None and sent.at_most_once) or (handler is not None and handler.at_most_once))
 
 
 def max_attempts(sent: Terms | None, handler: Terms | None) -> int | None:
-    """Return how many attempts a message may have: its own number, else its handler's; None where neither is known."""
+    """Return how many attempts a message may have: its own number, else its handler's; None if neither is known."""
     if is_at_most_once(sent, handler):
         return 1
     if sent is not None and sent.max_attempts is not None:
@@ -196,7 +196,7 @@ class Policy(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The epoch ms at which an attempt started (None where it did not) and ended (None where nobody says)."""
+    """The epoch ms at which an attempt started (None if it did not) and ended (None if that is not known)."""
 
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -209,16 +209,16 @@ UNSTARTED = Span()
 
 
 def finish(claimed: Claimed, span: Span = UNSTARTED, *, is_written: bool = False) -> Transition:
-    """Return what becomes of a message whose handler returned."""
+    """Return the transition of a message whose handler returned."""
     transition = _of(claimed, SettleAction.FINISH, span)
     transition.is_written = is_written
     return transition
 
 
 def fail(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms: Callable[[int], int]) -> Transition:
-    """Return what becomes of a message whose attempt failed: a retry after `wait_ms(attempt)`, unless it was the last.
+    """Return the transition of a message whose attempt failed: a retry after `wait_ms(attempt)`, or a burial.
 
-    It was the last where `policy` allows no more attempts, or the next one would start after the message expires.
+    It is buried if `policy` allows no more attempts, or the next one would start after the message expires.
     """
     attempt = claimed.failures + 1
     if policy.at_most_once or (policy.max_attempts is not None and attempt >= policy.max_attempts):
@@ -231,9 +231,9 @@ def fail(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms
 
 
 def snooze(claimed: Claimed, delay_ms: int, policy: Policy, span: Span = UNSTARTED) -> Transition:
-    """Return what becomes of a message whose handler asked to run it later.
+    """Return the transition of a message whose handler asked to run it later.
 
-    The attempt ended by itself, so it clears the crashes.
+    The attempt did not die, so its end sets the crashes to 0. An `at_most_once` message is buried.
     """
     if policy.at_most_once:
         return bury(claimed, Failure("asked to snooze, but at_most_once never starts a second time"), span)
@@ -243,7 +243,7 @@ def snooze(claimed: Claimed, delay_ms: int, policy: Policy, span: Span = UNSTART
 
 
 def release(claimed: Claimed, delay_ms: int | None = None) -> Transition:
-    """Return the transition of a message that was not started: it waits for `delay_ms`, or as it did before."""
+    """Return the transition of a message that was not started: due after `delay_ms`, or when it was due before."""
     transition = _of(claimed, SettleAction.RELEASE, UNSTARTED)
     transition.delay_ms = delay_ms
     return transition
@@ -265,9 +265,9 @@ def bury(
 
 
 def interrupt(claimed: Claimed, policy: Policy, span: Span = UNSTARTED) -> Transition:
-    """Return what becomes of a message that runs while its worker stops.
+    """Return the transition of a message that still runs while its worker stops.
 
-    Its lease is cut: it runs out in `INTERRUPT_MS`, and no crash is counted then.
+    Its lease runs out in `INTERRUPT_MS`, and no crash is counted then. An `at_most_once` message is buried.
     """
     if policy.at_most_once:
         reason = "at_most_once: interrupted by the stop of its worker; it may have run in part"
@@ -276,9 +276,10 @@ def interrupt(claimed: Claimed, policy: Policy, span: Span = UNSTARTED) -> Trans
 
 
 def crash(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) -> Transition:
-    """Return what becomes of a message whose process died, where others may have run in it too: ready again.
+    """Return the transition of a message whose process died, in which other messages may have run too: ready again.
 
-    Nobody knows whether it killed that process, or only ran in it. So this counts a crash, but never the fatal one.
+    Nobody knows whether it killed the process or only ran in it. So this counts a crash, but never the fatal one. An
+    `at_most_once` message is buried.
     """
     if policy.at_most_once:
         return bury(claimed, Failure(f"{death}; at_most_once: it may have run in part"), span)
@@ -288,9 +289,9 @@ def crash(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) 
 
 
 def crash_alone(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) -> Transition:
-    """Return what becomes of a message whose sandbox died: ready again, but at the third death buried.
+    """Return the transition of a message whose sandbox died: ready again, or buried at the third crash.
 
-    Nothing else ran there, so it is the message that kills: only this counts the fatal crash.
+    Nothing else ran there, so the message is to blame. Only this function counts the fatal crash.
     """
     crashes = claimed.crashes + 1
     if policy.at_most_once or crashes < FATAL_CRASHES:
@@ -300,11 +301,11 @@ def crash_alone(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTA
 
 
 def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrupted: bool = False) -> Transition:
-    """Return what becomes of a message whose lease ran out at `lease_until_ms`.
+    """Return the transition of a message whose lease ran out at `lease_until_ms`.
 
-    Nobody knows whether it killed its worker or only ran beside the one that did. So a lapse counts a crash, but never
-    the fatal one, and none where the stop of its worker had cut the lease. A message that must not start twice is
-    buried, and so is one that nobody can read.
+    Nobody knows whether it killed its worker, or another message did. So a lapse counts a crash, but never the fatal
+    one; it counts none if the lease was `interrupted` by the stop of its worker. A message that must not start twice is
+    buried, and so is one whose header can't be read.
     """
     crashes = claimed.crashes if interrupted else min(claimed.crashes + 1, SUSPECT_CRASHES)
     span = Span(claimed.claimed_ms, lease_until_ms)
@@ -319,7 +320,7 @@ def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrup
 
 
 def refuse(claimed: Claimed, policy: Policy, now_ms: int) -> Transition | None:
-    """Return the end of a claimed message that must not start any more; None where it may."""
+    """Return the burial of a claimed message that must not start any more; None if it may start."""
     if policy.at_most_once and (claimed.crashes or claimed.failures):
         return bury(claimed, Failure("at_most_once: it was handed out before, and may have run in part"))
     if policy.max_attempts is not None and claimed.failures >= policy.max_attempts:
@@ -335,14 +336,14 @@ def refuse(claimed: Claimed, policy: Policy, now_ms: int) -> Transition | None:
 def in_place_of(
     transition: Transition, claimed: Claimed, policy: Policy, refusal: str, wait_ms: Callable[[int], int]
 ) -> list[Transition]:
-    """Return the transitions to try, in this order, in place of one that the backend refuses each time.
+    """Return the transitions to try, in this order, instead of one that the backend keeps refusing.
 
-    The attempt counts as failed. After its last attempt the message is buried. Before that, or where not even that can
-    be written, it waits for `wait_ms(attempt)`, and `refuse` keeps it from starting more often than it may. `refusal`
-    says why, in one line.
+    The attempt counts as failed. If it was the last one, the first transition buries the message. The next one, for
+    when the burial is refused too, and the only one after an earlier attempt, lets it wait for `wait_ms(attempt)`;
+    later `refuse` keeps it from starting too often. `refusal` says in one line why the backend refuses.
     """
     if transition.is_written or transition.action in (SettleAction.RELEASE, SettleAction.INTERRUPT):
-        return []  # it has ended, or no attempt has
+        return []  # the message has ended already, or no attempt has ended
     kind = f"its {transition.action} is refused"
     why = f"{kind}: {refusal}"
     error = f"{transition.error} ({why})" if transition.error else why
@@ -354,7 +355,10 @@ def in_place_of(
 
 
 def with_history(transition: Transition, claimed: Claimed) -> Transition:
-    """Return the transition with its history, which a child process that worked it out did not know."""
+    """Add the attempt to the history of a transition that comes from a child process, which did not know the history.
+
+    Return the transition.
+    """
     outcome = _OUTCOMES.get(transition.action)
     if outcome is not None and transition.history is None:
         _remember(transition, claimed, outcome)
@@ -365,7 +369,7 @@ def with_history(transition: Transition, claimed: Claimed) -> Transition:
 
 
 def describe(transition: Transition) -> str:
-    """Return what a log line says of a transition, after the message's name."""
+    """Return the words for a transition that follow the message's name in a log line."""
     match transition.action:
         case SettleAction.RETRY:
             return f"failed, runs again in {to_text(transition.delay_ms or 0)}: {transition.error}"
@@ -401,7 +405,7 @@ def _of(claimed: Claimed, action: SettleAction, span: Span) -> Transition:
 
 
 def _retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span) -> Transition:
-    """Return the transition of a failed message that waits again. Its attempt ended by itself: no crashes are left."""
+    """Return the transition of a failed message that waits again. Its attempt did not die, so its crashes become 0."""
     transition = _again(claimed, SettleAction.RETRY, span, Ended.FAILED, failure)
     transition.failures, transition.crashes, transition.delay_ms = claimed.failures + 1, 0, delay_ms
     return transition
@@ -429,5 +433,5 @@ def _remember(transition: Transition, claimed: Claimed, outcome: Ended) -> None:
 
 
 def _storable(text: str) -> str:
-    """Return the text with NUL characters escaped, because PostgreSQL can't keep them."""
+    """Return the text with NUL characters escaped, because PostgreSQL can't store them."""
     return text.replace("\0", "\\x00")

@@ -1,7 +1,7 @@
-"""The reliability tables. A message is in exactly one of them, under one primary key that is never used twice.
+"""Define the store's tables. A message is a row of exactly one of three, and keeps its primary key in all of them.
 
-The statements that move rows are in django_delayq/store/; these models are for looking, for migrations and for the
-admin. Don't change rows through them: a message that is changed behind the back of its lease is run twice, or lost.
+The statements that write rows are in django_delayq/store/. These models are for queries, migrations and the admin.
+Don't change messages through them: a message that is changed regardless of its lease may run twice, or be lost.
 """
 
 from django.db import models
@@ -14,11 +14,11 @@ from django_delayq.support.validation import MAX_NAME
 
 
 class MessageRow(models.Model):
-    """The columns that all three tables have. `message_id` is the message's id; `pk` is the row's own key.
+    """The columns that all three tables of messages have. `message_id` is the message's id; `pk` is the row's own key.
 
-    `history` holds the earlier attempts (django_delayq/core/history.py). `started_at` and `worker` are of the last
-    attempt: `started_at` is when its handler started, or, while it is leased, when it was claimed. Both are empty where
-    the message waits, or never started.
+    `history` holds the earlier attempts (django_delayq/core/history.py). `started_at` and `worker` are about the last
+    attempt. While the message is leased, `started_at` is when it was claimed; after its end, when its handler started.
+    Both are empty if the message waits, or never started.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -52,8 +52,8 @@ class MessageRow(models.Model):
 class ReadyMessage(MessageRow):
     """A message that waits or runs. While it has a `token`, which proves the lease, it runs, even past `lease_until`.
 
-    `interrupted` belongs to the lease: the stop of its worker has cut it short, so if it runs out, no crash is counted.
-    `placed` is neither read nor written any more: the release before writes it, the next one drops it.
+    `interrupted` means that the stop of its worker has cut the lease short: no crash is counted when it runs out.
+    `placed` is not used any more. The previous release still writes it, and the next one will drop it.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -66,7 +66,7 @@ class ReadyMessage(MessageRow):
         db_table = "delayq_ready"
         verbose_name = _("ready message")
         verbose_name_plural = _("ready messages")
-        permissions = [  # of messages in every table
+        permissions = [  # for the messages of every table
             ("view_payload", "Can see the payloads of messages"),
             ("rescue_message", "Can run failed messages again"),
             ("cancel_message", "Can cancel waiting messages"),
@@ -77,7 +77,7 @@ class ReadyMessage(MessageRow):
         constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_ready_id")]
         indexes = [
             models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
-            # MySQL and MariaDB drop a condition, so these begin with the column that it is on.
+            # MySQL and MariaDB ignore conditions, so an index has the column of its condition after the alias.
             models.Index(
                 fields=["alias", "crashes", "due_at"], condition=models.Q(crashes__gte=1), name="delayq_ready_suspect"
             ),
@@ -131,7 +131,7 @@ class FinishMessage(MessageRow):
 class ErrorMessage(MessageRow):
     """A message that was buried, with the traceback of its last attempt in `detail`.
 
-    `fingerprint` is the same for failures of one kind: the exception's type, and where in the site's code it was.
+    `fingerprint` is the same for failures of one kind: the exception's type, and the site's function that raised it.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -155,7 +155,7 @@ class ErrorMessage(MessageRow):
 
 
 class Tally(models.Model):
-    """Counts of rows that were removed for good (pruned, purged, …), so that every message stays accounted for."""
+    """How many rows were removed for good, by reason (pruned, purged, …), so that audits account for each message."""
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     name = models.CharField(_("name"), max_length=20)
@@ -172,7 +172,7 @@ class Tally(models.Model):
 
 
 class PauseRow(models.Model):
-    """A queue, or a key, of which workers start nothing. An empty queue, or key, stands for every one."""
+    """A pause: workers start nothing of this queue and key. An empty queue or key stands for all of them."""
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     queue = NameField(_("queue"), max_length=MAX_NAME, blank=True)
@@ -192,9 +192,9 @@ class PauseRow(models.Model):
 
 
 class ReportRow(models.Model):
-    """The figures of one key in one queue for one hour, from the last report that was saved here. Times in ms.
+    """The figures of one key in one queue for one hour, from the last report that was saved. Times are in ms.
 
-    `delayq_spark report --admin` writes them for the admin to show; the queue itself doesn't look at them.
+    `delayq_spark report --admin` writes these rows, and only the admin reads them.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -230,12 +230,16 @@ class ReportRow(models.Model):
 class FigureRow(models.Model):
     """Counts of how attempts ended; see store/figures.py.
 
-    `at` is when the minute, the hour or the day begins, and the last minute of a total. There is a column for each of
-    `COUNTS`. Rows are added up, so there may be several for the same time.
+    `at` is when the minute, hour or day of the row begins; in a total, it is the last minute that was added. There is a
+    column for each of `COUNTS`. Several rows may be for the same time: readers add them up.
     """
 
     class Period(models.TextChoices):
-        """The span of time that a row sums up. `new` is a minute of a queue and key, as a worker counted it."""
+        """The span of time that a row sums up.
+
+        `new` is a minute of one queue and key, as one worker counted it. `minute` is for all queues and keys together.
+        The others are for one queue and key.
+        """
 
         NEW = "new"
         MINUTE = "minute"
@@ -243,7 +247,7 @@ class FigureRow(models.Model):
         DAY = "day"
         TOTAL = "total"
 
-    id = models.BigIntegerField(primary_key=True)  # drawn by who writes it, so that a second try changes nothing
+    id = models.BigIntegerField(primary_key=True)  # the writer draws it, so that writing a row again changes nothing
     alias = NameField(_("alias"), max_length=MAX_NAME)
     period = models.CharField("period", max_length=6, choices=Period)
     at = InstantField("at")
@@ -265,10 +269,11 @@ for _name in COUNTS:
 
 
 class LimitRow(models.Model):
-    """The permits of a key, or of one value of its data, and its next turn, where the broker can't keep them.
+    """The permits of a key, or of one value of its `concurrency_key`, and when its next start is allowed.
 
-    See django_delayq/core/limits.py. `slots` is JSON: each token with the end of its hold. A row without a key is
-    the heartbeat of a worker: see django_delayq/brokers/database/heartbeats.py.
+    See django_delayq/core/limits.py. Rows are used only if the broker can't keep limits. `slots` is JSON: when the
+    permit of each token ends. A row without a key is the heartbeat of a worker, if the database is the broker: see
+    django_delayq/brokers/database/heartbeats.py.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -292,7 +297,7 @@ class LimitRow(models.Model):
 
 
 class StoreIdentity(models.Model):
-    """The identity of an alias's store, which tells it from the stores of other sites that use the same broker."""
+    """The identity of an alias's store, which distinguishes it from the stores of other sites on the same broker."""
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     identity = models.CharField("identity", max_length=16)

@@ -1,4 +1,4 @@
-"""An index of the store's tables that covers only a few of their rows."""
+"""Define an index that covers only a few rows of a table."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from django.db import models
 class PartialIndex(models.Index):
     """A partial index on `fields`, for the rows of `condition`.
 
-    On every vendor but PostgreSQL, `column`, which the condition is on, is inserted after the first field. PostgreSQL
-    drops a comparison whose value the condition already implies, so it could not use the fields behind it. MySQL and
-    MariaDB, which have no conditions, use the column instead. SQLite, which has no statistics until somebody runs
-    ANALYZE, takes the index with the most columns that are equal to something.
+    On every vendor but PostgreSQL, the condition's `column` is inserted after the first field. MySQL and MariaDB have
+    no partial indexes, so they need the column. SQLite has no statistics until somebody runs ANALYZE; without them it
+    prefers the index with the most columns that are compared by `=`. PostgreSQL drops a comparison that the condition
+    implies, so it could not use the fields after the column.
     """
 
     def __init__(self, *, column: str, **options: Any) -> None:

@@ -1,6 +1,6 @@
-"""Log lines that nobody can forge, from a logger that never raises.
+"""Write log lines that nobody can forge, with a logger that never raises.
 
-What a line says comes from outside, and so do the filters and handlers that a site adds to its loggers.
+The text of a line may come from outside, and the site may add filters and handlers that raise.
 """
 
 import logging
@@ -12,16 +12,16 @@ from typing import Any
 from django_delayq.support.texts import lines, one_line, text_of
 
 TRACEBACK = "delayq_traceback"
-"""The key in `extra=` for the text of a record's traceback, from a caller that has one. The record does not keep it."""
+"""The key in `extra=` for a traceback that the caller has as text already. `Safe` removes it from the record."""
 
 
 class Safe(logging.Filter):
-    """Makes each record of a logger one harmless line, and its traceback harmless lines.
+    """A filter that makes each record one harmless line, and its traceback harmless lines.
 
-    The lines of a traceback are shortened and have no passwords. They are indented, so that none can pass for a record.
+    The traceback is shortened and has no passwords. Its lines are indented, so that none can pass for a record.
 
-    It is a filter and not a formatter, so it works with whatever handlers and formatters the site has chosen.
-    `exc_info` stays as it is, for tools that group errors by it.
+    It is a filter and not a formatter, so that it works with any handlers and formatters of the site. `exc_info` stays
+    as it is, for tools that group errors by it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -31,20 +31,20 @@ class Safe(logging.Filter):
             record.msg, record.args = one_line(text), ()
         made = record.__dict__.pop(TRACEBACK, "")
         if record.exc_info and not record.exc_text:
-            # Formatters use this in place of the text that they would make of `exc_info`.
+            # Formatters use `exc_text`, if it is set, instead of formatting `exc_info`.
             _, exception, frames = record.exc_info
             record.exc_text = textwrap.indent(lines((made or text_of(exception, frames)).rstrip("\n")), "    ")
         return True
 
 
 class Enduring(logging.LoggerAdapter[logging.Logger]):
-    """A logger that goes on when a filter of the site's raises, as `logging` itself does when a handler raises.
+    """A logger that survives a filter of the site that raises, as `logging` itself survives a handler that raises.
 
-    The caller is often about to settle a message, or is a thread that all others wait for.
+    The caller may be about to settle a message, or be a thread that all others depend on.
     """
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log, or say on standard error why not."""
+        """Log the message. If a filter raises, print the reason on standard error."""
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # the caller's line, not this one
         try:
             super().log(level, msg, *args, **kwargs)
@@ -63,6 +63,6 @@ logger = Enduring(logging.getLogger("django_delayq"))
 
 
 def keep_safe() -> None:
-    """Make the logger's own records safe. Calling it again is harmless."""
+    """Add the filter `Safe` to the logger. Calling it again is harmless."""
     if not any(isinstance(known, Safe) for known in logger.logger.filters):
         logger.logger.addFilter(Safe())

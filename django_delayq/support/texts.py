@@ -1,8 +1,8 @@
-"""Texts for people: translatable, without passwords or what moves a cursor, and of bounded length. Pure functions.
+"""Make texts fit for people: translatable, without passwords and control characters, of bounded length. Pure functions.
 
-A text is English in a log line, a command and a table, and in the viewer's language on a page. Text from outside is
-made harmless in linear time. Only a password that is marked as one can be known: the login of an address, and a value
-with a telling name.
+A text is English in log lines, commands and tables, and in the viewer's language on pages. Text from outside is made
+harmless in linear time. A password is recognized only by its place: in the login of an address, or after a name such as
+`token=`.
 """
 
 import itertools
@@ -27,7 +27,7 @@ def text(template: str, /, **values: object) -> Text:
     return made
 
 
-# Each begins at a literal, and a try reads no further such literal: so no text is read over and over.
+# A match begins at a literal, and looking for its end stops at the next such literal. So matching takes linear time.
 _LOGIN = re.compile(r"(://[^\s:@/?#\"'<>]*:)[^\s/?#\"'<>]*@")
 _NAMED = re.compile(
     r"(?i)((?:passw(?:or)?d|secret|token|api[_-]?key)"
@@ -37,20 +37,20 @@ _NAMED = re.compile(
 
 
 def masked(text: str) -> str:
-    """Return `text` with `***` for the passwords in it.
+    """Return `text` with `***` in place of passwords.
 
-    These are the password of a `scheme://user:password@`, and the values of names that end in password, passwd, secret,
+    Passwords are the one in `scheme://user:password@`, and the values of names that end in password, passwd, secret,
     token or api_key, as in `password=...` and `"token": "..."`.
     """
     return _NAMED.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
 
 
 def hidden(address: str, harmless: Collection[str]) -> str:
-    """Return an address with `***` for its login, and for the value of each option that is not in `harmless`.
+    """Return an address with `***` in place of its password and of the value of each option that is not in `harmless`.
 
     It also works on an address that is badly written.
     """
-    # Up to the last @: a password that was not percent-encoded may hold another, or a slash.
+    # Up to the last @, because a password that was not percent-encoded may contain an @ or a slash.
     shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, address, flags=re.DOTALL | re.IGNORECASE)
     place, mark, query = shown.partition("?")
     return place + mark + "&".join(_hide_value(option, harmless) for option in query.split("&"))
@@ -65,7 +65,7 @@ def _hide_login(found: re.Match[str]) -> str:
 def _hide_value(option: str, harmless: Collection[str]) -> str:
     """Return an option with its value hidden, unless its name is known to be harmless.
 
-    Anything else may be a secret under a misspelled name, or the rest of one.
+    Any other option may be a secret under a misspelled name, or the rest of a secret that contains an `&`.
     """
     name, equals, _ = option.partition("=")
     if not option or (equals and name in harmless):
@@ -78,12 +78,12 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line: control characters, and those that reorder or hide text, become escapes."""
+    """Return `text` on one line, with escapes for control characters and for characters that reorder or hide text."""
     return text if text.isprintable() else "".join(map(_harmless, text))
 
 
 def lines(text: str) -> str:
-    """Make text harmless as `one_line` does, but keep its line breaks."""
+    """Return `text` with each of its lines made harmless by `one_line`."""
     return "\n".join(map(one_line, text.split("\n")))
 
 
@@ -95,7 +95,7 @@ def _harmless(character: str) -> str:
 
 MAX_TRACEBACK = 16_000
 MAX_TEXT = 3_000
-"""The most characters that stand between the frames of two exceptions: an exception's text, its notes."""
+"""The most characters of one part of a traceback: a frame, or all the text between two runs of frames."""
 _CUT = "… (shortened) …"
 _FRAME = 'File "'
 
@@ -103,7 +103,7 @@ _FRAME = 'File "'
 def text_of(exception: BaseException | None, frames: TracebackType | None) -> str:
     """Return the traceback, without the values of variables, in at most `MAX_TRACEBACK` characters.
 
-    Texts are shortened first, then the frames that are farthest from the failure go. Raises nothing.
+    Long parts are shortened first; then the beginning is cut off, which is farthest from the failure. Raises nothing.
     """
     try:
         parts = traceback.format_exception(None, exception, frames)
@@ -116,7 +116,7 @@ def text_of(exception: BaseException | None, frames: TracebackType | None) -> st
 def _bounded(parts: list[str]) -> Iterator[str]:
     for are_frames, group in itertools.groupby(parts, _is_frame):
         if are_frames:
-            yield from (_shortened(masked(part)) for part in group)  # a line of source may be anything
+            yield from (_shortened(masked(part)) for part in group)  # a line of source may hold a password, and be long
         else:
             yield _shortened(masked("".join(group)))
 
@@ -126,7 +126,10 @@ def _is_frame(part: str) -> bool:
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning and the end of a text: the type of an exception, and where the next one begins."""
+    """Return at most the beginning and the end of a text.
+
+    The beginning has the type of an exception; the end has the line that introduces the next exception.
+    """
     if len(text) <= MAX_TEXT:
         return text
     end = MAX_TEXT // 3

@@ -1,4 +1,4 @@
-"""Convert instants between epoch milliseconds and aware datetimes. Pure values."""
+"""Convert times between epoch milliseconds and aware datetimes."""
 
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Lengths of time ("30m", 90, timedelta) and sizes ("256KiB") as people write them; milliseconds and bytes inside."""
+"""Convert lengths of time ("30m", 90, timedelta) and sizes ("256KiB") from and to texts that people write and read."""
 
 import math
 import re
@@ -37,7 +37,7 @@ def to_ms(value: Duration, name: str, *, least_ms: int = 0) -> int:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise ValueError(f"{name}={value!r} is not finite; give {type_names}.")
-        milliseconds = _from_seconds(max(-1.0, min(value, LONGEST_MS)))  # what is far too long stays too long
+        milliseconds = _from_seconds(max(-1.0, min(value, LONGEST_MS)))  # a huge float would overflow
     else:
         raise TypeError(f"{name}={_shortener.repr(value)} is no length of time; give {type_names}.")
     if milliseconds < least_ms or (milliseconds == 0 and _is_negative(value)):
@@ -71,7 +71,7 @@ def _parse(text: str, name: str) -> int:
 
 
 def _from_seconds(seconds: float) -> int:
-    """Return seconds as ms, rounded up, except where a float is the nearest one to a whole ms: 1.1 s is 1100 ms."""
+    """Return seconds in ms, rounded up, unless the float is the nearest one to a whole ms: 1.1 s is 1100 ms."""
     nearest = round(seconds * 1000)
     return nearest if nearest / 1000 == seconds else math.ceil(seconds * 1000)
 
@@ -102,7 +102,7 @@ _SIZE = re.compile(rf"([0-9]{{1,15}}|[0-9]{{1,15}}\.[0-9]{{1,15}}(?=\s*[kmg]))\s
 
 
 def to_bytes(value: object, name: str) -> int:
-    """Return `value`, a number of bytes or text, in bytes, rounded down.
+    """Return a size in bytes, rounded down. `value` is a number of bytes, or text such as "256KiB".
 
     Raises `ValueError`, which names `name`, the value and the fix.
     """

@@ -1,4 +1,4 @@
-"""Check the values that callers give, and show one in an error. Pure functions."""
+"""Check the values that callers give, and shorten them for error messages. Pure functions."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ from django_delayq.support.texts import text as _
 MAX_NAME = 200
 """The most characters of an id, a key, a queue or a tag."""
 
-# Control characters separate fields inside brokers and forge log lines; lone surrogates have no UTF-8.
+# Brokers separate fields by control characters, which can also forge log lines. Lone surrogates have no UTF-8.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _shortener = reprlib.Repr()
@@ -58,7 +58,7 @@ def check_name(value: str, kind: str) -> str:
 
 
 def are_names(values: Sequence[object]) -> bool:
-    """Return whether all are plain names, which `check_name` would return unchanged. In doubt it returns False."""
+    """Return True only if `check_name` would return each value unchanged; False may also mean that it might."""
     if set(map(type, values)) != {str}:
         return not values
     texts = cast(Sequence[str], values)
@@ -66,7 +66,7 @@ def are_names(values: Sequence[object]) -> bool:
 
 
 def check_queue(value: str) -> str:
-    """Return `value` as a queue's name. Raises as `check_name` does."""
+    """Return `value` as the name of a queue. Raises like `check_name`, and for a colon."""
     name = check_name(value, "queue")
     if ":" in name:
         raise ValueError(
@@ -90,19 +90,19 @@ def check_count(value: int, kind: str, least: int = 1, most: int | None = None) 
 
 
 def check_max_attempts(value: int) -> int:
-    """Return `value`, a whole number that every database can keep. Raises as `check_count` does."""
+    """Return `value`, a whole number that every database can store. Raises like `check_count`."""
     return check_count(value, "max_attempts", most=2**31 - 1)
 
 
 def check_flag(value: bool, kind: str) -> bool:
-    """Return `value`, which is True or False. Raises `TypeError` as `check_name` does."""
+    """Return `value`, which is True or False. Raises `TypeError`, naming `kind`, the value and the fix."""
     if not isinstance(value, bool):
         raise TypeError(f"{kind}={short_repr(value)} is {type(value).__name__}; give True or False.")
     return value
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: the nearest of `known`, or all of them when none is near."""
+    """Return the end of an error message: the one of `known` that is most like `wrong`, or all if none is like it."""
     names = sorted(known)
     in_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(wrong, names, n=1) or [

@@ -1,4 +1,4 @@
-"""Helpers for the tests of a site: a broker in memory, time that is moved instead of waited for, and looks.
+"""Help a site to test its handlers: with a broker in memory, a clock that can be moved, and a look at what was sent.
 
 ```python
 class CloseOrderTests(DelayqMixin, TestCase):
@@ -14,8 +14,8 @@ With pytest, `pytest_plugins = ["django_delayq.testing.fixtures"]` in the top `c
 `delayq_memory`, `run_due` and `sent_messages`. An alias with a store keeps it: its rows are written and read in the
 test's own transaction, and only the timer is the broker in memory.
 
-Without a store the broker's time is moved: `timezone.now()` in a handler is the real time, `message.due_at` the moved
-one. With a store the rows are made older: both are the real time.
+Without a store the broker's clock is moved: in a handler `timezone.now()` is the real time, and `message.due_at` a time
+of the moved clock. With a store the rows are made older instead, so both are real times.
 """
 
 from django_delayq.testing.broker import DelayqMixin, VirtualTimeBroker, use_memory_broker

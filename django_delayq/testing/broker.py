@@ -1,4 +1,4 @@
-"""A memory broker whose time can be moved, and settings and a mixin that use it."""
+"""Offer a memory broker whose clock can be moved, and settings and a mixin that use it."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,13 @@ VIRTUAL_TIME_BROKER = "django_delayq.testing.VirtualTimeBroker"
 NS = 1_000_000  # in a millisecond
 LEASE_MS = 3_600_000
 RUN_DUE = "run_due"
-"""The name of the worker that claims messages."""
+"""The worker's name in the leases that `run_due` claims."""
 
 AnyHandler = Handler[Any, Any]
 
 
 class Due(NamedTuple):
-    """A claimed message, and how many milliseconds of `until` the leap to its due time has used up."""
+    """A claimed message with its handler, and how many ms of the time that `run_due` may leap the leap to it took."""
 
     claimed: Claimed
     handler: AnyHandler
@@ -51,26 +51,29 @@ class VirtualTimeBroker(MemoryBroker):
 
     @property
     def ahead_ms(self) -> int:
-        """Return the sum of all leaps."""
+        """Return the sum of all leaps in ms."""
         return self._ahead_ns // NS
 
     def leap(self, by_ms: int) -> None:
-        """Move the clock on."""
+        """Move the clock forward by `by_ms`."""
         self._ahead_ns += by_ms * NS
         self.queue.wake()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Stop the clock in the block, except for leaps: messages that handlers send are due to the millisecond."""
+        """Stop the clock in the block, except for leaps, so that due times are exact to the millisecond."""
         self._stopped_ns = time.time_ns()
-        self._ahead_ns += -self._now_ns() % NS  # at a whole one
+        self._ahead_ns += -self._now_ns() % NS  # on to the next whole millisecond
         try:
             yield
         finally:
             self._stopped_ns = None
 
     def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
-        """Leap to the time of the next message with a handler, and claim it; None if it is over `within_ms` away."""
+        """Leap to when the next message with a handler is due, and claim it.
+
+        Return None if there is none within `within_ms`.
+        """
         waiting = [found for found in self.queue.counts().waiting if found.key in handlers]
         due = [(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
         if not due:
@@ -89,7 +92,7 @@ class VirtualTimeBroker(MemoryBroker):
 
 @contextmanager
 def use_memory_broker() -> Iterator[None]:
-    """Put every alias of DELAYQ on an empty memory broker with virtual time for the block."""
+    """Put every alias of DELAYQ on an empty memory broker with a clock that can be moved, for the block."""
     configured = getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}})
     in_memory = {name: {**configured[name], "BROKER": VIRTUAL_TIME_BROKER} for name in alias_names()}
     with override_settings(DELAYQ=in_memory):
@@ -103,9 +106,9 @@ else:
 
 
 class DelayqMixin(_Base):
-    """Mix into a test case, before its base: each test has an empty memory broker with virtual time.
+    """A mixin for test cases, to be named before the base class: each test uses `use_memory_broker`.
 
-    If you write a `setUp`, it must call `super().setUp()` first.
+    A `setUp` of your own must call `super().setUp()` first.
     """
 
     def setUp(self) -> None:

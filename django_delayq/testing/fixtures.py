@@ -1,4 +1,4 @@
-"""The fixtures of pytest, for a site that names this module in `pytest_plugins` of its top conftest.py."""
+"""Define pytest fixtures, for a site that names this module in `pytest_plugins` of its top conftest.py."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ from django_delayq.testing import Attempt
 
 @pytest.fixture
 def delayq_memory() -> Iterator[None]:
-    """Use an empty memory broker with virtual time for this test."""
+    """Use an empty memory broker with a clock that can be moved for this test."""
     with testing.use_memory_broker():
         yield
 

@@ -1,4 +1,4 @@
-"""Run the messages that are due, like a worker, but without a worker and without waiting."""
+"""Run due messages like a worker, but without a worker and without waiting."""
 
 import asyncio
 import math
@@ -33,7 +33,7 @@ MOST_ATTEMPTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a handler: when, by the moved clock, and how it ended ("finish", "retry", "snooze" or "bury")."""
+    """One run of a handler: when it ran by the moved clock, and how it `ended`: finish, retry, snooze or bury."""
 
     id: str
     key: str
@@ -45,23 +45,23 @@ class Attempt:
 
 
 def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_ALIAS) -> list[Attempt]:
-    """Run what is due from now to `until` from now, in due order, each at its due time, and return every attempt.
+    """Run every message that is due within `until` from now, in due order, and return every attempt.
 
-    Retries, snoozes and messages that handlers send run too if they fall due in that time. Then the clock stands at its
-    end. Sync and async handlers run in this thread, so they see the test's transaction. An exception of a handler is
-    not raised here: it fails the attempt, like in a worker, and is in its `exception`. Messages without a handler stay
-    parked.
+    The clock leaps to each due time, and at last to the end of `until`. Retries, snoozes and messages that handlers
+    send run too if they are due by then. Sync and async handlers run in this thread, so they see the test's
+    transaction. An exception of a handler is not raised here: it fails the attempt, like in a worker, and is in
+    `Attempt.exception`. Messages without a handler are left waiting.
 
-    With a store, each step ages its rows instead of moving a clock, in the transaction of this thread, which need not
-    be committed: a message's `due_at` is the real time when it runs. Without one, in a `TestCase`, messages that wait
-    for the commit that never comes are sent first; inside an `atomic()` of the code under test they go on waiting.
+    With a store, rows are made older instead of moving a clock, in the transaction of this thread, which need not be
+    committed: a message's `due_at` is the real time when it runs. Without a store, in a `TestCase`, messages that wait
+    for a commit that never comes are sent first; inside an `atomic()` of the code under test they go on waiting.
 
-    If a database error ends a handler while a transaction is open, the handler's writes are undone, because that error
-    would spoil the transaction.
+    If a database error ends a handler while a transaction is open, the handler's writes are undone, because the error
+    would make the transaction unusable.
 
     `deliveries=2` delivers every message twice, as if the worker had been killed between the end of a handler and its
-    report: an idempotent handler doesn't mind. An `at_most_once` message is delivered once. With a store so is
-    one of an `atomic` handler, whose end is in its own transaction.
+    report: an idempotent handler doesn't mind. Messages that are `at_most_once` are delivered once; with a store, so
+    are messages of an `atomic` handler, because their end is in its transaction.
 
     Raises `RuntimeError` after 10,000 attempts (handlers that send or retry without a delay never end), and in a
     running event loop, where `arun_due` must be used.
@@ -84,7 +84,7 @@ def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_AL
 
 
 async def arun_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_ALIAS) -> list[Attempt]:
-    """Run `run_due` from async code. Handlers run in the thread that sync code runs in."""
+    """Run due messages like `run_due`, from async code. Handlers run in the thread of `sync_to_async`."""
     return await sync_to_async(run_due)(until, deliveries=deliveries, using=using)
 
 
@@ -99,17 +99,17 @@ def _refuse_event_loop() -> None:
 def _commit_as_test_case(using: str) -> None:
     alias = get_alias(using)
     blocks = connections[alias.database].atomic_blocks
-    if all(getattr(block, "_from_testcase", False) for block in blocks):  # TestCase marks its own
+    if all(getattr(block, "_from_testcase", False) for block in blocks):  # TestCase marks its own blocks
         for send in list(waiting_sends(alias)):
             send.after_commit()
 
 
 def _deliver(time: Timeline, claimed: Claimed, handler: AnyHandler, deliveries: int) -> list[Attempt]:
-    """Run a message up to `deliveries` times, but not again after an attempt that did not finish, and settle it."""
+    """Run a message up to `deliveries` times, or until an attempt does not finish, and settle it."""
     if _is_never_repeated(claimed, handler):
         deliveries = 1
     attempts = []
-    # Each delivery has a token of its own, as after a take-over.
+    # Each delivery has a token of its own, like after a reclaim.
     for token in (claimed.token, *(random.getrandbits(63) for _ in range(deliveries - 1))):
         transition, made = _attempt(time, replace(claimed, token=token), handler)
         attempts.append(made)
@@ -152,7 +152,7 @@ def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseEx
         return _call(claimed, handler, message, using)
     savepoint = transaction.savepoint(using)
     exception = _call(claimed, handler, message, using)
-    if isinstance(exception, DatabaseError):  # it may have spoilt the test's transaction
+    if isinstance(exception, DatabaseError):  # it may have made the test's transaction unusable
         transaction.set_rollback(False, using)
         transaction.savepoint_rollback(savepoint, using)
     else:
@@ -162,7 +162,7 @@ def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseEx
 
 def _call(claimed: Claimed, handler: AnyHandler, message: Message[Any], database: str) -> BaseException | None:
     if handler.is_async:
-        # Not asyncio.run: this way the sync code that the handler calls runs in this thread again, with its database.
+        # Unlike with asyncio.run, sync code that the handler calls runs in this thread, with its database connection.
         end = sync_to_async(partial(end_left_open, blocks_open()))
         return async_to_sync(attempt.run_async)(handler, message, end)
     return attempt.run_sync(claimed, handler, message, database)

@@ -1,4 +1,4 @@
-"""Look at the messages that were sent."""
+"""Find the messages that were sent."""
 
 from dataclasses import replace
 
@@ -12,11 +12,11 @@ from django_delayq.testing.timeline import timeline
 
 
 def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list[MessageInfo]:
-    """Return the messages that wait to run, of one key or of all, in due order.
+    """Return the messages that wait to run, of one key or of all keys, in due order.
 
     With a store these are its rows, as the transaction of this thread sees them. Without one, messages that wait for
-    the commit of an open transaction are included, as if it were committed now, `on_conflict` included: inside a
-    `TestCase` that is everything sent. Cancelled messages and those that ran are not included.
+    the commit of an open transaction are included as if it were committed now, and `on_conflict` is applied: inside a
+    `TestCase` all sent messages are there. Messages that were cancelled or have run are not.
     """
     backend, now_ms = get_backend(using), timeline(using).now_ms
     waiting = {info.id: info for info in _at_broker(backend)}
@@ -38,9 +38,9 @@ def _is_running(info: Info | None) -> bool:
 
 
 def _as_if_committed(send: WaitingSend, held: Info | None, now_ms: int) -> Info:
-    """Return the message that will wait under the id after the commit, where `held` waits before it.
+    """Return the message that will wait with the send's id after the commit. `held` waits with that id now, if any.
 
-    It follows the same rules as `Queue.enqueue`.
+    The rules of `on_conflict` are those of `Queue.enqueue`.
     """
     message = send.message
     due_ms = now_ms + message.delay_ms if message.at_ms is None else max(message.at_ms, now_ms)

@@ -1,4 +1,4 @@
-"""The time that the tests of a site move: the memory broker's, or that of a store's rows, which are made older."""
+"""Move time in the tests of a site: the clock of the memory broker, or with a store the age of its rows."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,36 +18,36 @@ from django_delayq.testing.broker import LEASE_MS, RUN_DUE, VIRTUAL_TIME_BROKER,
 
 
 class AgedRows:
-    """The time of an alias with a store.
+    """The timeline of an alias with a store.
 
     Everything happens on the calling thread's connection and in its transaction, so no commit is needed. The database's
-    clock is authoritative, and can't be moved. So a leap lowers every instant of the alias's rows. The timer that holds
-    their alarms, `clock`, makes the same leap, and is never asked what is due.
+    clock is authoritative and can't be moved. So a leap lowers every time in the alias's rows instead. The timer that
+    holds their alarms makes the same leap, but is never asked what is due.
 
-    The database's clock doesn't stand still, and due times are rounded up to its next millisecond. So a leap may be
-    1 ms longer than the delay that was asked for, and then counts for 1 ms less.
+    The database's clock can't be stopped either, and due times are rounded up to its next millisecond. So a leap may be
+    1 ms longer than the delay that was asked for, and is counted as 1 ms shorter.
     """
 
-    def __init__(self, queue: Tables, clock: VirtualTimeBroker) -> None:
+    def __init__(self, queue: Tables, timer: VirtualTimeBroker) -> None:
         self._queue = queue
-        self._clock = clock
+        self._timer = timer
 
     @property
     def now_ms(self) -> int:
-        """Return the time that the instants of rows are compared with."""
+        """Return the database's time, with which the times of rows are compared."""
         return int(self._queue.database.now_ms())
 
     @property
     def moved_ms(self) -> int:
         """Return now plus all leaps, in epoch milliseconds."""
-        return self.now_ms + self._clock.ahead_ms
+        return self.now_ms + self._timer.ahead_ms
 
     def stopped(self) -> AbstractContextManager[None]:
-        """Stop the timer's clock, the only one that can be stopped: rows get older during the block."""
-        return self._clock.stopped()
+        """Stop the timer's clock in the block. The database's clock can't be stopped, so rows get older meanwhile."""
+        return self._timer.stopped()
 
     def leap(self, by_ms: int) -> None:
-        """Make everything older."""
+        """Make all rows and alarms older by `by_ms`."""
         database = self._queue.database
         for table in (ReadyMessage, FinishMessage, ErrorMessage):
             instants = [field.name for field in table._meta.fields if isinstance(field, InstantField)]
@@ -55,10 +55,13 @@ class AgedRows:
             rows.update(**{name: F(name) - by_ms for name in instants})
             for pk, history in rows.exclude(history=NOTHING).values_list("pk", "history"):
                 rows.filter(pk=pk).update(history=moved(history, -by_ms))
-        self._clock.leap(by_ms)
+        self._timer.leap(by_ms)
 
     def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
-        """Leap to the time of the next message with a handler, and claim it; None if it is over `within_ms` away."""
+        """Leap to when the next message with a handler is due, and claim it.
+
+        Return None if there is none within `within_ms`.
+        """
         database = self._queue.database
         rows = ReadyMessage.objects.using(database.using).filter(
             alias=database.alias, key__in=list(handlers), token=None, crashes__lt=SUSPECT_CRASHES
@@ -71,8 +74,8 @@ class AgedRows:
         if counted_ms > within_ms:
             return None
         self.leap(leap_ms)
-        want = ClaimRequest(row.queue, row.key, 1)
-        claimed = claim(database, [Alarm(row.queue, row.key, str(row.pk))], [want], LEASE_MS, RUN_DUE).messages
+        request = ClaimRequest(row.queue, row.key, 1)
+        claimed = claim(database, [Alarm(row.queue, row.key, str(row.pk))], [request], LEASE_MS, RUN_DUE).messages
         if not claimed:
             raise RuntimeError(
                 f"Message {row.message_id!r} is locked by a transaction of another thread: end it first."
@@ -80,7 +83,7 @@ class AgedRows:
         return Due(claimed[0], handlers[row.key], counted_ms)
 
     def apply(self, transitions: Sequence[Transition]) -> None:
-        """End leases."""
+        """End leases as the transitions say."""
         self._queue.apply(transitions)
 
 
@@ -90,10 +93,10 @@ Timeline = VirtualTimeBroker | AgedRows
 def timeline(using: str) -> Timeline:
     """Return the timeline of an alias. Raises `ImproperlyConfigured` if its time can't be moved."""
     backend = get_backend(using)
-    clock = backend.store.broker if backend.store else backend
-    if not isinstance(clock, VirtualTimeBroker):
+    broker = backend.store.broker if backend.store else backend
+    if not isinstance(broker, VirtualTimeBroker):
         raise ImproperlyConfigured(
-            f'DELAYQ["{using}"] is on {type(clock).__name__}, whose time can\'t be moved; use DelayqMixin, '
+            f'DELAYQ["{using}"] is on {type(broker).__name__}, whose time can\'t be moved; use DelayqMixin, '
             f'the fixture delayq_memory or use_memory_broker(), or set "BROKER": "{VIRTUAL_TIME_BROKER}".'
         )
-    return AgedRows(backend.store, clock) if backend.store else clock
+    return AgedRows(backend.store, broker) if backend.store else broker

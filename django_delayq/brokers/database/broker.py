@@ -1,4 +1,4 @@
-"""The broker of a site that has no server but its database."""
+"""Offer the broker of a site that has no server but its database."""
 
 from functools import cached_property
 from typing import ClassVar
@@ -16,7 +16,7 @@ from django_delayq.support.texts import text as _
 
 
 class DatabaseBroker:
-    """See `Broker` in brokers/base.py. It needs a store: the rows of that are all that there is."""
+    """A `Broker` (brokers/base.py) without a server of its own: it needs a store, whose rows are the alarms."""
 
     needs_store: ClassVar[bool] = True
     queue = alarm_index = limiter = None
@@ -46,12 +46,12 @@ class DatabaseBroker:
                 "LOCATION is given, and DatabaseBroker connects to no server beside the database; leave it out, or name"
                 " the broker that it is for in BROKER."
             )
-        if alias.database in connections.settings:  # else another check tells
+        if alias.database in connections.settings:  # else E003 reports it
             Database(alias.name, alias.database).vendor  # noqa: B018 - raises where the store can't use it
 
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
-        return frozenset()  # rows have their alias in them
+        return frozenset()  # aliases share no rows: each row names its alias
 
     def open(self) -> None:
         with self.database.available():

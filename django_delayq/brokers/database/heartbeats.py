@@ -1,4 +1,4 @@
-"""The heartbeats of workers, in a table that they share with limits: rows that go by themselves when they are over."""
+"""Keep the heartbeats of workers in the table of limits, whose rows are deleted once they are over."""
 
 from dataclasses import replace
 
@@ -13,11 +13,11 @@ from django_delayq.models import LimitRow
 from django_delayq.store.database import Database
 
 NO_KEY = ""
-"""The key of the rows of heartbeats: no handler has it, so no limit."""
+"""The key of a heartbeat's row. No handler can have it, so no row of a limit has it."""
 
 
 class DatabaseHeartbeats:
-    """See `Heartbeats` in brokers/base.py."""
+    """The `Heartbeats` (brokers/base.py) of a site without a server."""
 
     def __init__(self, database: Database, timer: DatabaseTimer) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""Notices of commits, on PostgreSQL: NOTIFY comes with the commit, and a worker listens on a connection of its own."""
+"""Notify workers of commits, on PostgreSQL: NOTIFY is part of a commit, and a worker listens on its own connection."""
 
 import secrets
 import select
@@ -14,21 +14,24 @@ from django_delayq.support.logging import logger
 
 CHANNEL = "delayq"
 APART = "\x1f"
-"""Goes between names in a notice: names have no control characters."""
+"""The separator of the names in a notice. Names have no control characters."""
 ANSWER_S = 1.0
-"""How long a new listener waits for a notice of its own."""
+"""How long a new listener waits for a notice that it has sent itself."""
 LOOK_S = 1.0
-"""How often it looks whether it is closed."""
+"""How often the listener checks whether it was closed."""
 AGAIN_S, DEAF_S = 1.0, 60.0
-"""After how long it tries again: when the connection was lost, and where no notices arrive."""
+"""How long the listener waits before it tries again: after a lost connection, and where no notices arrive."""
 
 
 class Deaf(Exception):
-    """LISTEN does not work on this connection. The text says why."""
+    """LISTEN does not work on a connection. The text says why."""
 
 
 def notice(database: Database, within_ms: int) -> str:
-    """Return the column that notifies of a row that is due within `within_ms`: once for each pair and transaction."""
+    """Return SQL for one more column in the result of a statement: it notifies of a row that is due within `within_ms`.
+
+    The notice names the pair. PostgreSQL sends equal notices of a transaction only once.
+    """
     names = "concat_ws(E'\\x1f', alias, queue, \"key\")"
     return (
         f", CASE WHEN due_at <= {database.dialect.now} + {within_ms}"
@@ -37,13 +40,13 @@ def notice(database: Database, within_ms: int) -> str:
 
 
 def notify(database: Database, text: str) -> None:
-    """Send one notice, with the commit of the caller's transaction."""
+    """Send one notice when the caller's transaction commits, or at once without one."""
     with database.available():
         database.rows("SELECT CAST(pg_notify(%s, %s) AS text)", [CHANNEL, text])
 
 
 class Listener:
-    """A thread that listens for notices, and tries again while it can't.
+    """A thread that listens for notices, and keeps trying while it can't.
 
     It calls `hear` for each notice, with the notice's pair, or with None when pauses have changed. It calls
     `note_listening` with True when it begins to hear notices, and with False when it stops.
@@ -79,7 +82,7 @@ class Listener:
                 self._closed.wait(AGAIN_S)
 
     def _listen(self, connection: Any) -> None:
-        """Listen until it is closed, or the connection is lost. Raises `Deaf` where notices don't arrive."""
+        """Listen until the listener is closed. Raises if the connection is lost, and `Deaf` if notices don't arrive."""
         connection.execute(f"LISTEN {CHANNEL}")
         self._hear_oneself(connection)
         if self._said:
@@ -108,7 +111,7 @@ class Listener:
         raise Deaf("a notice did not arrive, as through PgBouncer in transaction mode")
 
     def _say(self, why: str) -> None:
-        """Log once why commits notify nobody."""
+        """Log why commits don't notify this worker, unless the last log line gave the same reason."""
         if why != self._said:
             self._said = why
             logger.warning(
@@ -132,7 +135,7 @@ def _come(connection: Any, timeout_s: float) -> list[str]:
 
 
 def _connect(database: Database) -> Any:
-    """Return a connection of psycopg 3, beside Django's and its pool."""
+    """Open a connection of psycopg 3 that is neither Django's own nor from its pool."""
     wrapper = database.connection.copy()
     wrapper.settings_dict["OPTIONS"].pop("pool", None)
     connection = wrapper.get_new_connection(wrapper.get_connection_params())

@@ -16,8 +16,8 @@ Found = tuple[int, int, bool]
 
 
 def look(database: Database, pairs: Sequence[Pair], within_ms: int, most: int) -> tuple[int, dict[Pair, list[Found]]]:
-    """Return the database's time, and of each pair at most `most` rows that a claim may lease within `within_ms`."""
-    if len(pairs) > PAIRS:  # of very many, those that have a row
+    """Return the database's time, and for each pair at most `most` rows that a claim could lease within `within_ms`."""
+    if len(pairs) > PAIRS:  # leaves out pairs that have no row
         limit = max(len(pairs), BATCH)
         there = waiting_pairs(database, limit)
         pairs = pairs if len(there) >= limit else [pair for pair in pairs if pair in set(there)]
@@ -29,7 +29,7 @@ def look(database: Database, pairs: Sequence[Pair], within_ms: int, most: int) -
 
 
 def _look(database: Database, pairs: Sequence[Pair], within_ms: int, most: int, found: dict[Pair, list[Found]]) -> int:
-    """Add the rows of these pairs to `found`, and return the time."""
+    """Add the rows of these pairs to `found`, and return the database's time."""
     dialect = database.dialect
     of_pair = (
         f"SELECT * FROM (SELECT r.due_at, r.id, r.queue, r.key, r.token FROM delayq_ready r WHERE {dialect.of_alias}"

@@ -1,6 +1,6 @@
-"""The rows as their own alarms: each process reads those of the next seconds, and sleeps until the first is due.
+"""Use rows as their own alarms: each process reads the rows of the next seconds, and sleeps until the first is due.
 
-Nothing is written for it. What was read is a hint, as every alarm is: the row decides when it is claimed.
+It writes nothing. A row that was read is only a hint, like every alarm: whether it is due is decided by its claim.
 """
 
 import math
@@ -30,11 +30,11 @@ from django_delayq.store.database import Database
 WINDOW_MS = 5_000
 """How far ahead rows are read."""
 LOOK_S, POLL_S = 2.0, 0.25
-"""How often the rows are read: where commits notify of those that are due soon, and elsewhere."""
+"""How often the rows are read: if commits notify this process of rows that are due soon, and if they don't."""
 NOTICE_MS = 3_000
-"""Of what is due within this time a commit notifies. What is due later is read in time anyway."""
+"""A commit notifies of rows that are due within this time. Rows that are due later are read in time anyway."""
 ROWS = 5_000
-"""The most rows that are read for all pairs, while there are no more than a hundred pairs."""
+"""The most rows that are read for all pairs at once. For more than a hundred pairs it is 50 for each."""
 
 
 class _Known:
@@ -43,22 +43,22 @@ class _Known:
     def __init__(self) -> None:
         self.alarms: Schedule[str] = Schedule()
         self.lapsed: dict[str, int] = {}
-        """The rows whose leases ran out, until `maintain` makes them ready, with their times."""
+        """The rows whose leases have run out, with their due times. They become alarms in `maintain`."""
         self.look_at_ms = 0
         self.is_full = False
         """Whether more rows than were read may be due within the window."""
 
     def looks_at_ms(self) -> float:
-        """Return when to read the rows again: at once if a full page is used up, because more may be due."""
+        """Return when to read the rows again: at once (0) if a full page is used up, because more may be due."""
         return 0 if self.is_full and not (self.alarms or self.lapsed) else self.look_at_ms
 
     def next_at_ms(self) -> float:
-        """Return when the first row is due, infinite if there is none."""
+        """Return when the first row is due; infinity if there is none."""
         first = self.alarms.first()
         return math.inf if first is None else first
 
     def take(self, now_ms: int, most: int) -> list[str]:
-        """Return the rows that are due, and forget them."""
+        """Return at most `most` rows that are due, and forget them."""
         due = [pk for _, pk in self.alarms.due(now_ms, most)]
         for pk in due:
             self.alarms.drop(pk)
@@ -66,7 +66,10 @@ class _Known:
 
 
 class DatabaseTimer:
-    """See `Timer` in brokers/base.py. One thread takes and waits; any may schedule, drop and wake."""
+    """The `Timer` (brokers/base.py) of a site without a server.
+
+    Only one thread may call `take_due` and `wait`; any may call `schedule`, `drop` and `wake`.
+    """
 
     owner_key = ""
 
@@ -80,12 +83,12 @@ class DatabaseTimer:
         self.is_listening = False
         """Whether commits notify this process."""
         self._announced = 0
-        self._ahead_ms = 0  # the database's clock of the monotonic one, as the last look saw it
+        self._ahead_ms = 0  # how far the database's clock was ahead of the monotonic one when rows were last read
 
     # Alarms
 
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
-        """Note rows that this process wrote, for the pairs that it claims. Other processes read them from the table."""
+        """Note rows that this process wrote, if it claims their pairs. Other processes read them from the table."""
         check_batch(alarms)
         with self._changed:
             now_ms = _now_ms()
@@ -96,7 +99,7 @@ class DatabaseTimer:
             self._changed.notify_all()
 
     def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
-        check_batch(alarms)  # those were forgotten when they were taken
+        check_batch(alarms)  # no need to drop them: they were forgotten when they were taken
         self.schedule(rearm)
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
@@ -114,7 +117,7 @@ class DatabaseTimer:
                 taken = self._known[pair].take(now_ms, min(count, BATCH - len(alarms)))
                 alarms += [Alarm(*pair, pk) for pk in taken]
                 if len(taken) < count:
-                    self._wanted.append(pair)  # a pair that got all is not waited for
+                    self._wanted.append(pair)  # a pair that got all that it asked for is not waited for
             next_at_ms = earliest(*(self._known[pair].alarms.first() for pair in counts))
             left = next_at_ms is not None and next_at_ms <= now_ms
             next_due_ms = None if next_at_ms is None else next_at_ms + self._ahead_ms
@@ -156,7 +159,7 @@ class DatabaseTimer:
             try:
                 self._look_due(self._wanted)
             except (DelayqError, DatabaseError):
-                return True  # the next claim will tell
+                return True  # the next claim raises it
 
     def _must_wake(self, heard: int) -> bool:
         now_ms = _now_ms()
@@ -174,7 +177,7 @@ class DatabaseTimer:
             self._known = defaultdict(_Known, {pair: _Known() for pair in self._known})
 
     def close(self) -> None:
-        """Listen no more, and end a running `wait`. The timer can be used again."""
+        """Stop listening, and end a running `wait`. The timer can be used again."""
         with self._changed:
             listener, self._listener = self._listener, None
         if listener is not None:
@@ -186,11 +189,10 @@ class DatabaseTimer:
 
     @property
     def pause_version(self) -> int:
-        """See `Heartbeats`. Where nobody is notified, each second is worth a look."""
+        """Return a number that grows with each notice of pauses; without notices, also with each second."""
         return self._announced if self.is_listening else self._announced + int(monotonic())
 
     def announce_pauses(self) -> None:
-        """See `Heartbeats`."""
         self.hear(None)
         if self._database.notice:
             notify(self._database, self._database.alias)
@@ -198,14 +200,14 @@ class DatabaseTimer:
     # Notices
 
     def listen(self) -> None:
-        """Hear of commits from now on, if that is possible."""
+        """Begin to listen for notices of commits, unless the database can't send any."""
         with self._changed:
             if self._listener is None and self._database.notice:
                 self._listener = Listener(self._database, self.hear, self.note_listening)
                 self._listener.start()
 
     def hear(self, pair: Pair | None) -> None:
-        """Read the rows of a pair again; None where pauses have changed."""
+        """Read the rows of a pair again at its next use; for None, note that pauses have changed."""
         with self._changed:
             if pair is None:
                 self._announced += 1
@@ -214,7 +216,7 @@ class DatabaseTimer:
             self._changed.notify_all()
 
     def note_listening(self, is_listening: bool) -> None:
-        """Read everything again: notices may have been missed, or will not come any more."""
+        """Note whether notices arrive. Read all rows again at their next use, because notices may have been missed."""
         with self._changed:
             self._announced += 1 + (int(monotonic()) if is_listening else 0)
             self.is_listening = is_listening
@@ -222,7 +224,7 @@ class DatabaseTimer:
                 known.look_at_ms = 0
             self._changed.notify_all()
 
-    # There is nothing to lose, and nobody else whose alarms they could be.
+    # Rows are no alarms that could be lost, or that another store could own.
 
     def cursor(self) -> int | None:
         return None
@@ -232,21 +234,21 @@ class DatabaseTimer:
         return None
 
     def set_cursor_back(self, to_ms: int) -> None:
-        """Do nothing: every look reads the rows as they are."""
+        """Do nothing, because the rows themselves are read again and again."""
 
     def owner(self, candidate: str = "") -> str:
         return candidate
 
-    # Looks
+    # Reading rows
 
     def _look_due(self, pairs: Iterable[Pair]) -> None:
-        """Read the rows of each pair whose next look is due."""
+        """Read the rows of those pairs whose rows have not been read for long enough."""
         with self._changed:
             now_ms = _now_ms()
             asked = [pair for pair in pairs if self._known[pair].looks_at_ms() <= now_ms]
             before = {pair: {pk for _, pk in self._known[pair].alarms} for pair in asked}
             rest_s = LOOK_S if self.is_listening else POLL_S
-            for pair in asked:  # a notice that comes meanwhile makes it earlier
+            for pair in asked:  # set before reading, because a notice that comes meanwhile makes it earlier
                 self._known[pair].look_at_ms = now_ms + int(rest_s * 1000)
         if not asked:
             return
@@ -264,7 +266,7 @@ class DatabaseTimer:
             for pair in asked:
                 known = self._known[pair]
                 found = rows.get(pair, [])
-                for pk in before[pair]:  # what was scheduled meanwhile stays
+                for pk in before[pair]:  # alarms that were scheduled meanwhile stay
                     known.alarms.drop(pk)
                 known.lapsed = {}
                 for due_ms, row, has_lapsed in found:
@@ -281,5 +283,5 @@ def _now_ms() -> int:
 
 
 def _after(now_ms: int, wait_ms: int) -> int:
-    """Return when a wait ends. Never early: a row that is not due yet would be claimed in vain."""
+    """Return when a wait ends. It is up to 1 ms late, never early: a row that is not due would be claimed in vain."""
     return now_ms + wait_ms + (wait_ms > 0)

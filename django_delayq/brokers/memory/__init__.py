@@ -1,4 +1,4 @@
-"""The reference broker: in this process only, for tests. Its code is the specification of the transitions."""
+"""Offer the reference broker, for tests: it lives in one process. Its code specifies what every backend must do."""
 
 from django_delayq.brokers.memory.broker import MemoryBroker
 

@@ -1,4 +1,4 @@
-"""The transitions of messages between the places: enqueued, settled, moved by their ids, and lapsed."""
+"""Move messages between their places: enqueue and settle them, change them by id, and end lapsed leases."""
 
 from dataclasses import replace
 
@@ -33,9 +33,9 @@ def _place_new(places: Places, message: NewMessage, now_ms: int, due_ms: int) ->
 
 
 def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:
-    """Write one transition. Return False where the lease was lost.
+    """Write one transition. Return False if the lease was lost.
 
-    A message that waits for a delay is due at `due_ms`.
+    If the transition has a delay, the message is due at `due_ms`.
     """
     entry = places.find_held(transition.id, transition.token)
     if entry is None or transition.is_repeated(interrupted=entry.interrupted):
@@ -45,7 +45,7 @@ def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> 
 
 
 def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, due_ms: int) -> None:
-    """Write the outcome of a message whose lease was still held."""
+    """Write a transition to a message whose lease is still held."""
     entry.failures, entry.crashes = transition.failures, transition.crashes
     if transition.error is not None:
         entry.error = transition.error
@@ -64,7 +64,7 @@ def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, du
 
 
 def remove_waiting(places: Places, id: str, total: str) -> bool:
-    """Remove a waiting message, and count it under `total`."""
+    """Remove a waiting message, and count it under `total`. Return False if none waits with this id."""
     entry = places.find_waiting(id)
     if entry is None:
         return False
@@ -74,7 +74,7 @@ def remove_waiting(places: Places, id: str, total: str) -> bool:
 
 
 def reschedule(places: Places, id: str, due_ms: int) -> bool:
-    """Make a waiting message due at `due_ms`, from which its expiry counts."""
+    """Make a waiting message due at `due_ms`, from which its expiry counts. Return False if none waits with this id."""
     entry = places.find_waiting(id)
     if entry is None:
         return False
@@ -84,7 +84,7 @@ def reschedule(places: Places, id: str, due_ms: int) -> bool:
 
 
 def rescue(places: Places, id: str, now_ms: int) -> bool:
-    """Make the message that was buried last under the id ready again."""
+    """Make the message ready that was buried last under the id. Return False if it can't be rescued."""
     names = places.find_buried(id)
     if not names or id in places.entries:
         return False
@@ -98,7 +98,7 @@ def rescue(places: Places, id: str, now_ms: int) -> bool:
 
 
 def purge_failed(places: Places, id: str) -> bool:
-    """Remove all that is buried under the id, and count it as purged."""
+    """Remove all messages that were buried under the id, and count them as purged. Return False if there are none."""
     names = places.find_buried(id)
     for name in names:
         del places.buried[name]
@@ -107,7 +107,7 @@ def purge_failed(places: Places, id: str) -> bool:
 
 
 def maintain(places: Places, options: Options, now_ms: int) -> MaintenanceResult:
-    """Reclaim lapsed leases and trim the errors, at most `BATCH` of each."""
+    """Reclaim lapsed leases of messages and alarms, and trim buried messages, at most `BATCH` of each."""
     result = MaintenanceResult(now_ms)
     for _, id in places.running.due(now_ms, BATCH):
         _lapse(places, places.entries[id], result)
@@ -133,7 +133,7 @@ def _lapse_alarm(places: Places, alarm: AlarmName, result: MaintenanceResult) ->
     queue, key, pk = alarm
     places.running_alarms.drop(alarm)
     places.alarms[queue, key].put_earlier(pk, result.now_ms)
-    result.reclaimed += 1  # worth a claim, but no transition of a message
+    result.reclaimed += 1  # so that the worker claims, though no message was moved
 
 
 def _trim_errors(places: Places, options: Options, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""The methods of the memory broker: each transition as brokers/base.py promises it, under one lock."""
+"""Offer the memory broker: each method does what brokers/base.py promises, under one lock."""
 
 import math
 import time
@@ -54,9 +54,9 @@ from django_delayq.support.texts import text as _
 
 
 class MemoryBroker:
-    """A broker in this process: all that it holds is lost when the process ends. See brokers/base.py.
+    """A broker in this process, which loses everything when the process ends. See brokers/base.py.
 
-    `clock_ms` returns epoch milliseconds; tests pass one that they move, and call `wake` after moving it.
+    `clock_ms` returns epoch milliseconds. Tests pass a clock that they move, and call `wake` after moving it.
     """
 
     needs_store: ClassVar[bool] = False
@@ -124,12 +124,12 @@ class MemoryBroker:
             pairs = [(request.queue, request.key) for request in requests]
             claims.next_due_ms = earliest(*map(self._places.next_due, pairs))
             claims.more_available = claims.next_due_ms is not None and claims.next_due_ms <= claims.now_ms
-            # A set that filled its slots is not waited for: what is left in it would end the wait at once.
+            # A pair that got all that it asked for is not waited for: what is left of it would end the wait at once.
             self._wanted = [pair for pair, full in zip(pairs, filled, strict=True) if not full]
             return claims
 
     def _claim_set(self, request: ClaimRequest, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
-        """Lease what is due of one set, and add it to `claims`. Return whether more may be due than was leased."""
+        """Lease what is due of one pair, and add it to `claims`. Return whether more may be due than was leased."""
         name = (request.queue, request.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
         due = self._places.due(name, claims.now_ms, min(request.count, room))
@@ -190,7 +190,7 @@ class MemoryBroker:
     def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
         check_batch(leases)
         with self._changed:
-            held = [self._places.find_held(one.id, one.token) for one in leases]
+            held = [self._places.find_held(lease.id, lease.token) for lease in leases]
             for entry in held:
                 if entry is not None:
                     self._places.running.put(entry.id, self._now_ms() + lease_ms)
@@ -214,7 +214,7 @@ class MemoryBroker:
             return result
 
     def take_over(self, workers: Collection[str]) -> Takeover:
-        return Takeover()  # all workers are of this process
+        return Takeover()  # all workers are in this process
 
     def cursor(self) -> int | None:
         with self._changed:
@@ -366,8 +366,8 @@ class MemoryBroker:
             return self._state.workers_at(self._now_ms())
 
     def report(self) -> ServerReport:
-        told = _("memory of this process"), _("everything is lost when this process ends")
-        return ServerReport(*told, now_ms=self._now_ms())
+        server, durability = _("memory of this process"), _("everything is lost when this process ends")
+        return ServerReport(server, durability, now_ms=self._now_ms())
 
     # Time
 

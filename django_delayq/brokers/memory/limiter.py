@@ -1,4 +1,4 @@
-"""The limits over all workers of this process: permits of each (key, value), turns of each key."""
+"""Keep limits over all workers of this process: permits of each (key, value), turns of each key."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from django_delayq.core.limits import Limit, Permits, acquire, by_limit
 
 
 class Limits:
-    """See `Limiter.acquire`; core/limits.py has the arithmetic."""
+    """The permits of each (key, value), and when each key may start next. core/limits.py has the arithmetic."""
 
     def __init__(self) -> None:
         self._permits: defaultdict[tuple[str, str], Permits] = defaultdict(Permits)
@@ -33,6 +33,6 @@ class Limits:
             self._permits[request.key, request.value].release([request.token])
 
     def forget_over(self, now_ms: int) -> None:
-        """Forget the permits of values that nobody has asked for lately."""
+        """Forget permits that no message holds or has requested lately."""
         for name in [name for name, permits in self._permits.items() if permits.is_over(now_ms)]:
             del self._permits[name]

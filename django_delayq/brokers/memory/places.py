@@ -1,4 +1,4 @@
-"""The places of messages and alarms: each message is in exactly one. They know no clock and no method of the broker."""
+"""Keep messages and alarms in places. Each message is in exactly one. Nothing here knows a clock or the broker."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ AlarmName = tuple[str, str, str]  # queue, key, pk
 
 @dataclass(slots=True)
 class Entry:
-    """One message, and the lease on it while `token` is not 0."""
+    """One message. While `token` is not 0 it is leased, by `holder`."""
 
     id: str
     header: Header
@@ -43,7 +43,7 @@ class Buried:
 
 @dataclass(slots=True)
 class Places:
-    """All places, and the totals of the transitions between them."""
+    """All places, and the totals of the moves between them."""
 
     entries: dict[str, Entry] = field(default_factory=dict)  # all that wait or run
     waiting: defaultdict[SetName, Schedule[str]] = field(default_factory=lambda: defaultdict(Schedule[str]))
@@ -55,7 +55,7 @@ class Places:
     totals: Counter[str] = field(default_factory=Counter)
 
     def put_waiting(self, entry: Entry, due_ms: int) -> None:
-        """Let the message wait until `due_ms`, without a lease."""
+        """Move the message to the waiting ones, or to the suspects if it is one. It is due at `due_ms`."""
         self.take_out(entry)
         entry.due_ms = due_ms
         self.entries[entry.id] = entry
@@ -65,7 +65,7 @@ class Places:
             self.waiting[entry.set_name].put(entry.id, due_ms)
 
     def put_running(self, entry: Entry, token: int, holder: str, lease_end_ms: int) -> None:
-        """Lease the message."""
+        """Move the message to the running ones, with a lease."""
         self.take_out(entry)
         entry.token = token
         entry.holder = holder
@@ -73,7 +73,7 @@ class Places:
         self.running.put(entry.id, lease_end_ms)
 
     def put_buried(self, entry: Entry, buried_ms: int, error: str, detail: str) -> None:
-        """Move the message to the buried ones: its id is free again."""
+        """Move the message to the buried ones, so that its id is free again."""
         token = entry.token
         self.take_out(entry)
         entry.error = error
@@ -98,15 +98,15 @@ class Places:
         return entry if entry and token and entry.token == token else None
 
     def find_buried(self, id: str) -> list[tuple[str, int]]:
-        """Return the keys in `buried` of what is buried under the id, oldest first."""
+        """Return the keys in `buried` of the messages with this id, oldest first."""
         return [name for name in self.buried if name[0] == id]
 
     def due(self, name: SetName, now_ms: int, most: int) -> list[tuple[int, str, bool]]:
-        """Return what is due of a set, earliest first: (due time, id or pk, is an alarm)."""
+        """Return at most `most` due messages and alarms of a set, earliest first: (due time, id or pk, is an alarm)."""
         messages = ((due, id, False) for due, id in self.waiting[name].due(now_ms, most))
         alarms = ((due, pk, True) for due, pk in self.alarms[name].due(now_ms, most))
         return list(merge(messages, alarms))[: max(most, 0)]
 
     def next_due(self, name: SetName) -> int | None:
-        """Return the earliest due time of a set, None where it is empty."""
+        """Return the earliest due time of a set; None if it is empty."""
         return earliest(self.waiting[name].first(), self.alarms[name].first())

@@ -1,4 +1,4 @@
-"""Queries of the places: pure functions that change nothing."""
+"""Query the places. Pure functions that change nothing."""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,7 +24,7 @@ def see_buried(buried: Buried) -> Info:
 
 
 def _info(entry: Entry, state: State) -> Info:
-    """Describe a message by the fields that it has in each place."""
+    """Describe a message by the fields that it has in every place."""
     return Info(
         id=entry.id,
         state=state,
@@ -38,7 +38,7 @@ def _info(entry: Entry, state: State) -> Info:
 
 
 def next_waiting(places: Places, queue: str, count: int, key: str | None) -> list[Entry]:
-    """Return the next messages that wait in a queue, of one key when given, suspects too, in due order."""
+    """Return the next `count` messages that wait in a queue, of one key or of all, in due order, with suspects."""
     waiting = [
         entry
         for entry in places.entries.values()
@@ -48,13 +48,13 @@ def next_waiting(places: Places, queue: str, count: int, key: str | None) -> lis
 
 
 def see_alarm(places: Places, name: SetName, pk: str, now_ms: int | None = None) -> AlarmInfo | None:
-    """Return the alarm of a row, None where there is none."""
+    """Return the alarm of a row; None if there is none."""
     due_ms, lease_end_ms = places.alarms[name].time_of(pk), places.running_alarms.time_of((*name, pk))
     return None if due_ms is lease_end_ms is None else AlarmInfo(pk, due_ms, lease_end_ms, now_ms)
 
 
 def page_of_alarms(places: Places, name: SetName, after: str, most: int) -> tuple[list[AlarmInfo], str]:
-    """Return the next alarms of a set in the order of their pks, and the last pk while there are more, else ""."""
+    """Return the next alarms of a set in the order of their pks, and the last pk, or "" if no more follow."""
     pks = {pk for _, pk in places.alarms[name]} | {pk for _, (*of, pk) in places.running_alarms if (*of,) == name}
     rest = sorted(pk for pk in pks if pk > after)
     found = [alarm for pk in rest[:most] if (alarm := see_alarm(places, name, pk))]
@@ -62,7 +62,7 @@ def page_of_alarms(places: Places, name: SetName, after: str, most: int) -> tupl
 
 
 def count(places: Places, now_ms: int) -> Counts:
-    """Return all figures. Alarms count among what waits and runs."""
+    """Return the counts of all places. Alarms are counted with the messages that wait and run."""
     names = sorted({*places.waiting, *places.alarms})
     return Counts(
         now_ms=now_ms,
@@ -75,7 +75,7 @@ def count(places: Places, now_ms: int) -> Counts:
 
 
 def audit(places: Places, now_ms: int) -> Audit:
-    """Compare the totals with the messages in each place, and each message with the schedules. Alarms don't count."""
+    """Compare the totals with the messages in each place, and check that each is in one. Alarms don't count."""
     states = Counter(str(_state(entry, now_ms)) for entry in places.entries.values())
     found = {state: states[state] for state in ("pending", "ready", "running")} | {"error": len(places.buried)}
     totals = {total: places.totals[total] for total in TOTALS}

@@ -1,4 +1,4 @@
-"""The RabbitMQ broker: delay by dead-lettering. See docs/internals/rabbitmq.md."""
+"""Offer the RabbitMQ broker, which delays alarms by dead-lettering. See docs/internals/rabbitmq.md."""
 
 from django_delayq.brokers.rabbitmq.broker import RabbitMQBroker
 

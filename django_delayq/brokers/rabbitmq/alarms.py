@@ -1,4 +1,4 @@
-"""The AMQP message of an alarm: what travels in its header, where it is published, and the clocks that time it."""
+"""Build and read the AMQP message of an alarm, and time it by two clocks."""
 
 import hashlib
 import math
@@ -20,12 +20,12 @@ ALARM = "delayq.alarm"
 PERSISTENT = 2
 
 MARGIN_MS = 300
-"""An alarm leaves the levels at least this long before it is due. So hops that take less make it no later, if the
-worker shares the sender's clock."""
+"""An alarm leaves the levels at least this long before it is due. So the way between the queues does not make it late
+if it takes less, and the worker is on the sender's machine."""
 
 
 def _machine() -> str:
-    """Return a name for the clock of `time.monotonic`, which processes of one machine and its containers share."""
+    """Return a name for the clock of `time.monotonic`, which all processes of a machine share, in containers too."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/time")
     except OSError:  # no Linux: each process gets a name of its own
@@ -43,14 +43,14 @@ class Clock:
         self.wall = wall
         self.monotonic = monotonic
         self.name = MACHINE if monotonic is time.monotonic else ""
-        """A process with a clock of the same name may compare its instants with ours; "" is shared by none."""
+        """Processes whose clocks have the same name may compare times of `monotonic`; "" is shared by none."""
 
     def now_ms(self) -> int:
         """Return epoch milliseconds, rounded down."""
         return math.floor(self.wall() * 1000)
 
     def ms_until(self, instant: float) -> int:
-        """Return the ms until an instant of the monotonic clock, rounded up; negative when it is over."""
+        """Return the ms until a time of the monotonic clock, rounded up; negative if it is over."""
         return math.ceil((instant - self.monotonic()) * 1000)
 
 
@@ -64,11 +64,11 @@ class Address:
 
 @dataclass(slots=True)
 class Envelope:
-    """The data of an alarm, as JSON in one header of its message.
+    """The data of an alarm, as JSON in one header of its AMQP message.
 
-    `id` is the pk of the row. `hold_ms` is what is left of the wait when the message arrives. `due_s` is when the alarm
-    is due by `clock`, the monotonic clock of the machine that sent it: a worker on that machine need not be as late as
-    the message.
+    `id` is the pk of the row. `hold_ms` is how long a worker still has to wait once the message has left the levels.
+    `due_s` is when the alarm is due by `clock`, the monotonic clock of the sender's machine. A worker on that machine
+    goes by `due_s`, so a message that took long does not make it late.
     """
 
     id: str
@@ -99,8 +99,8 @@ class Outgoing:
 def outgoing(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
     """Return the message of an alarm: it waits whole seconds in the levels, and the rest at the worker that gets it.
 
-    A level's clock counts whole milliseconds, so each may last one less than it should: the worker holds that too. A
-    wait that is too long for the levels ends early, and the alarm is scheduled again.
+    A level counts whole milliseconds, so it may last 1 ms less than it should: the worker waits that long in addition.
+    A wait that is too long for the levels ends early, and the alarm is scheduled again.
     """
     wait_ms = min(alarm.wait_ms, LONGEST_S * 1000)
     seconds = max(wait_ms - MARGIN_MS, 0) // 1000
@@ -116,24 +116,24 @@ def outgoing(names: Names, alarm: Alarm, clock: Clock) -> Outgoing:
 
 
 def rerouted(names: Names, stray: Message) -> Outgoing:
-    """Return the message to publish for a stray: to the queue of its pair, or to that of errors if it is no alarm."""
+    """Return what to publish for a stray message: to the queue of its pair, or to the error queue if it is no alarm."""
     envelope = unpack(stray)
     headers = stray.properties.get("application_headers", {})
-    kept = {ENVELOPE: headers[ENVELOPE]} if ENVELOPE in headers else {}  # drops those that the server has added
-    told = {"type": stray.properties.get("type", ""), "application_headers": kept}
-    again = Message(stray.body, delivery_mode=PERSISTENT, **told)
+    kept = {ENVELOPE: headers[ENVELOPE]} if ENVELOPE in headers else {}  # without those that the server has added
+    properties = {"type": stray.properties.get("type", ""), "application_headers": kept}
+    again = Message(stray.body, delivery_mode=PERSISTENT, **properties)
     if envelope is None:
         return _outgoing(names.direct, names.error, again, None)
     return _outgoing(names.direct, names.ready(*envelope.pair), again, envelope.pair)
 
 
 def notice(exchange: str) -> Outgoing:
-    """Return a message without content for whatever is bound to an exchange, which may be nothing."""
+    """Return an empty message to an exchange. It need not reach a queue, because none may be bound."""
     return replace(_outgoing(exchange, "", Message(""), None), must_arrive=False)
 
 
 def _outgoing(exchange: str, routing_key: str, message: Message, pair: Pair | None) -> Outgoing:
-    uid = secrets.token_urlsafe(9)  # without a bound queue the server returns the message, but not its tag
+    uid = secrets.token_urlsafe(9)  # a message that reaches no queue comes back without its delivery tag
     message.properties["message_id"] = uid
     return Outgoing(exchange, routing_key, message, pair, uid)
 
@@ -145,7 +145,7 @@ def pack(envelope: Envelope) -> Message:
 
 
 def unpack(message: Message) -> Envelope | None:
-    """Return the envelope of an alarm, None for any other message. Fields that a later version added are ignored."""
+    """Return the envelope of an alarm; None for any other message. Fields that a later version added are ignored."""
     if message.properties.get("type") != ALARM:
         return None
     try:

@@ -1,4 +1,4 @@
-"""RabbitMQ as a timer: it holds the alarms of a store's rows, and hands them out when they are due."""
+"""Use RabbitMQ as a timer: it holds the alarms of a store's rows, and delivers them when they are due."""
 
 import math
 import time
@@ -35,12 +35,14 @@ OLDEST = (3, 10)
 """The first version whose quorum queues know a TTL and dead-letter at least once."""
 
 UNWANTED_S = 1.0
+"""After how long without a claim the alarms of a pair are given back."""
 
 
 class RabbitMQBroker:
-    """See `Broker`, `Timer` and `Heartbeats` in brokers/base.py. One connection publishes, another one consumes.
+    """A `Broker` that is its own `Timer` and `Heartbeats` (brokers/base.py).
 
-    `wall` and `monotonic` return seconds; tests pass clocks that they move.
+    One connection publishes, and another one consumes. `wall` and `monotonic` return seconds; tests pass clocks that
+    they move.
     """
 
     needs_store: ClassVar[bool] = True
@@ -80,7 +82,7 @@ class RabbitMQBroker:
 
     def close(self) -> None:
         self.wake()
-        self._link.close()  # the server delivers what is held here to others
+        self._link.close()  # the server delivers the alarms that are held here to other workers
         self._publisher.close()
 
     # Alarms
@@ -110,7 +112,7 @@ class RabbitMQBroker:
                 claims.alarms += [self._leases.lease(delivery, until) for delivery in taken]
                 claims.more_available = claims.more_available or len(taken) == room < request.count
                 if short := request.count - len(taken):
-                    self._wanted.append(pair)  # a pair that got all is not waited for
+                    self._wanted.append(pair)  # a pair that got all that it asked for is not waited for
                 self._subscribe(pair, short)
             claims.more_available = claims.more_available or any(
                 self._consumer.subscriptions[pair].ready for pair in pairs
@@ -133,15 +135,15 @@ class RabbitMQBroker:
         return None if ready_at == math.inf else claims.now_ms + self._clock.ms_until(ready_at)
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
-        return pairs  # a claim asks the server for each queue by itself anyway
+        return pairs  # a claim asks the server about each queue anyway
 
     def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
         check_batch(alarms)
         check_batch(rearm)
         with self._receiving():
             if rearm:
-                self._publisher.raise_if_blocked()  # neither a claim nor a settlement waits for the server
-            self.schedule(rearm)  # first: if this process dies between the two, an alarm is there twice, never lost
+                self._publisher.raise_if_blocked()  # claims and settlements don't wait for a blocked server
+            self.schedule(rearm)  # first, so that an alarm is doubled and not lost if this process dies in between
             self._consumer.acknowledge(self._leases.end(alarms))
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
@@ -160,7 +162,7 @@ class RabbitMQBroker:
         return result
 
     def _write(self, result: MaintenanceResult) -> None:
-        """Do the part of maintenance for which the server must take messages."""
+        """Do the part of maintenance that publishes messages."""
         if self._consumer.has_strays():
             self._publisher.reroute_strays()
         self._publisher.repair_due()
@@ -179,21 +181,21 @@ class RabbitMQBroker:
                 woken = self._consumer.sleep(wake, left)
             try:
                 with self._receiving():
-                    self._consumer.drain()  # what came may be held for now: no reason to claim
+                    self._consumer.drain()  # alarms that have come may not be due yet, so this is no reason to claim
                     self._consumer.adjust_prefetches(self._wanted)
             except DelayqError:
-                break  # the next claim will tell
-        return True  # also because only the next claim finds out that a consumer is gone
+                break  # the next claim raises it
+        return True  # also after the whole time, because only a claim finds out that a consumer is gone
 
     def _next_ready_in_s(self) -> float:
-        """Return the seconds until a claim of the pairs last wanted may find something; infinite if nobody knows."""
+        """Return the seconds until a claim may find something for the pairs of the last one; infinity if unknown."""
         with self._link.lock:
             return self._consumer.next_ready_at(self._wanted) - self._clock.monotonic()
 
     def wake(self) -> None:
         self._waker.wake()
 
-    # Up to when the alarms are all there, and whose they are
+    # The cursor of the alarms, and their owner
 
     def cursor(self) -> int | None:
         return self._publisher.shared_state().cursor
@@ -206,14 +208,14 @@ class RabbitMQBroker:
         self._publisher.change_state(lambda state: state.set_cursor_back(to_ms))
 
     def owner(self, candidate: str = "") -> str:
-        told = self._publisher.shared_state().owner
-        return told if told or not candidate else self._publisher.change_state(lambda state: state.own(candidate))
+        owner = self._publisher.shared_state().owner
+        return owner if owner or not candidate else self._publisher.change_state(lambda state: state.own(candidate))
 
     @property
     def owner_key(self) -> str:
         return _("the queue %(queue)s in RabbitMQ", queue=self._names.register)
 
-    # Workers, and their notifications: the tables keep the pauses
+    # Workers, and notices of pauses, which the tables keep
 
     def announce_pauses(self) -> None:
         self._publisher.notify_of_pauses()
@@ -253,7 +255,7 @@ class RabbitMQBroker:
 
 
 def report_of(version: str, shown: str) -> ServerReport:
-    """Report whether a server of this version is fit for a worker."""
+    """Return the report on a server of this version. `shown` is its address without the password."""
     server = _("%(server)s at %(address)s", server=f"RabbitMQ {version}", address=shown)
     durability = _("nothing that was confirmed is lost while most nodes of a quorum queue are there")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

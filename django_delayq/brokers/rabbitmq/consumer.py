@@ -1,10 +1,10 @@
-"""Consume alarms: hold what RabbitMQ delivers until it is due, and acknowledge it when it is dropped.
+"""Consume alarms: hold them after their delivery until they are due, and acknowledge them when they are dropped.
 
-Each requested (queue, key) has a prefetch: as many alarms as are leased, requested and held. So no alarms pile up here
-behind a slow handler while another worker is free.
+The consumer of each requested (queue, key) may have as many unacknowledged alarms as are leased, requested and held. So
+alarms don't pile up here behind a slow handler while another worker is free.
 
 The server delivers an alarm again if it was given back, or its connection was lost. Such an alarm is ready at once if
-another machine sent it: it may be early, because its row decides.
+another machine sent it. That may be early, which is harmless, because the row decides.
 """
 
 import heapq
@@ -27,18 +27,18 @@ from django_delayq.brokers.rabbitmq.topology import waiting
 from django_delayq.support.logging import logger
 
 MOST_HELD = 1_000
-"""The most of one (queue, key) that is held until it is due."""
+"""The most alarms of one (queue, key) that are held until they are due."""
 
 LONGEST_HOLD_S = 2.0
-"""No alarm leaves the levels as long as this before it is due."""
+"""More than any alarm has to be held: it leaves the levels later than this before it is due."""
 
 ARRIVAL_S = 0.1
-"""How long a claim that found nothing waits for the messages that the server says it has."""
+"""How long a claim that finds nothing waits for the alarms that the server says it has."""
 
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """One alarm that was delivered and is not acknowledged. `ready_at` is when it is due, by the monotonic clock."""
+    """One alarm that was delivered and is not acknowledged yet. `ready_at` is when it is due by the monotonic clock."""
 
     alarm: Alarm
     due_ms: int
@@ -49,7 +49,7 @@ class Delivery:
 
 @dataclass(slots=True, eq=False)
 class Prefetch:
-    """One consumer of AMQP. The server sends it messages while fewer than `credit` of them are unacknowledged."""
+    """One AMQP consumer. The server sends it messages while fewer than `credit` of them are unacknowledged."""
 
     subscription: "Subscription"
     tag: str
@@ -58,7 +58,7 @@ class Prefetch:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the server may send no more."""
+        """Return whether the server sends no more until a message is acknowledged."""
         return self.unacknowledged >= self.credit
 
 
@@ -79,13 +79,13 @@ class Subscription:
         heapq.heappush(self.held, (delivery.ready_at, delivery.tag, delivery))
 
     def promote_due(self, now: float) -> None:
-        """Make the held deliveries ready that are due at `now`."""
+        """Make the held deliveries ready that are due at `now`, a time of the monotonic clock."""
         while self.held and self.held[0][0] <= now:
             _, tag, delivery = heapq.heappop(self.held)
             heapq.heappush(self.ready, (delivery.due_ms, tag, delivery))
 
     def take(self, most: int) -> Iterator[Delivery]:
-        """Take out ready deliveries, earliest first, and count them as leased."""
+        """Take out at most `most` ready deliveries, earliest first, and count them as leased."""
         for _ in range(min(most, len(self.ready))):
             self.leased += 1
             yield heapq.heappop(self.ready)[2]
@@ -99,7 +99,7 @@ class Subscription:
 
 
 class Consumer:
-    """The deliveries of one connection. Its callers hold the link's lock, and pass only the link's connection."""
+    """The deliveries of one connection. Callers must hold the link's lock, and pass only the link's connection."""
 
     def __init__(self, names: Names, clock: Clock, on_cancel: Callable[[], object]) -> None:
         self._names = names
@@ -108,20 +108,20 @@ class Consumer:
         self._numbers = count()
         self._connection: Connection | None = None
         self._channel: Channel
-        self._sockets: list[int | socket.socket] = []  # a dropped connection asked for its socket connects again
+        self._sockets: list[int | socket.socket] = []  # kept: asking a closed connection for its socket opens it again
         self._unacknowledged: dict[int, Prefetch] = {}  # by tag, in the order of delivery
         self._looked_at = deque([-math.inf, -math.inf], maxlen=2)
         self._warned: set[str] = set()
         self.subscriptions: dict[Pair, Subscription] = {}
         self.pause_version = 0
-        """How often workers were notified of pauses."""
+        """How many notices of pauses have come."""
 
     def is_on(self, connection: Connection) -> bool:
         """Return whether this connection is the one in use."""
         return self._connection is connection
 
     def attach(self, connection: Connection) -> None:
-        """Use this connection. What came over the last one is gone: the server delivers it to another consumer."""
+        """Use this connection. Forget all deliveries of the last one, which the server delivers to other consumers."""
         self._connection = connection
         self._unacknowledged, self.subscriptions, self._warned = {}, {}, set()
         self._sockets = [connection.sock]
@@ -132,19 +132,19 @@ class Consumer:
         self._channel.basic_consume(queue, no_ack=True, callback=self._on_pause_notice)
 
     def subscribe(self, pair: Pair, wanted: int) -> None:
-        """Have the server send what is wanted of a pair, in addition to what is held and leased."""
+        """Have the server send `wanted` alarms of a pair, in addition to those that are held and leased here."""
         subscription = self.subscriptions.setdefault(pair, Subscription(pair))
         subscription.wanted, subscription.wanted_at = wanted, self._clock.monotonic()
         self._adjust_prefetch(subscription)
 
     def adjust_prefetches(self, pairs: Iterable[Pair]) -> None:
-        """Raise the prefetch of each subscribed pair where it is full, so that the wanted alarms can come."""
+        """Raise the prefetch of each of these pairs that is full, so that the wanted alarms can come."""
         for pair in pairs:
             if subscription := self.subscriptions.get(pair):
                 self._adjust_prefetch(subscription)
 
     def _adjust_prefetch(self, subscription: Subscription) -> None:
-        """Replace a full prefetch by one with the credit that is needed now. One that is not full is left as it is."""
+        """Replace a full prefetch by one with the credit that is needed now. Keep a prefetch that is not full."""
         prefetch, held = subscription.prefetch, len(subscription.held)
         if prefetch is not None:
             if not prefetch.is_full:
@@ -167,18 +167,18 @@ class Consumer:
         subscription.prefetch = prefetch
 
     def _cancel(self, subscription: Subscription) -> None:
-        """Have the server send no more of a subscription."""
-        self.drain()  # its queue may be gone
+        """Have the server send no more alarms for a subscription."""
+        self.drain()  # may show that its queue is gone, and with it the prefetch
         if subscription.prefetch is not None:
             self._channel.basic_cancel(subscription.prefetch.tag)
             subscription.prefetch = None
 
     def drain(self) -> None:
-        """Take in what the server has sent, without waiting for more."""
+        """Handle what the server has sent, without waiting for more."""
         drain(self._channel.connection)
 
     def await_deliveries(self, pairs: Collection[Pair]) -> None:
-        """Wait a moment for alarms of these pairs that are at the server and about to come."""
+        """Wait up to `ARRIVAL_S` for a ready alarm, while the server has alarms of these pairs to deliver."""
         until = monotonic() + ARRIVAL_S
         while not any(self.subscriptions[pair].ready for pair in pairs) and monotonic() < until:
             left = sum(self.waiting(pair) for pair in pairs)
@@ -188,15 +188,16 @@ class Consumer:
                 return
 
     def flush(self) -> None:
-        """Take in all that the server has sent up to now, by a request whose answer comes after it.
+        """Handle all that the server has sent before this call.
 
-        A queue in which nothing waits may have sent its messages a moment before.
+        A request is sent, whose reply comes after it all. Without that, messages that have left an empty queue may
+        still be on their way.
         """
-        self._channel.basic_qos(0, 1, False)  # only for its reply: each consumer has its own prefetch already
+        self._channel.basic_qos(0, 1, False)  # only for its reply: it does not concern consumers that exist already
         self.drain()
 
     def waiting(self, pair: Pair) -> int:
-        """Return how many alarms of a pair wait at the server that were sent to nobody."""
+        """Return how many alarms of a pair are at the server and not delivered to any consumer."""
         return waiting(self._channel, self._names.ready(*pair))
 
     def promote_due(self) -> None:
@@ -206,11 +207,11 @@ class Consumer:
             subscription.promote_due(now)
 
     def has_strays(self) -> bool:
-        """Return whether there are messages that found no queue when they were due."""
+        """Return whether there are messages whose queue did not exist when they left the levels."""
         return waiting(self._channel, self._names.stray) > 0
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
-        """Have the server forget leased alarms, the oldest ones by one AMQP frame together, each other by its own."""
+        """Have the server forget leased alarms: the oldest ones by one AMQP frame, the others by a frame each."""
         ended = {delivery.tag for delivery in deliveries}
         last = 0
         for tag in self._unacknowledged:
@@ -236,10 +237,10 @@ class Consumer:
         prefetch.subscription.leased -= 1
 
     def give_back_unwanted(self, idle_s: float) -> None:
-        """Give back the ready alarms of pairs that were not asked for within `idle_s`, and end their subscriptions.
+        """Give back all alarms of each pair that has ready ones, and that was not requested for `idle_s` seconds.
 
-        A pair that was asked for since the call before the last keeps its alarms: a memory alarm of the server may have
-        kept the worker from claiming.
+        The server sends no more for such a pair until it is requested. A pair that was requested after the call before
+        the last one keeps its alarms, because a memory alarm of the server may have kept the worker from claiming.
         """
         now = self._clock.monotonic()
         before = min(now - idle_s, self._looked_at[0])
@@ -260,7 +261,7 @@ class Consumer:
             return True
 
     def next_ready_at(self, pairs: Iterable[Pair]) -> float:
-        """Return when the next alarm of these pairs is due: now at the earliest, infinite if nobody knows."""
+        """Return when the next alarm of these pairs is due by the monotonic clock, or now; infinity if none is here."""
         found = [subscription for pair in pairs if (subscription := self.subscriptions.get(pair))]
         if any(subscription.ready for subscription in found):
             return self._clock.monotonic()
@@ -282,12 +283,12 @@ class Consumer:
         tag = message.delivery_tag
         self._unacknowledged[tag] = prefetch
         prefetch.unacknowledged += 1
-        ready_at = self._ready_at(envelope, bool(message.delivery_info["redelivered"]))
+        ready_at = self._ready_at(envelope, redelivered=bool(message.delivery_info["redelivered"]))
         alarm = Alarm(*prefetch.subscription.pair, envelope.id)
         prefetch.subscription.hold(Delivery(alarm, envelope.due_ms, ready_at, tag, prefetch))
 
     def _refuse(self, pair: Pair, message: Message) -> None:
-        """Have the server move a message that is no alarm to the queue of errors: nobody runs what RabbitMQ carries."""
+        """Have the server move a message that is no alarm to the error queue, because a worker runs only rows."""
         self._channel.basic_reject(message.delivery_tag, requeue=False)
         self._warn_once(
             "RabbitMQ's queue %r holds messages that are no alarms: they are moved to the queue %r, where nobody reads"
@@ -295,11 +296,11 @@ class Consumer:
             self._names.ready(*pair), self._names.error,
         )  # fmt: skip
 
-    def _ready_at(self, envelope: Envelope, is_again: bool) -> float:
-        """Return when an alarm may be claimed. Too early costs only a look at its row, which schedules it again."""
+    def _ready_at(self, envelope: Envelope, *, redelivered: bool) -> float:
+        """Return when an alarm may be claimed. If that is early, its row is not due yet and gets another alarm."""
         now = self._clock.monotonic()
         if not envelope.clock or envelope.clock != self._clock.name:
-            return now if is_again else now + envelope.hold_ms / 1000
+            return now if redelivered else now + envelope.hold_ms / 1000
         if envelope.due_s <= now + LONGEST_HOLD_S:
             return envelope.due_s
         self._warn_once(
@@ -324,7 +325,7 @@ def _name(alarm: Alarm) -> _Name:
 
 
 class Leases:
-    """Leased deliveries by alarm. There may be several for one: nothing keeps a row from having two alarms."""
+    """Leased deliveries by alarm. One alarm may have several, because nothing keeps a row from having two alarms."""
 
     def __init__(self) -> None:
         self._deliveries: dict[_Name, list[Delivery]] = {}
@@ -338,11 +339,11 @@ class Leases:
         return delivery.alarm
 
     def end(self, alarms: Iterable[Alarm]) -> list[Delivery]:
-        """End the leases of these alarms, and return what was delivered for them."""
+        """End the leases of these alarms, and return their deliveries."""
         return [delivery for alarm in alarms for delivery in self._end(_name(alarm))]
 
     def end_lapsed(self, now: float) -> list[Delivery]:
-        """End the leases that have run out, and return what was delivered for them."""
+        """End the leases that have run out, and return their deliveries."""
         lapsed = [name for name, end in self._ends.items() if end <= now]
         return [delivery for name in lapsed for delivery in self._end(name)]
 
@@ -351,13 +352,13 @@ class Leases:
         return self._deliveries.pop(name, [])
 
     def next_end(self) -> float | None:
-        """Return when the first lease runs out, None without any."""
+        """Return when the first lease runs out by the monotonic clock; None if there is no lease."""
         return min(self._ends.values(), default=None)
 
     def clear(self) -> None:
-        """Forget all leases: the connection is gone, and the server delivers their messages to others.
+        """Forget all leases of alarms, because their connection is gone and the server delivers them to others.
 
-        Their rows have leases of their own.
+        The leases of their rows are not affected.
         """
         self._deliveries.clear()
         self._ends.clear()

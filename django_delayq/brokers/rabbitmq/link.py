@@ -1,6 +1,6 @@
-"""One connection to RabbitMQ, used by one thread at a time, our errors for its faults, and sleep on its socket.
+"""Share one connection to RabbitMQ between threads, turn its errors into ours, and sleep on its socket.
 
-py-amqp's connections may not be shared, and need no thread of their own, so a lock is enough.
+A connection of py-amqp may be used by only one thread at a time, and needs no thread of its own, so a lock is enough.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.support.texts import text as _
 
 STALE_S = 60.0
-"""A connection without heartbeats that was idle for this long may be dead without notice: it is replaced."""
+"""A connection without heartbeats that was idle for this long is replaced, because it may be dead unnoticed."""
 
 PART_S = 0.001
-"""How long to wait for the rest of a frame that has come in part; the next `drain` waits for it again."""
+"""How long to wait for the rest of a frame that has come in part. If it does not come, the next `drain` reads it."""
 
 FAULTS = (OSError, exceptions.AMQPError, AttributeError)
-"""The errors that py-amqp raises: AttributeError too, where a connection was closed under it."""
+"""The errors that py-amqp raises; AttributeError if a connection is closed while it is used."""
 
 
 class Link:
-    """A connection that is made when it is needed, and again after it broke."""
+    """A connection that is opened when it is needed, and again after it broke."""
 
     def __init__(self, location: Location, prefix: str, heartbeat: int = 0) -> None:
         self.lock = threading.RLock()
@@ -47,11 +47,12 @@ class Link:
 
     @contextmanager
     def using(self, timeout: float = TIMEOUT_S) -> Iterator[amqp.Connection]:
-        """Yield the connection, for the block alone. A fault in the block drops it and is raised as our error.
+        """Yield the connection, which no other thread can use during the block.
 
-        Wait at most `timeout` seconds for other threads, and as long again to connect. If the server has blocked the
-        connection, raise at once, because the server reads nothing from it. Keep a blocked connection: the server would
-        not notice its end, and a new one would cost it more memory, which it is short of.
+        An error of py-amqp in the block closes the connection, and is raised as our error. Waits at most `timeout`
+        seconds for other threads, and as long again to connect. Raises at once if the server has blocked the
+        connection, because the server reads nothing from it. Such a connection is kept: the server would not notice its
+        end, and a new one would cost memory, which the server is short of.
         """
         if not self.lock.acquire(timeout=max(timeout, 0)):
             raise BrokerUnavailable(f"RabbitMQ at {self.location.shown} keeps other threads waiting.")
@@ -69,7 +70,7 @@ class Link:
             self.lock.release()
 
     def refusal(self) -> str:
-        """Return why the server takes no messages, "" if it takes them as far as is known. Waits for nobody."""
+        """Return why the server takes no messages; "" if it takes them, as far as is known. Never waits."""
         if self.blocked and self.lock.acquire(blocking=False):
             try:
                 self._hear_unblocked()
@@ -80,7 +81,7 @@ class Link:
         return str(_takes_nothing(self.location)) if self.blocked else ""
 
     def raise_if_blocked(self) -> None:
-        """Raise `BrokerUnavailable` where the server, as far as is known, takes no messages."""
+        """Raise `BrokerUnavailable` if the server, as far as is known, takes no messages."""
         if self.blocked:
             raise _takes_nothing(self.location)
 
@@ -89,7 +90,7 @@ class Link:
             drain(self.connection)
 
     def drop(self) -> None:
-        """End the connection without telling the server."""
+        """Close the connection without telling the server."""
         with self.lock:
             connection, self.connection, self.blocked = self.connection, None, False
             if connection is not None:
@@ -97,7 +98,7 @@ class Link:
                     connection.collect()
 
     def close(self) -> None:
-        """End the connection in an orderly way."""
+        """Close the connection, and tell the server."""
         with self.lock:
             if self.connection is not None:
                 with contextlib.suppress(*FAULTS):
@@ -123,14 +124,14 @@ class Link:
 
 
 def drain(connection: amqp.Connection) -> None:
-    """Take in what the server has sent, without waiting for more."""
+    """Handle what the server has sent, without waiting for more."""
     with contextlib.suppress(TimeoutError):
         while _readable(connection.sock):
             connection.drain_events(timeout=PART_S)
 
 
 def _readable(sock: socket.socket) -> bool:
-    """Return whether something can be read at once: TLS may hold data that cannot be seen on the socket."""
+    """Return whether something can be read at once. TLS may hold data that can't be seen at the socket."""
     if isinstance(sock, ssl.SSLSocket) and sock.pending():
         return True
     return bool(await_readable([sock], 0))
@@ -139,7 +140,7 @@ def _readable(sock: socket.socket) -> bool:
 def await_readable(files: Sequence[int | socket.socket], timeout_s: float) -> set[int]:
     """Return the descriptors of the files that can be read, or have broken, within the timeout.
 
-    `select.select` would not do: it takes no descriptor over 1,023.
+    It does not use `select.select`, which takes no descriptor over 1,023.
     """
     poll = select.poll()
     for file in files:
@@ -162,10 +163,10 @@ def _at(location: Location) -> str:
 
 
 def as_ours(error: Exception, location: Location, prefix: str) -> Exception:
-    """Return our error for one of py-amqp's."""
+    """Return our error, with a remedy, for an error of py-amqp."""
     at = _at(location)
     said = (getattr(error, "reply_text", "") or str(error) or type(error).__name__).rstrip(".")
-    said = re.sub(r"(?<=[.]news[.])[\w-]+", "…", said)  # a random name: it would make each fault look new
+    said = re.sub(r"(?<=[.]news[.])[\w-]+", "…", said)  # hides a random name, which would make each error look new
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerRefused(
             _(
@@ -207,7 +208,7 @@ def _remedy(said: str, location: Location, prefix: str) -> str:
 
 
 class Waker:
-    """Wakes a thread that sleeps on a socket, by a pipe. If none sleeps, it keeps the next sleep from waiting."""
+    """A pipe that wakes a thread that sleeps on a socket. If no thread sleeps, the next sleep ends at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -216,7 +217,7 @@ class Waker:
 
     @contextmanager
     def listening(self) -> Iterator[int]:
-        """Yield a descriptor that can be read once `wake` is called; at once if it was since the last sleep."""
+        """Yield a descriptor that can be read once `wake` is called, or was called after the last sleep."""
         reader, writer = os.pipe()
         with self._lock:
             self._writer = writer

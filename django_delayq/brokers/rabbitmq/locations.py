@@ -14,14 +14,14 @@ from django.views.decorators.debug import sensitive_variables
 from django_delayq.support.texts import hidden
 
 TIMEOUT_S = 2.0
-"""How long a connection waits for the server, at its start and for each reply."""
+"""How long to wait for the server to connect, and for each reply."""
 HEARTBEAT_S = 7
-"""A frozen or unreachable worker is given up by the server after two of them: about one lease."""
+"""How often AMQP heartbeats are sent. After two missed ones (about one lease) the server gives up a worker."""
 
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _FORM = "write amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps://…"
 _FILES = {"ssl_ca_certs": "ca_certs", "ssl_certfile": "certfile", "ssl_keyfile": "keyfile"}
-"""The options of amqps://, as Redis's are called, and what py-amqp calls them."""
+"""The options of amqps://, which have the names that redis-py gives them, and py-amqp's names for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Location:
 
 @sensitive_variables()
 def parse_location(location: object) -> Location:
-    """Parse LOCATION, without connecting. Raises `ImproperlyConfigured` with the value and the fix."""
+    """Parse LOCATION without connecting. Raises `ImproperlyConfigured`, naming the value and the fix."""
     if not isinstance(location, str):
         raise ImproperlyConfigured(f"LOCATION is {type(location).__name__}; give the URL of RabbitMQ as text.")
     shown = hidden(location, _FILES)
@@ -88,7 +88,7 @@ def _location(parts: SplitResult, port: int, shown: str) -> Location:
 
 
 def _tls(parts: SplitResult, shown: str) -> dict[str, Any] | bool:
-    """Return py-amqp's options for a server whose certificate is verified; False for a connection in the clear."""
+    """Return py-amqp's TLS options, with which the server's certificate is verified; False for no TLS."""
     files = dict(parse_qsl(parts.query, keep_blank_values=True))
     known = _FILES if parts.scheme == "amqps" else {}
     for name, path in files.items():

@@ -1,9 +1,9 @@
-"""The names of everything on the server, and the route that a delay takes through the levels.
+"""Name everything on the server, and find the route of a delay through the levels.
 
 The levels are the binary topology that NServiceBus describes and kombu builds too: 28 topic exchanges, each with a
 queue whose messages expire after 2^level seconds. The bits of the delay, highest first, are the words of the routing
-key: 1 leads into the level's queue and, once expired, to the next exchange, 0 leads there at once. Each queue holds one
-length of delay only, so no message waits behind a longer one.
+key. At each level a 1 leads into the level's queue, and to the next exchange when the message has expired there; a 0
+leads to the next exchange at once. All messages of a queue have the same delay, so none waits behind a longer one.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from django.core.exceptions import ImproperlyConfigured
 
 LEVELS = 28
 LONGEST_S = 2**LEVELS - 1
-"""Eight and a half years."""
+"""The longest delay, over eight years."""
 
 MOST_BYTES = 160
-"""The longest address: with the words of the levels it must stay below the 255 bytes of a routing key."""
+"""The longest address, which is part of a routing key, after the words of the levels. That has at most 255 bytes."""
 MOST_BYTES_OF_PREFIX = 255 - len(".ready.") - MOST_BYTES
 
 
 class Names:
-    """All names of one prefix. None of them needs a permission outside of `^prefix[.]`."""
+    """All names for one prefix. Each begins with it and a dot, so a permission on `^prefix[.]` is enough."""
 
     def __init__(self, prefix: str) -> None:
         if len(prefix.encode()) > MOST_BYTES_OF_PREFIX:
@@ -36,12 +36,13 @@ class Names:
         self.direct = f"{prefix}.direct"
         """The exchange of all other queues, bound by their own names."""
         self.pause_notices = f"{prefix}.news"
-        """The exchange that tells every worker of a pause."""
+        """The exchange for messages that tell every worker that pauses have changed."""
         self.error = f"{prefix}.error"
         """A queue for messages that are no alarms; nobody reads it."""
         self.stray = f"{prefix}.stray"
-        """An exchange and its queue, for messages whose queue behind the last exchange was deleted."""
+        """An exchange and its queue, for due messages whose own queue was deleted."""
         self.register = f"{prefix}.register"
+        """The queue that holds the shared state."""
         self.set_up = f"{prefix}.setup"
         """The queue that one connection has to itself while it declares the others."""
 
@@ -50,15 +51,15 @@ class Names:
         return f"{self.prefix}.level.{level:02}"
 
     def entry(self, level: int) -> str:
-        """Return the exchange that leads into a level's queue whatever the routing key: the server need not read it."""
+        """Return the name of an exchange that leads into a level's queue without reading the routing key."""
         return f"{self.prefix}.entry.{level:02}"
 
     def ready(self, queue: str, key: str) -> str:
-        """Return the queue in which the alarms of a (queue, key) arrive."""
+        """Return the name of RabbitMQ's queue in which the alarms of a (queue, key) arrive."""
         return f"{self.prefix}.ready.{address(queue, key)}"
 
     def route(self, seconds: int, queue: str, key: str) -> tuple[str, str]:
-        """Return the exchange and the routing key of an alarm that arrives after whole seconds."""
+        """Return the exchange and the routing key of an alarm that is to arrive after a whole number of seconds."""
         if not seconds:
             return self.direct, self.ready(queue, key)
         top = seconds.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Publish with confirms, in batches: a confirmed message is on the disks of its queue."""
+"""Publish messages in batches, with confirms: a confirmed message is on the disks of its queue."""
 
 import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,11 +23,11 @@ BUDGET_S = 2.0
 PAUSE_S = 0.05
 REPAIR_EVERY_S = 60.0
 SENDING_S = 1.0
-"""The least time that the alarms' first try has left after new queues were made, which can take the whole budget."""
+"""The least time for the first try of a `publish` once it has declared new queues, which may use up its budget."""
 
 
 class Publisher:
-    """Declares and publishes over a connection of its own: the server may block it without holding up another one."""
+    """Declares and publishes over its own connection, which the server may block without holding up the consumer."""
 
     def __init__(self, location: Location, names: Names) -> None:
         self._names = names
@@ -37,25 +37,24 @@ class Publisher:
         self._repair_at = 0.0
         self._channel: Channel | None = None
         self._tag = 0
-        self._in_flight: dict[int, tuple[_Batch, str]] = {}  # by delivery tag: whose, and the uid
+        self._in_flight: dict[int, tuple[_Batch, str]] = {}  # the batch and the uid, by delivery tag
         self._returned: set[str] = set()
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
-        """Yield the connection, with everything declared, for a query or a change that is no publishing."""
+        """Yield the connection, with everything declared but the queues of pairs."""
         with self._using() as connection:
             self._topology.ensure(connection, ())
             yield connection
 
     def shared_state(self) -> SharedState:
-        """Return the shared state."""
         with self.looking() as connection:
             return read_state(connection, self._names)
 
     def change_state(self, edit: Callable[[SharedState], R]) -> R:
         """Let `edit` change the shared state, and return what `edit` returns."""
         self.raise_if_blocked()
-        # To no queue: a server whose memory or disk alarm is on stops us here, and not while we hold the state.
+        # Publish to no queue: a server whose memory or disk alarm is on blocks us here, not while we hold the state.
         self.publish([notice(self._names.direct)])
         with self.looking() as connection:
             return change_state(connection, self._names, edit)
@@ -65,9 +64,9 @@ class Publisher:
         self.publish([notice(self._names.pause_notices)])
 
     def declare(self, pairs: Collection[Pair]) -> None:
-        """Declare the queues of these pairs, unless they are known to be there.
+        """Declare the queues of these pairs, unless they are known to exist.
 
-        If all of them are, this does not wait for what other threads publish.
+        If all of them are known, it does not wait for other threads that publish.
         """
         if self._topology.knows(pairs):
             return
@@ -75,19 +74,19 @@ class Publisher:
             self._topology.ensure(connection, pairs)
 
     def raise_if_blocked(self) -> None:
-        """Raise `BrokerUnavailable` at once where `refusal` has a reason, for callers that can't wait."""
+        """Raise `BrokerUnavailable` at once if `refusal` has a reason, for callers that can't wait."""
         if self.refusal():
             self._link.raise_if_blocked()
 
     def repair_due(self) -> None:
-        """Declare the levels and what is around them again, once a minute, in case something was deleted."""
+        """Declare everything but the queues of pairs again if a minute is over, in case something was deleted."""
         if monotonic() >= self._repair_at:
             self._repair_at = monotonic() + REPAIR_EVERY_S
             with self.looking() as connection:
                 self._topology.repair(connection)
 
     def reroute_strays(self) -> None:
-        """Move messages that found no queue when they were due into their queues, which are made again."""
+        """Move messages whose queue did not exist when they were due into their queues, which are declared again."""
         self._topology.redeclare()
         with self.looking() as connection, connection.channel() as channel:
             strays: list[Message] = []
@@ -98,9 +97,10 @@ class Publisher:
                 channel.basic_ack(stray.delivery_tag)
 
     def publish(self, outgoing: Sequence[Outgoing], within_s: float = BUDGET_S) -> None:
-        """Publish all to queues that are there. Raises `BrokerUnavailable` when not all is confirmed in time.
+        """Publish all messages, and declare the queues that they need.
 
-        What a broken connection leaves unconfirmed is sent again: if a row gets two alarms, one of them is stale.
+        Raises `BrokerUnavailable` if some are not confirmed in time. Messages that a broken connection leaves
+        unconfirmed are sent again. If a row has two alarms then, the second one is stale.
         """
         batch = _Batch({out.uid: out for out in outgoing}, monotonic() + within_s)
         while batch.unconfirmed:
@@ -116,7 +116,7 @@ class Publisher:
 
     @contextmanager
     def _using(self, within_s: float = TIMEOUT_S) -> Iterator[Connection]:
-        """Yield the connection. If an exchange, queue or binding is gone, all is declared again before the next use."""
+        """Yield the connection. If an exchange, queue or binding is gone, declare all again before the next use."""
         with self._link.using(within_s) as connection:
             try:
                 yield connection
@@ -126,7 +126,7 @@ class Publisher:
 
     def _send(self, connection: Connection, batch: "_Batch") -> None:
         made = self._topology.ensure(connection, (out.pair for out in batch.unconfirmed.values() if out.pair))
-        if made and batch.sent_on is None:  # once only: a new connection declares again, and a lasting fault must end
+        if made and batch.sent_on is None:  # only the first try gets more time, so that a lasting fault is raised
             batch.until = max(batch.until, monotonic() + SENDING_S)
         if self._channel is None or self._channel.connection is not connection:
             self._channel = self._new_channel(connection)
@@ -135,7 +135,7 @@ class Publisher:
             for out in batch.unconfirmed.values():
                 self._tag += 1
                 self._in_flight[self._tag] = batch, out.uid
-                # Like basic_publish(mandatory=True), which also looks for answers each time: a fifth of a send's time.
+                # Like basic_publish(mandatory=True), which also polls for replies: that takes a fifth of a send's time.
                 method = (0, out.exchange, out.routing_key, out.must_arrive, False)
                 self._channel.send_method(spec.Basic.Publish, "Bssbb", method, out.message)
 
@@ -144,7 +144,7 @@ class Publisher:
             while batch.unconfirmed and not batch.refused:
                 connection.drain_events(timeout=batch.seconds_left)
         except TimeoutError:
-            self._link.raise_if_blocked()  # which keeps the connection
+            self._link.raise_if_blocked()  # its error does not close the connection
             raise
         if batch.refused:
             refused, batch.refused = batch.refused, ""
@@ -164,7 +164,7 @@ class Publisher:
 
     def _on_ack(self, tag: int, multiple: bool) -> None:
         for batch, uid in self._taken(tag, multiple):
-            if uid in self._returned:  # confirmed as routed nowhere
+            if uid in self._returned:  # the server confirms it, but no queue took it
                 batch.refused = "no queue is bound for it"
             else:
                 batch.unconfirmed.pop(uid, None)
@@ -185,7 +185,7 @@ class Publisher:
 
 @contextmanager
 def _full_packets(sock: socket.socket) -> Iterator[None]:
-    """Send what the block writes in full packets, and the rest at its end: py-amqp would send one for each message."""
+    """Send what the block writes in full packets, and the rest at its end. Else each message would be a packet."""
     cork = getattr(socket, "TCP_CORK", None)  # Linux
     if cork is None:
         yield
@@ -199,7 +199,7 @@ def _full_packets(sock: socket.socket) -> Iterator[None]:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """The messages of one `publish`: those that are not confirmed yet, by uid."""
+    """The messages of one `publish` that are not confirmed yet, by uid."""
 
     unconfirmed: dict[str, Outgoing]
     until: float

@@ -1,8 +1,8 @@
-"""The shared state of a delayq in RabbitMQ: one message of JSON in a queue of length one.
+"""Keep the shared state of an alias in RabbitMQ: one JSON message in a queue of length one.
 
-Whoever declares the queue publishes the first message. Taking the message is the lock: while one process holds it,
-others find the queue empty, and try again. Publishing the next one pushes the last one out, so there is never more than
-one. If its holder dies, the server gives it back.
+The process that declares the queue publishes the first message. Taking the message is the lock: while one process holds
+it, others find the queue empty, and try again. Publishing the next message pushes the last one out of the queue, so
+there is never more than one. If the holder dies, the server puts the message back.
 """
 
 from collections.abc import Callable
@@ -20,20 +20,20 @@ from django_delayq.core import codec
 from django_delayq.core.errors import BrokerUnavailable
 
 HELD_S, PAUSE_S = 2.0, 0.005
-"""How long to wait for a process that holds the shared state, and between two tries."""
+"""How long to wait for another process that holds the shared state, and how long between two tries."""
 
 R = TypeVar("R")
 
 
 @dataclass(slots=True)
 class SharedState(shared_state.SharedState):
-    """The state that all processes have in common that use a prefix."""
+    """The state that all processes with one prefix share."""
 
     owner: str = ""
-    """The store that the alarms are for."""
+    """The identity of the store that the alarms are for."""
 
     def own(self, candidate: str) -> str:
-        """Make the candidate the owner where there is none. Return the owner."""
+        """Make the candidate the owner if there is none. Return the owner."""
         self.owner = self.owner or candidate
         return self.owner
 
@@ -52,7 +52,7 @@ def change_state(connection: Connection, names: Names, edit: Callable[[SharedSta
         message, state = _take_state(channel, names)
         answer = edit(state)
         new = Message(codec.dumps(state).decode(), delivery_mode=PERSISTENT)
-        # If the queue is no longer bound, this fails before the old one is acknowledged.
+        # If the queue is no longer bound, this fails before the old message is acknowledged.
         channel.basic_publish_confirm(new, names.direct, names.register, mandatory=True)
         channel.basic_ack(message.delivery_tag)
         return answer
@@ -69,4 +69,4 @@ def _take_state(channel: Channel, names: Names) -> tuple[Message, SharedState]:
         sleep(PAUSE_S)
     with suppress(ValueError):
         return message, codec.decoder_for(SharedState).decode(message.body)  # ignores the fields of later versions
-    return message, SharedState()  # someone else wrote it
+    return message, SharedState()  # someone else wrote a message that can't be read

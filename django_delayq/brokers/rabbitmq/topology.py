@@ -18,18 +18,19 @@ from django_delayq.support.logging import logger
 
 MOST = 2**31 - 1
 ARGUMENTS = {"x-queue-type": "quorum", "x-delivery-limit": MOST}
-"""The arguments of every queue. Without a limit RabbitMQ 4.0 and newer drop a message after 20 returns. "No limit"
-would be -1, which older versions take for 0; and a queue keeps its arguments when its server is upgraded."""
+"""The arguments of every queue. RabbitMQ 4.0 and newer drop a message after 20 returns unless the queue has a higher
+limit. "No limit" is -1, which older versions take for 0, and a queue keeps its arguments when its server is upgraded.
+"""
 
 AGAIN_S = 30.0
 """How long a queue that does not answer is left alone."""
 
 SET_UP_S, PAUSE_S = 30.0, 0.02
-"""How long to wait for another process that declares all, and between two tries."""
+"""How long to wait for another process that declares everything, and how long between two tries."""
 
 
 class Topology:
-    """The exchanges and queues that are declared on one connection."""
+    """The exchanges and queues, as far as they were declared on one connection."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -38,15 +39,15 @@ class Topology:
         self._broken = False
 
     def redeclare(self) -> None:
-        """Declare everything again before the next use, because something is gone or may be."""
+        """Have everything declared again before the next use, because something may be gone."""
         self._connection, self._broken = None, True
 
     def knows(self, pairs: Iterable[Pair]) -> bool:
-        """Return whether the queues of all these pairs were declared, and none was found to be gone afterwards."""
+        """Return whether the queues of all these pairs were declared, and `redeclare` was not called after that."""
         return self._connection is not None and self._pairs.issuperset(pairs)
 
     def ensure(self, connection: Connection, pairs: Iterable[Pair]) -> bool:
-        """Declare what was not declared on this connection. Return whether that included the queue of a pair."""
+        """Declare whatever was not declared on this connection yet. Return whether that included a pair's queue."""
         is_new = self._connection is not connection
         missing = [pair for pair in dict.fromkeys(pairs) if is_new or pair not in self._pairs]
         if is_new:
@@ -62,9 +63,9 @@ class Topology:
         return bool(missing)
 
     def repair(self, connection: Connection) -> None:
-        """Declare the levels again, and the queues and exchanges around them. Those that exist stay as they are.
+        """Declare everything but the queues of pairs again. Queues and exchanges that exist stay as they are.
 
-        A queue or exchange that exists with other arguments is logged as an error, and does not hold up the rest.
+        If one exists with other arguments, an error is logged, and the rest is declared all the same.
         """
         parts: list[Callable[[Channel], object]] = [*_base(self._names), partial(_bind_register, names=self._names)]
         with connection.channel() as channel:
@@ -81,20 +82,20 @@ class Topology:
 
 
 def waiting(channel: Channel, queue: str) -> int:
-    """Return how many messages of a queue were sent to nobody."""
+    """Return how many messages are in a queue and not delivered to any consumer."""
     return int(channel.queue_declare(queue, passive=True).message_count)
 
 
 def _set_up(connection: Connection, names: Names) -> None:
-    """Declare all but the queues of pairs, unless that was done: to ask is one round trip, to declare are 180.
+    """Declare everything but the queues of pairs, unless it exists. Declaring takes 180 round trips, asking only a few.
 
-    Only one process does it at a time: the first one publishes the shared state into its queue, and a second one would
-    replace it.
+    Only one process does it at a time, because it publishes the first shared state into its queue: a second process
+    would replace the state.
     """
     until = monotonic() + SET_UP_S
     while not _is_there(connection, names):
         with suppress(ResourceLocked), connection.channel() as channel:
-            channel.queue_declare(names.set_up, exclusive=True)  # another connection that has it locks us out
+            channel.queue_declare(names.set_up, exclusive=True)  # raises ResourceLocked while another connection has it
             if not _is_there(connection, names):
                 for declare in _base(names):
                     declare(channel)
@@ -108,13 +109,13 @@ def _set_up(connection: Connection, names: Names) -> None:
 def _is_there(connection: Connection, names: Names) -> bool:
     with suppress(NotFound), connection.channel() as channel:
         channel.queue_declare(names.register, passive=True)
-        channel.exchange_declare(names.pause_notices, "fanout", passive=True)  # the last one to be declared
+        channel.exchange_declare(names.pause_notices, "fanout", passive=True)  # declared last
         return True
     return False
 
 
 def _base(names: Names) -> list[Callable[[Channel], None]]:
-    """Return functions that each declare a part of the topology: all but the shared state and the queues of pairs."""
+    """Return functions that together declare everything but the register and the queues of pairs."""
     levels = [partial(_declare_level, names=names, level=level) for level in range(LEVELS)]
     return [partial(_declare_around, names=names), *levels]
 
@@ -122,7 +123,7 @@ def _base(names: Names) -> list[Callable[[Channel], None]]:
 def _declare_around(channel: Channel, names: Names) -> None:
     channel.exchange_declare(names.direct, "direct", durable=True, auto_delete=False)
     channel.exchange_declare(names.stray, "fanout", durable=True, auto_delete=False)
-    # Without it, a due message that finds no queue would hold up all that waits in its level.
+    # Without the alternate exchange, a due message whose queue is gone would hold up all others in its level.
     strays = {"alternate-exchange": names.stray}
     channel.exchange_declare(names.due, "topic", durable=True, auto_delete=False, arguments=strays)
     _declare_queue(channel, names.stray)
@@ -134,7 +135,7 @@ def _declare_around(channel: Channel, names: Names) -> None:
 def _declare_register(channel: Channel, names: Names) -> None:
     _declare_queue(channel, names.register, **{"x-max-length": 1, "x-overflow": "drop-head"})
     _bind_register(channel, names)
-    if not waiting(channel, names.register):  # it outlives the exchange of the pause notices
+    if not waiting(channel, names.register):  # if only the exchange of the pause notices was deleted, it has a message
         channel.basic_publish_confirm(Message("{}", delivery_mode=PERSISTENT), names.direct, names.register)
     channel.exchange_declare(names.pause_notices, "fanout", durable=True, auto_delete=False)
 
@@ -160,9 +161,9 @@ def _declare_level(channel: Channel, names: Names, level: int) -> None:
 
 def _declare_pair(channel: Channel, names: Names, pair: Pair) -> None:
     queue = names.ready(*pair)
-    # Keep what a policy of the site drops here, and what a worker refuses.
+    # The error queue keeps messages that a policy of the site drops here, or that a worker refuses.
     refused = {"x-dead-letter-exchange": names.direct, "x-dead-letter-routing-key": names.error}
-    # The server closes the channel of a message that is unacknowledged for 30 minutes, or for this long (from 3.12 on).
+    # The server closes the channel of a message that is unacknowledged for 30 minutes; from 3.12 on, for this long.
     patient = {"x-consumer-timeout": MOST}
     _declare_queue(channel, queue, **refused, **patient)
     channel.queue_bind(queue, names.direct, queue)
@@ -174,10 +175,10 @@ def _declare_queue(channel: Channel, name: str, **arguments: Any) -> None:
 
 
 class UnavailableQueues:
-    """The (queue, key) pairs whose queue does not answer, because it has no leader: they must hold up no other.
+    """The (queue, key) pairs whose queue in RabbitMQ does not answer, because it has no leader.
 
-    For such a queue the server answers after a minute, or closes the connection that asked. So after a first fault the
-    queue is asked over a connection of its own, which may be lost for it, before it is used again.
+    They must hold up no other pair. The server answers a request about such a queue after a minute, or closes the
+    connection. So after a first fault the queue is asked over a connection of its own before it is used again.
     """
 
     def __init__(self, location: Location, names: Names) -> None:
@@ -188,7 +189,7 @@ class UnavailableQueues:
 
     @contextmanager
     def using(self, pair: Pair) -> Iterator[None]:
-        """Run a block that concerns this pair's queue alone, and suspect the queue if the block fails."""
+        """Run a block that uses only this pair's queue. If the block fails, the queue is asked before its next use."""
         try:
             yield
         except FAULTS:
@@ -196,7 +197,7 @@ class UnavailableQueues:
             raise
 
     def covers(self, pair: Pair) -> bool:
-        """Return whether to leave this pair alone. May wait for its queue; raises when the server itself is away."""
+        """Return whether to leave this pair alone. May wait for its queue. Raises if the server itself is away."""
         if pair not in self._doubted or monotonic() < self._ask_at.get(pair, 0):
             return pair in self._doubted
         queue = self._names.ready(*pair)
@@ -216,9 +217,9 @@ class UnavailableQueues:
         return True
 
     def _answers(self, queue: str) -> bool:
-        """Return whether a queue's leader is there: without one it seems empty, and no message can be asked for.
+        """Return whether a queue has a leader. A queue without one seems empty, but a request for a message fails.
 
-        A message that comes meanwhile goes back when the connection ends.
+        If the request gets a message, that goes back to the queue when the connection ends.
         """
         link = Link(self._location, self._names.prefix)
         try:
