@@ -19,7 +19,7 @@ def test_what_adds_up_is_ok_and_summed_in_one_line(broker: Backend) -> None:
     send(broker, "p", "c", delay_ms=60_000)
     broker.queue.cancel(["c"])
     assert delayq("audit").splitlines() == [
-        "sent 4: pending 1, ready 0, running 1, error 1, finished 0, cancelled 1, purged 0, dropped 0",
+        "sent 4: pending 1, ready 0, running 1, failed 1, finished 0, cancelled 1, purged 0, dropped 0",
         "audit: ok",
     ]
     seen = delayq_json("audit")

@@ -174,7 +174,7 @@ def test_people_read_what_was_mended_and_what_is_noted(broker: DatabaseBackend, 
     assert out.getvalue().splitlines() == [
         "repaired: message 'a' is due before the cursor, and the broker has no alarm for it in time: it is put again",
         "repaired: message 'b' is due before the cursor, and the broker has no alarm for it in time: it is put again",
-        "sent 3: pending 2, ready 0, running 0, error 0, finished 0, cancelled 1, purged 0, dropped 0",
+        "sent 3: pending 2, ready 0, running 0, failed 0, finished 0, cancelled 1, purged 0, dropped 0",
         "note: alarms of messages that are gone: 1 (harmless); each is dropped when it is due",
         "audit: ok",
     ]

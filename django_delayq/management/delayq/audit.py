@@ -12,7 +12,8 @@ from django_delayq.management.support.terminal import Write, counted
 
 HELP = "Hold what was sent against where it is now. Exit 1 when it does not add up."
 
-_PLACES = ("pending", "ready", "running", "error")
+_PLACES = {"pending": "pending", "ready": "ready", "running": "running", "failed": "error"}
+"""The words for people, and the keys of `Audit.places` that they stand for."""
 _ENDS = ("finished", "cancelled", "purged", "dropped")
 
 
@@ -62,7 +63,7 @@ def _repair(backend: Backend, using: str) -> list[str]:
 
 
 def _write_sum(write: Write, audit: Audit) -> None:
-    parts = [f"{name} {audit.places.get(name, 0)}" for name in _PLACES]
+    parts = [f"{word} {audit.places.get(name, 0)}" for word, name in _PLACES.items()]
     parts += [f"{name} {audit.totals.get(name, 0)}" for name in _ENDS]
     write(f"sent {audit.totals.get('sent', 0)}: {', '.join(parts)}")
     for note in audit.notes:

@@ -62,7 +62,7 @@ def _write_server(write: Write, seen: Status) -> None:
 
 def _write_figures(write: Write, seen: Status) -> None:
     counted: dict[str, int | str] = {"pending": seen.pending, "ready": seen.ready, "running": seen.running}
-    counted["error"] = _counted(seen, "error", seen.error)
+    counted["failed"] = _counted(seen, "error", seen.error)
     write(_listed(counted) + (" (and more: large tables are counted in part)" if seen.capped else ""))
     write(f"failed in the last hour: {_counted(seen, 'errors_last_hour', seen.errors_last_hour)}")
     if seen.retried is not None:
