@@ -35,7 +35,7 @@ def opening_alias() -> str:
 
 
 def alias_of(request: HttpRequest) -> str:
-    """Return the alias that the address names, with a store or without; else the one that pages open on.
+    """Return the alias that the address names, with or without a store, or else the one that pages open on.
 
     Each alias has its own database, so a page shows one at a time.
     """
@@ -108,10 +108,9 @@ def check_may(site: AdminSite, request: HttpRequest, permission: str) -> None:
 
 
 def redirected_on_outage(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Wrap a view of an admin class.
+    """Wrap a view of an admin class so that an error of the tables leads to the dashboard.
 
-    `request` is marked as answered by the site of that class. An error of the tables leads to the dashboard, which
-    shows why and looks again by itself.
+    The dashboard shows why, and looks again by itself. `request` is marked as answered by the site of the admin class.
     """
 
     @wraps(view)

@@ -26,7 +26,7 @@ _MOST_ENTRIES = 50
 
 
 class Entry(NamedTuple):
-    """An action of one operator."""
+    """An entry of the log: an action of one operator."""
 
     when: Any
     who: str
@@ -120,7 +120,7 @@ def _id_of(row: MessageRow) -> str:
 def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[int, str]:
     """Return a text by primary key, for rows as they were before the move.
 
-    For what failed it is the error. For the others it is when they were due, and when they are due now if that changed.
+    For failed messages it is the error. For others it is when they were due, and when they are due now if that changed.
     """
     if change.move in ("rescue", "purge_failed"):
         return {row.pk: " ".join(row.error.split())[:LONGEST] for row in rows}

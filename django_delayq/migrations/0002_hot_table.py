@@ -1,4 +1,4 @@
-"""PostgreSQL leaves room in the table that changes all the time, and vacuums it early. Nothing elsewhere."""
+"""On PostgreSQL, leave room in the pages of the table that changes all the time, and vacuum it early."""
 
 from django.db import migrations
 

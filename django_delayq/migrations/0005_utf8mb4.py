@@ -1,4 +1,4 @@
-"""On MySQL and MariaDB a table has the character set of its database, and not each keeps an emoji in an error."""
+"""Give the tables utf8mb4 on MySQL and MariaDB, where the database's own character set may lack emoji."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from django.db import migrations
 from django_delayq.models.fields import COLLATIONS, database_name
 
 TABLES = ("delayq_ready", "delayq_finish", "delayq_error", "delayq_limit")
-"""Those with texts of handlers and of the site."""
+"""The tables that have texts of handlers and of the site."""
 
 
 def convert(apps: Any, schema_editor: Any) -> None:

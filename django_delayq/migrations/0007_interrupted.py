@@ -1,6 +1,6 @@
-"""`interrupted` is a column: it was a "!" before the worker's name. And no token is negative any more.
+"""Make `interrupted` a column, which was a "!" before the worker's name, and let no token be negative.
 
-A negative one told that a row was moved after its lease had run out, and that its attempt is still to be counted.
+A negative token said that the row was moved after its lease had run out, and that its attempt is still to be counted.
 """
 
 from typing import Any
@@ -15,9 +15,9 @@ SUSPECT_CRASHES = 2
 
 
 class AddColumn(migrations.AddField):
-    """On SQLite too, where Django would make the table anew, and with it the sequence of its primary keys.
+    """Add a column, on SQLite without the new table that Django would make, and with it a new sequence of primary keys.
 
-    Where it is there already, a migration goes on that was cut off while it converted rows.
+    If the column is there, a migration goes on that was cut off while it converted rows.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
@@ -39,7 +39,10 @@ class AddColumn(migrations.AddField):
 
 
 def convert(apps: Any, schema_editor: Any) -> None:
-    """Write what hides in values into their columns: of few rows, each as it was read."""
+    """Write what hides in tokens and names into columns.
+
+    Few rows are concerned, and each is changed only if it is as read.
+    """
     rows = apps.get_model("delayq", "ReadyMessage").objects.using(schema_editor.connection.alias)
     for row in rows.filter(token__lt=0).defer("data"):
         rows.filter(pk=row.pk, token=row.token).update(**_waiting(row))
@@ -49,14 +52,14 @@ def convert(apps: Any, schema_editor: Any) -> None:
 
 
 def mark(apps: Any, schema_editor: Any) -> None:
-    """Write the mark before the worker's name again."""
+    """Write the mark before the worker's name again, for a migration backwards."""
     rows = apps.get_model("delayq", "ReadyMessage").objects.using(schema_editor.connection.alias)
     for row in rows.filter(token__isnull=False, interrupted=True).defer("data"):
         rows.filter(pk=row.pk, token=row.token).update(worker=f"{MARK}{row.worker}")
 
 
 def _waiting(row: Any) -> dict[str, Any]:
-    """Return what is set of a row whose attempt is counted, as a reclaim does."""
+    """Return the new values of a row whose attempt is counted now, as a reclaim would have done."""
     interrupted = row.worker.startswith(MARK)
     attempt = PastAttempt(
         row.failures + 1,

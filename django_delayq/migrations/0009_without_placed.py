@@ -1,4 +1,4 @@
-"""Nothing uses `placed` any more: its index goes. The column stays for the release before, which writes it."""
+"""Remove the index of `placed`, which nothing uses any more. The column stays, because the release before writes it."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class GiveDefault(migrations.AlterField):
-    """On SQLite too, where Django would make the table anew, and with it the sequence of its primary keys."""
+    """Give a default, on SQLite without the new table that Django would make, with a new sequence of primary keys."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if schema_editor.connection.vendor != "sqlite":

@@ -21,10 +21,10 @@ from django_delayq.support.texts import Text
 class Explanation:
     """One message at `now_ms`, by the authoritative clock.
 
-    `happens_next` is in the active language. `parked` says that it waits and no live worker asks for its key. `pauses`
-    are those of its queue and key. `max_attempts` is None if neither the message nor a handler known here sets it.
-    `story` has the facts that only a store has. `alarms` are those that the broker holds for a row; None without a
-    store, and for the reason that `why_no_alarms` gives in English.
+    `happens_next` is in the active language. `parked` says that the message waits and no live worker asks for its key.
+    `pauses` are those of its queue and key. `max_attempts` is None if neither the message nor a handler known here sets
+    it. `story` has the facts that only a store has. `alarms` are those that the broker holds for a row; they are None
+    without a store, and if they can't be asked for, for the reason that `why_no_alarms` gives in English.
     """
 
     info: Info
@@ -39,7 +39,7 @@ class Explanation:
 
 
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
-    """Explain the message that waits or runs under `id`, else the one buried last. Changes nothing.
+    """Explain the message that waits or runs under `id`, or else the one buried last. This changes nothing.
 
     With a store a finished or cancelled message is explained too: if none waits or runs, it is the one that ended last.
     Return None if there is no message.
@@ -71,7 +71,7 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
 
 
 def _why_no_alarms(store: Tables) -> str:
-    """Return why nothing is known of a row's alarm when nothing could be listed."""
+    """Return why nothing is known of a row's alarm if no alarms could be listed."""
     if store.alarm_index is not None:
         return "not known, the broker is away"
     if store.broker.database is not None:

@@ -24,7 +24,7 @@ NO_LIMITS = Limits()
 class Drain:
     """The time that some messages take.
 
-    `ms` is None where that is not known: no live worker asks for them (`unserved`), or no message of their keys has run
+    `ms` is None if that is not known: no live worker asks for them (`unserved`), or no message of their keys has run
     lately. `at_least` says that it may take longer: some messages are left out for these reasons, were not counted, or
     may wait for one another because of their data.
     """
@@ -36,7 +36,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """Workers that serve the same queues and keys, each with as many slots: `size` of them."""
+    """A group of `size` workers that serve the same queues and keys, with the same slots each."""
 
     size: int
     queues: frozenset[str]
@@ -44,14 +44,14 @@ class Team:
     executors: Sequence[ExecutorInfo]
 
     def serves(self, pair: Pair) -> bool:
-        """Return whether they run messages of this queue and key."""
+        """Return whether the workers run messages of this queue and key."""
         queue, key = pair
         return queue in self.queues and key in self.keys
 
     def slots(self, keys: Collection[str]) -> int:
-        """Return how many messages of these keys they run at once.
+        """Return how many messages of these keys the workers run at once.
 
-        No slot is counted twice, and a worker has at least one.
+        No slot is counted twice, and each worker has at least one.
         """
         of_each = sum(min(one.most, sum(one.keys.get(key, 0) for key in keys)) for one in self.executors)
         return self.size * max(of_each, 1)
@@ -118,7 +118,7 @@ class Capacity:
 
 
 def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
-    """Group the workers that are alike: of many workers most are."""
+    """Group the workers that are alike; if there are many, most of them are."""
     alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
     for worker in workers:
         alike[(*worker.queues, *worker.keys, repr(worker.executors))].append(worker)
@@ -147,8 +147,8 @@ def _parts(pairs: Iterable[Pair]) -> Collection[Collection[Pair]]:
 class Hour:
     """The messages that fall due from `starts_ms` on, until the full hour.
 
-    `complete` says that all of them were counted; else `due` is a part. `drain` is how long they take, with what is
-    left over from the hours before.
+    `complete` says that all of them were counted; if not, `due` is only a part. `drain` is how long they take, with
+    what is left over from the hours before.
     """
 
     starts_ms: int
@@ -158,7 +158,9 @@ class Hour:
 
 
 def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
-    """Return a forecast for the rest of this hour and for each of the next. What is ready now is part of the first.
+    """Return a forecast for the rest of this hour and for each of the next.
+
+    Messages that are ready now are in the first.
 
     Without `capacity`, when no workers are known, it has no times.
     """

@@ -36,9 +36,9 @@ from django_delayq.support.units import to_text
 
 @dataclass(slots=True, kw_only=True)
 class WaitingSet(SetCount):
-    """The messages that wait for one (queue, key).
+    """The messages that wait for one queue and key.
 
-    `parked` says that no live worker asks for it, `paused` that no worker starts it for now.
+    `parked` says that no live worker asks for them, `paused` that no worker starts them for now.
     """
 
     lag_ms: int
@@ -54,7 +54,7 @@ class WaitingSet(SetCount):
 def waiting_sets(
     counts: Counts, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
 ) -> tuple[WaitingSet, ...]:
-    """Return the sets in the order of queue and key. If the workers are not known, none is parked."""
+    """Return the waiting messages in the order of queue and key. If the workers are not known, none are parked."""
     ordered = sorted(counts.waiting, key=lambda count: count.pair)
     return tuple(_waiting_set(count, counts.now_ms, workers, pauses) for count in ordered)
 
@@ -67,7 +67,7 @@ def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
 def _waiting_set(
     count: SetCount, now_ms: int, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
 ) -> WaitingSet:
-    waits = count.pending > 0 or count.ready > 0  # else all of it runs
+    waits = count.pending > 0 or count.ready > 0  # otherwise all its messages run
     return WaitingSet(
         **asdict(count),
         lag_ms=0 if count.next_due_ms is None else max(now_ms - count.next_due_ms, 0),
@@ -84,18 +84,18 @@ _MOST_ERRORS = 1_000
 class Status:
     """Every figure of one alias at `now_ms`, by the authoritative clock. Instants are epoch milliseconds, lengths ms.
 
-    Suspects wait apart: they are in no set, and count as neither pending nor ready. `clock_skew_ms` is the least by
-    which the authoritative clock is ahead of this machine's (negative: behind), `broker_skew_ms` the least by which the
-    broker's clock is ahead of the database's. `broker_away` says that the broker of a store does not answer. Then its
-    workers are not known, and nothing is reported as parked.
+    Suspects are counted apart: they are in no entry of `waiting`, and count as neither pending nor ready.
+    `clock_skew_ms` is the least by which the authoritative clock is ahead of this machine's (negative: behind),
+    `broker_skew_ms` the least by which the broker's clock is ahead of the database's. `broker_away` says that the
+    broker of a store does not answer. Then its workers are not known, and nothing is reported as parked.
 
     Large numbers are counted in part. With a store, `capped` says that more may be waiting, ready or running, and the
-    `totals` are left to the audit. `in_part` names those of `error`, `errors_last_hour` and `retried` (waiting or
-    running after a failure) that may be higher than counted, and `waiting` if there are more queues and keys.
+    `totals` are left to the audit. `in_part` names which of `error`, `errors_last_hour` and `retried` (waiting or
+    running after a failure) may be higher than counted, and `waiting` if there are more queues and keys.
 
-    With a store, `by_pair` is what workers did by queue and key in the `last_day`, and `ever` in all time. `untimed`
-    are the waiting keys of which no message is known to have run: they are left out of the times of the forecast.
-    Without a store, the figures that only rows give are None, and there is no forecast.
+    With a store, `by_pair` has the figures of each queue and key in the `last_day`, and `ever` those of all time.
+    `untimed` are the waiting keys of which no message is known to have run: they are left out of the times of the
+    forecast. Without a store, the figures that only rows give are None, and there is no forecast.
     """
 
     now_ms: int
@@ -147,12 +147,12 @@ class Status:
 
     @property
     def parked(self) -> tuple[WaitingSet, ...]:
-        """Return the sets that no live worker asks for."""
+        """Return the entries of `waiting` that no live worker asks for."""
         return tuple(each for each in self.waiting if each.parked)
 
     @property
     def next_due_ms(self) -> int | None:
-        """Return when the earliest waiting message is due, or was."""
+        """Return when the earliest waiting message is due, or was; None if none waits."""
         return min((each.next_due_ms for each in self.waiting if each.next_due_ms is not None), default=None)
 
     @property
@@ -162,7 +162,7 @@ class Status:
 
 
 def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None, zone: tzinfo = UTC) -> Status:
-    """Look at everything of an alias once. Changes nothing. The forecast is by the hours of `zone`.
+    """Look at everything of an alias once. This changes nothing. The forecast is by the hours of `zone`.
 
     Raises `BrokerUnavailable` or `BrokerRefused` if a broker without a store can't answer, or has not done so within
     `patience_s` seconds; and `StoreUnavailable`. The broker of a store may be away.
@@ -276,7 +276,7 @@ def _away(store: Tables, error: Exception) -> ServerReport:
 
 
 def _errors_since(backend: Backend, since_ms: int, most: int) -> int:
-    """Return how many were buried since then, among the newest thousand."""
+    """Return how many messages were buried after `since_ms`, among the newest thousand."""
     number = 0
     for offset in range(0, min(most, _MOST_ERRORS), _ERRORS_PAGE):
         page = backend.queue.failed(_ERRORS_PAGE, offset)

@@ -12,13 +12,13 @@ from django_delayq.monitor.looking import within
 from django_delayq.monitor.status import is_asked_for
 
 PAGE = 50
-"""Messages of each kind on a page."""
+"""How many messages of each kind are on a page."""
 
 LAST = 20
-"""The last page, because the broker reads all messages before a page too."""
+"""The last page that is shown, because the broker reads all messages before a page too."""
 
 LOOKED_THROUGH = 500
-"""Messages of each queue that are looked through for retried ones."""
+"""How many messages of each queue are looked through for retried ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Storeless:
 def storeless(
     using: str = DEFAULT_ALIAS, pages: Mapping[str, int] | None = None, *, patience_s: float | None = None
 ) -> Storeless:
-    """Look at the messages that a broker carries. Changes nothing, and raises as `status` does.
+    """Look at the messages that a broker carries. This changes nothing, and raises the errors that `status` does.
 
-    It is the first page of each kind, or the one that `pages` says, such as `{"buried": 2}`.
+    Return the first page of each kind, or the one that `pages` names, such as `{"buried": 2}`.
     """
     return within(patience_s, partial(_storeless, get_backend(using), pages or {}))
 

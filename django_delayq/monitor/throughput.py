@@ -1,4 +1,4 @@
-"""Measure what workers did lately, from the rows of figures that they wrote: nothing is sampled.
+"""Measure the recent work of workers from the rows of figures that they wrote: nothing is sampled.
 
 The last minute is not known yet, because workers write when it is over.
 """
@@ -16,7 +16,7 @@ from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span of time in equal parts, and the rows to read for it."""
+    """A span of time in equal parts, and the period of the rows to read for it."""
 
     starts_ms: int
     part_ms: int
@@ -25,17 +25,17 @@ class Span:
 
 
 def last_hour(now_ms: int) -> Span:
-    """Return the current minute and the 59 before it."""
+    """Return the span of the current minute and the 59 before it."""
     return _span(now_ms, 60, MINUTE_MS, Period.MINUTE)
 
 
 def last_day(now_ms: int) -> Span:
-    """Return the current hour and the 23 before it."""
+    """Return the span of the current hour and the 23 before it."""
     return _span(now_ms, 24, HOUR_MS, Period.HOUR)
 
 
 def last_month(now_ms: int) -> Span:
-    """Return the current day of UTC and the 29 before it."""
+    """Return the span of the current day of UTC and the 29 before it."""
     return _span(now_ms, 30, DAY_MS, Period.DAY)
 
 
@@ -79,7 +79,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The work of all workers in some spans, and by queue and key in the last of them and in all time."""
+    """The work of all workers: in some spans, and by queue and key in the last of these and in all time."""
 
     spans: Sequence[Throughput]
     by_pair: Mapping[Pair, Figures]
@@ -87,7 +87,7 @@ class Measured:
 
 
 def measure(database: Database, now_ms: int, spans: Sequence[Span]) -> Measured:
-    """Return what workers did in the spans up to `now_ms`, by one statement."""
+    """Measure the work of all workers in the spans up to `now_ms`, by one statement."""
     of_spans = [Asked(span.period, span.starts_ms, span.part_ms) for span in spans]
     of_pairs = Asked(spans[-1].period, spans[-1].starts_ms), Asked(Period.TOTAL, 0)
     *found, by_pair, ever = rows.read(database, [*of_spans, *of_pairs])
@@ -98,7 +98,7 @@ def measure(database: Database, now_ms: int, spans: Sequence[Span]) -> Measured:
 def mean_run_times_ms(measured: Measured, pairs: Iterable[Pair]) -> dict[str, float]:
     """Return the mean time that messages of each key ran in these queues, all attempts together, in ms.
 
-    Use the last span, or all time where nothing ran in it. A key of which nothing ever ran is left out.
+    It is from the last span, or from all time if nothing ran in that. Keys of which nothing ever ran are left out.
     """
     of_keys: dict[str, list[Figures]] = {}
     for pair in pairs:

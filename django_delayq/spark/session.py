@@ -13,7 +13,7 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.java import java_home
 
 _DEFAULTS = {
-    "spark.sql.python.filterPushdown.enabled": "true",  # else a source that can push filters down is refused
+    "spark.sql.python.filterPushdown.enabled": "true",  # without it, a source that can push filters down is refused
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
@@ -30,8 +30,8 @@ def build_session(
 ) -> SparkSession:
     """Return the session of this process, or a new one.
 
-    Under `spark-submit` it is the cluster's. Else it runs on `master` (default: all cores of this machine), with Java
-    from JAVA_HOME or from the extra `spark`. Its Python processes use this interpreter, and can import what this
+    Under `spark-submit` it is the cluster's. Otherwise it runs on `master` (default: all cores of this machine), with
+    Java from JAVA_HOME or from the extra `spark`. Its Python processes use this interpreter, and can import what this
     process can. `config` comes on top. Raises `SparkError` if there is no Java, or Spark does not start.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -49,7 +49,7 @@ def build_session(
 
 
 def check_zone(spark: SparkSession) -> None:
-    """Raise `SparkError` unless the session's time zone is UTC: in others, days would be cut otherwise at each run."""
+    """Raise `SparkError` unless the session's time zone is UTC: in another one, days begin at other times."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     if zone not in ("UTC", "Etc/UTC"):
         raise SparkError(f"The session's time zone is {zone!r}; set spark.sql.session.timeZone to 'UTC'.")

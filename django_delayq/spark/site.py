@@ -13,9 +13,9 @@ VARIABLE = "DJANGO_SETTINGS_MODULE"
 
 
 def settings_module(given: str | None) -> str:
-    """Return the settings module that the option `settings` names, else the environment.
+    """Return the settings module that the option `settings` names, or else the environment.
 
-    Raises `SparkError` if none does.
+    Raises `SparkError` if neither does.
     """
     module = given or os.environ.get(VARIABLE)
     if not module:

@@ -41,7 +41,7 @@ _ROLLED_UP = {  # when a row begins, its queue and key; what its sum is grouped 
 
 
 class Asked(NamedTuple):
-    """The rows of a period that are asked for, with the new ones: by queue and key, or by parts of the time."""
+    """A question for the sums of a period's rows and the new ones: by queue and key, or by parts of the time."""
 
     period: Period
     since_ms: int

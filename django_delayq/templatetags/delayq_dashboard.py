@@ -12,5 +12,5 @@ register = template.Library()
 
 @register.inclusion_tag("admin/delayq/dashboard.html", takes_context=True)
 def delayq_dashboard(context: Context) -> dict[str, Any]:
-    """Return the context of the dashboard, for the alias that the address names and the user who looks at the page."""
+    """Return the context of the dashboard, for the alias that the address names and the user of the request."""
     return page_context(context["request"])

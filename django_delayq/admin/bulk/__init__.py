@@ -1,1 +1,1 @@
-"""Actions on many messages: what is selected, what is moved, what is said."""
+"""Actions on many messages: the selection, the confirmation, the moves, and the jobs that go on with them."""

@@ -36,7 +36,7 @@ from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated
 
 AT_ONCE = 1_000
-"""The most rows that are moved while the operator waits: more are moved by a job."""
+"""The most rows that are moved while the operator waits. A job moves more than these."""
 
 SHOWN = 10
 """The most messages that the confirmation names."""
@@ -137,8 +137,8 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
 def _is_for_a_worker(request: HttpRequest, count: int | None) -> bool:
     """Return whether a worker makes the move in a background job, rather than this request.
 
-    It does if the action is for all matching rows, and these are many, could not all be found, or the question already
-    said that a job would move them. Such a question has no marks of single rows. So only the job's name shows that an
+    It does if the action is for all matching rows, and they are many, were not all found, or the operator was told that
+    a job would move them. In the last case the form has no marks of single rows, so only the job's name shows that an
     answer was sent twice.
     """
     is_many = count is None or count > AT_ONCE or stopped_search(request) is not None
@@ -210,9 +210,9 @@ def _in_background(
 
 
 def _job_name(request: HttpRequest) -> str:
-    """Return the name of the job that the answer to this question starts.
+    """Return the name of the job that the operator's answer starts.
 
-    The answer sends the name back, so that an answer that is sent twice starts one job.
+    The form sends the name back, so that an answer that is sent twice starts one job.
     """
     named = request.POST.get("job", "")
     return named if jobs.NAME.fullmatch(named) else uuid.uuid4().hex
@@ -252,6 +252,6 @@ def _confirmation(
 
 
 def _when(row: MessageRow) -> SafeString:
-    """Return when it was buried, or when it is due at the moment of the question."""
+    """Return when a failed message was buried, or when any other is due, in words."""
     name, moment = (_("failed at"), row.ended_at) if isinstance(row, ErrorMessage) else (_("due"), row.due_at)
     return format_html("{} {}", name, exact(moment))

@@ -21,13 +21,13 @@ from django_delayq.models import ErrorMessage
 from django_delayq.support.units import LONGEST_MS, to_ms
 
 FIELD = "seen"
-"""The name of a form's field.
+"""The name of the form's field with the marks of all rows.
 
 It is one field, however many rows there are, because Django takes 1,000 fields at most.
 """
 
 _CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
-"""One of these differs after each reschedule, replacement, failure or rescue."""
+"""The columns that a mark is made of. One of them differs after each reschedule, replacement, failure or rescue."""
 
 
 class RescheduleForm(forms.Form):
@@ -62,7 +62,7 @@ class RescheduleForm(forms.Form):
 
 
 def seen(request: HttpRequest, rows: QuerySet[Any]) -> str:
-    """Return the value to send along with the question: the primary key of each row, and a mark of its state.
+    """Return the marks to send along with the question: the primary key of each row, and a digest of its state.
 
     If the question is asked again because of a wrong value in the form, the marks stay as they were.
     """
@@ -70,7 +70,10 @@ def seen(request: HttpRequest, rows: QuerySet[Any]) -> str:
 
 
 def changed_since(request: HttpRequest, rows: QuerySet[Any]) -> list[int]:
-    """Return the primary keys of the rows that have changed. A row that was not asked about has not."""
+    """Return the primary keys of the rows that have changed since the question.
+
+    A row without a mark counts as unchanged.
+    """
     was = dict(each.split(":", 1) for each in request.POST.get(FIELD, "").split() if ":" in each)
     return [pk for pk, mark in _marks(rows).items() if was.get(str(pk), mark) != mark] if was else []
 

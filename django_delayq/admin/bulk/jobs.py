@@ -138,7 +138,7 @@ def is_all(request: HttpRequest) -> bool:
 
 
 def model_named(name: str) -> type[MessageRow]:
-    """Return one of the three tables' models."""
+    """Return the model of one of the three tables."""
     model: type[MessageRow] = apps.get_model("delayq", name)
     return model
 
@@ -172,7 +172,7 @@ def register(using: str) -> None:
 def start(name: str, user_id: Any, selection: Selection, change: Change, total: int) -> None:
     """Send the first message of a job on about `total` rows, and log it.
 
-    However often this is called, a job is started once under a name.
+    A name starts one job, however often this is called.
     """
     job = Job(name, str(user_id), selection, change, total)
     if _send(job).created:
@@ -279,7 +279,7 @@ def _tag(name: str) -> str:
 
 def _end(job: Job) -> None:
     user = get_user_model()._base_manager.filter(pk=job.user_id).first()
-    if user is not None:  # else the user was deleted with all entries, and Django takes no more of them
+    if user is not None:  # otherwise the user was deleted with all entries, and Django takes no more of them
         left, stopped = f", left {job.left}" if job.left else "", ", stopped" if job.stopped else ""
         _log(
             job,

@@ -21,7 +21,7 @@ KEY = "delayq.move"
 """The key of the messages that move others (see jobs.py)."""
 
 PAGE = 500
-"""Rows that are read, and moved, at a time."""
+"""How many rows are read, and moved, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ def last_pk(model: type[MessageRow], alias: str) -> int:
 
 
 def by_ids(alias: str, change: Change) -> Callable[[Sequence[str]], list[bool]]:
-    """Return what makes the change to messages, by their ids, and says of each whether it was made."""
+    """Return the function that makes the change to messages, by their ids, and returns for each whether it was made."""
     backend = get_backend(alias)
     queue = backend.queue
     if change.move == "shift":  # from its own due time, so that messages stay as far apart as they are
-        if backend.store is None:  # the rows are left of a store that it had
+        if backend.store is None:  # the rows are from when the alias had a store
             raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
         return partial(backend.store.reschedule, by_ms=change.shift_ms)
     by_name: dict[str, Callable[[Sequence[str]], list[bool]]] = {
@@ -121,9 +121,9 @@ def by_ids(alias: str, change: Change) -> Callable[[Sequence[str]], list[bool]]:
 
 
 def _newest(alias: str, page: Sequence[MessageRow]) -> list[MessageRow]:
-    """Return the rows that are the newest of their ids: for an older one `rescue` would take the newest instead.
+    """Return the rows that are the newest of their ids, because `rescue` would not take an older one.
 
-    The messages of jobs are left too, because a user who may rescue messages may not do all that a job does.
+    Messages of jobs are left out too, because a user who may rescue messages may not do all that a job does.
     """
     rows = ErrorMessage.objects.using(get_alias(alias).database).filter(
         alias=alias, message_id__in={row.message_id for row in page}

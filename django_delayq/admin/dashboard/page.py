@@ -38,7 +38,10 @@ SKEW_MS = 100
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
-    """Return the addresses below one of the lists of messages. Each asks for the permission that it needs."""
+    """Return the addresses of the dashboard's parts, below one of the lists.
+
+    Each view checks the permission that it needs.
+    """
     views = {
         "": require_safe(partial(_fragment, site)),
         "pause/": partial(pause_view, site),
@@ -52,7 +55,7 @@ def urls(site: AdminSite) -> list[URLPattern]:
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the app's index: the figures, and around them what is not updated in place."""
+    """Return the context of the app's index: the figures, which are updated in place, and what stands around them."""
     context = figures_context(request)
     alias = context["alias"]
     names = alias_names()
@@ -104,7 +107,7 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
 def _groups(request: HttpRequest, alias: str) -> list[dict[str, Any]]:
     try:
         return groups(request, alias, PATIENCE_S)
-    except DelayqError:  # it went away just now: the next update says so
+    except DelayqError:  # the broker went away just now: the next update says so
         return []
 
 
@@ -139,7 +142,7 @@ def _look(alias: str, *, is_month: bool) -> tuple[Status, Throughput | None, Map
 
 
 def _warnings(seen: Status) -> Iterator[str]:
-    """Yield the conditions that somebody should do something about."""
+    """Yield a warning for each condition that somebody should do something about."""
     yield from map(translated, [*seen.server.problems, *seen.server.warnings])
     if abs(seen.clock_skew_ms) > SKEW_MS:
         skew = to_text(abs(seen.clock_skew_ms))

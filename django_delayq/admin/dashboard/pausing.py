@@ -66,7 +66,7 @@ def pause_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 
 
 def _paused(request: HttpRequest, alias: str, form: PauseForm) -> bool:
-    """Return whether what a valid form asks for is paused now. If not, the form says why."""
+    """Make the pause that a valid form asks for. Return False if that failed: the form then says why."""
     asked = form.cleaned_data
     try:
         until_ms = None if asked["length"] is None else now_ms(alias) + asked["length"]
@@ -104,7 +104,7 @@ def resume_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 
 
 def _log(request: HttpRequest, pause: Pause, said: Any, more: str = "") -> None:
-    what = translated(pause.names)  # the admin's index shows it as it is kept
+    what = translated(pause.names)  # translated now, because the admin's index shows it unchanged
     with in_english():
         message = said % {"reason": pause.reason}
     log_selection(request.user.pk, ReadyMessage, what, message + more)

@@ -17,7 +17,7 @@ from django_delayq.core.requests import Pair
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
 
 Row = dict[str, Any]
-"""What a template shows in a row."""
+"""The values that a template shows in a row."""
 
 PAUSE = "pause_queue"
 MOST_KEYS = 100
@@ -35,7 +35,7 @@ def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> 
 
 
 def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
-    """Return the numbers to look at first."""
+    """Return the numbers that an operator looks at first."""
 
     def tile(name: str, number: str, model: str = "readymessage", *, alarming: bool = False, **query: str) -> Row:
         shown = list_address(request, model, alias, **query) if seen.stored else ""
@@ -74,7 +74,7 @@ def _throughput(span: Throughput) -> tuple[str, ...]:
 
 
 def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[Row]:
-    """Return a row for each queue and key of which workers did anything in the span, the busiest first."""
+    """Return a row for each queue and key of which workers ran anything in the span, the busiest first."""
     if span is None:
         return []
     busiest = nsmallest(MOST_KEYS, by_pair.items(), key=lambda item: (-item[1].attempts, item[0]))
@@ -131,16 +131,16 @@ def drain_of(hour: Hour) -> str:
 
 
 def sets(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
-    """Return the queues and keys, those first that need a person most.
+    """Return a row for each queue and key, first those that need a person most.
 
-    First comes what is ready and parked, because no worker will take it; then where the oldest message is latest; then
-    what will be parked when it is due; then the rest by name.
+    First come those with ready messages that no worker asks for, because nobody will take them; then those whose oldest
+    message is latest; then those that will be parked once they are due; then the rest by name.
     """
     return [_set(request, alias, seen, each) for each in sorted(seen.waiting, key=_need)]
 
 
 def _need(each: WaitingSet) -> tuple[bool, int, bool, str, str]:
-    """Return a sort key: the lower, the more the set needs a person."""
+    """Return a sort key: the lower, the more this queue and key need a person."""
     return not (each.parked and each.ready), -each.lag_ms, not each.parked, each.queue, each.key
 
 

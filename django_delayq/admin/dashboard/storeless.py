@@ -1,4 +1,4 @@
-"""The messages on the dashboard of an alias without a store that somebody may have to see to. It has no lists."""
+"""The dashboard's lists of messages that may need a person, for an alias without a store, which has no other lists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from django_delayq.monitor.storeless import LOOKED_THROUGH, PAGE, Page
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An action on chosen messages: what it does, what is said afterwards, and which permission it takes."""
+    """An action on chosen messages: its effect, the words afterwards, and the permission that it takes."""
 
     name: str
     label: Any
@@ -46,9 +46,9 @@ _DIGITS = 4
 
 
 def groups(request: HttpRequest, alias: str, patience_s: float) -> list[dict[str, Any]]:
-    """Return what the broker of an alias without a store carries, as far as the user may see it.
+    """Return the lists of messages that a broker without a store carries, as far as the user may see them.
 
-    Raises `DelayqError`.
+    Raises `DelayqError` if the broker can't be asked.
     """
     may_see_errors, may_see_waiting = may(request, "view_errormessage"), may(request, "view_readymessage")
     if get_alias(alias).store is not None or not (may_see_errors or may_see_waiting):
@@ -71,7 +71,7 @@ def groups(request: HttpRequest, alias: str, patience_s: float) -> list[dict[str
 def _group(
     request: HttpRequest, alias: str, name: str, title: str, when: str, page: Page, moves: list[Move], note: str = ""
 ) -> dict[str, Any]:
-    """Return a page of messages of one kind, what the user may do to them, and the addresses of the pages beside it."""
+    """Return one of the lists: a page of messages, what the user may do to them, and the addresses of other pages."""
 
     def beside(number: int) -> str:
         pages = {kind: str(at) for kind, at in {**_pages(request), name: number}.items() if at > 1}

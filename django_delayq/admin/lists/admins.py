@@ -46,7 +46,7 @@ from django_delayq.support.units import to_text
 
 
 class MessageAdmin(Columns, BoundedAdmin):
-    """The base of the three lists. Rows are not added or changed here: that is for sending and for the moves."""
+    """The base of the three lists. Rows are not added or changed here, but by sends and moves."""
 
     list_display_links = ("message_id",)
     search_fields = ("message_id", "tag")
@@ -103,7 +103,7 @@ class MessageAdmin(Columns, BoundedAdmin):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        return message_page(self, request, object_id)  # it shows what operators did, without the payloads in it
+        return message_page(self, request, object_id)  # that page shows what operators did, without payloads
 
     def get_urls(self) -> list[Any]:
         name = self.opts.model_name
@@ -237,13 +237,13 @@ def hour(row: ReportRow) -> str | SafeString:
 
 @admin.display(description=gettext_lazy("failed"))
 def failed(row: ReportRow) -> str:
-    """Return how many failed for good."""
+    """Return how many messages failed for good."""
     return _share(row.failed, row)
 
 
 @admin.display(description=gettext_lazy("retried"))
 def retried(row: ReportRow) -> str:
-    """Return how many had failed attempts before the last."""
+    """Return how many messages had failed attempts before the last."""
     return _share(row.retried, row)
 
 

@@ -22,10 +22,10 @@ from django_delayq.admin.access import alias_of, query_of
 from django_delayq.conf import get_alias
 
 NUL = "\0"
-"""The character that no text of a row has: names have no control characters, and PostgreSQL refuses it."""
+"""A character that no text of a row has: names have no control characters, and PostgreSQL refuses this one."""
 
 COUNTED = 10_000
-"""The most rows that a list counts: then it shows that there are more."""
+"""The most rows that a list counts; if there are more, it says so."""
 
 FOUND = 1_000
 """The most rows that a search counts."""
@@ -182,7 +182,7 @@ class BoundedList(ChangeList):
 
 
 class BoundedActionForm(ActionForm):
-    """Django's form, for django-unfold: it shows the button of an action only if Alpine knows that one is chosen."""
+    """Django's form, fit for django-unfold, which shows an action's button only if Alpine knows that one is chosen."""
 
     action = forms.ChoiceField(label=ActionForm.base_fields["action"].label, widget=forms.Select({"x-model": "action"}))
 
@@ -212,7 +212,7 @@ class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
     def response_action(
         self, request: HttpRequest, queryset: QuerySet[Any], *args: Any, **options: Any
     ) -> HttpResponse | None:
-        # Django hands on whatever was sent as the keys of what was ticked, and leaves out a search that can't be.
+        # Django passes on whatever was sent as the keys of ticked rows, and ignores a search that is not possible.
         if not all(map(is_primary_key, request.POST.getlist(ACTION_CHECKBOX_NAME))):
             raise BadRequest(f"{ACTION_CHECKBOX_NAME} is to be the primary keys of rows.")
         if any(NUL in value for value in request.GET.values()):
@@ -251,6 +251,6 @@ def say_too_slow(request: HttpRequest) -> None:
 
 
 def _parameters_of(list_filter: Any) -> set[str]:
-    """Return the parameters of a filter. For a site's own filter of another kind they are not known: none."""
+    """Return the parameters of a filter; none for a site's own filter of a kind that does not name them."""
     names = (getattr(list_filter, "parameter_name", None), *getattr(list_filter, "parameters", ()))
     return {name for name in names if name}

@@ -1,4 +1,4 @@
-"""The columns of the lists, in words."""
+"""The columns of the lists of messages, in words."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def most_attempts(row: MessageRow) -> int | None:
 
 
 def is_running(row: ReadyMessage) -> bool:
-    """Return whether a worker holds it, or has abandoned it."""
+    """Return whether a worker holds the message, or held it when its lease ran out."""
     return row.token is not None
 
 
@@ -55,7 +55,7 @@ def fingerprint(row: ErrorMessage) -> Any:
 
 
 class Columns:
-    """What the lists show of a message, beside its plain fields."""
+    """The columns that the lists show besides the plain fields of a message."""
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: ReadyMessage) -> str:
@@ -91,17 +91,17 @@ class Columns:
 
     @admin.display(description=gettext_lazy("due"))
     def due(self, row: MessageRow) -> str | SafeString:
-        """Return when it is or was due."""
+        """Return when the message is or was due."""
         return instant(row.due_at)
 
     @admin.display(description=gettext_lazy("ended"))
     def ended(self, row: FinishMessage | ErrorMessage) -> str | SafeString:
-        """Return when it ended."""
+        """Return when the message ended."""
         return instant(row.ended_at)
 
     @admin.display(description=gettext_lazy("failed at"))
     def buried(self, row: ErrorMessage) -> str | SafeString:
-        """Return when it failed for good."""
+        """Return when the message failed for good."""
         return instant(row.ended_at)
 
     @admin.display(description=gettext_lazy("last error"))

@@ -23,7 +23,7 @@ from django_delayq.admin.message.payload import may_view, payload_of
 from django_delayq.models import MessageRow
 
 CHUNK = 50
-"""Rows that are read at a time. It is small because each may have a large payload."""
+"""How many rows are read at a time. It is small because each may have a large payload."""
 
 _MARK = "\ufeff"
 """The byte order mark of a CSV file: without it Excel doesn't read UTF-8. Programs have the JSON lines."""
@@ -61,12 +61,12 @@ class _Echo:
 
 
 class _AsyncLines:
-    """Yield the lines, many at a time, for ASGI: Django would make one list of the lines of a plain generator."""
+    """The lines for ASGI, many at a time: Django would make one list of the lines of a plain generator."""
 
     def __init__(self, lines: Generator[str]) -> None:
         self._lines = lines
-        # Django calls it where the database is used, also if the client is gone: then it leaves an async generator to
-        # the garbage collector, which comes when the connection is closed.
+        # Django calls `close` in the thread that uses the database, also if the client is gone. It would leave an async
+        # generator to the garbage collector, which comes when the connection is closed.
         self.close = lines.close
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -94,7 +94,7 @@ def export_jsonl(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) ->
 
 
 def _csv_lines(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Generator[str]:
-    line: Callable[[Any], str] = csv.writer(_Echo()).writerow  # gives what write gives
+    line: Callable[[Any], str] = csv.writer(_Echo()).writerow  # returns what `write` returns
     yield _MARK + line([*_names(model_admin.model), "data"])
     for record in _records(model_admin, request, rows):
         yield line([_defused(value) for value in record.values()])

@@ -24,10 +24,10 @@ MOST = 100
 """The most groups that are shown: those of the latest failures, and then the first by name."""
 
 LATEST = 2_000
-"""Failures that count as the latest."""
+"""How many failures count as the latest."""
 
 HOURS = 24
-"""Hours that the sparkline shows."""
+"""How many hours the sparkline shows."""
 
 COUNTED = 2_000
 """The most failures that are counted of each group."""
@@ -106,7 +106,7 @@ def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
     by_hour = _by_hour(database, now, names)
     made = []
     for i, count, first, last in found:
-        if count:  # else its last one is gone by now
+        if count:  # otherwise its last message is gone meanwhile
             hours = by_hour.get(names[i], [0] * HOURS)
             is_more = count > COUNTED
             made.append(Group(names[i], min(count, COUNTED), is_more, from_ms(first), from_ms(last), hours))

@@ -23,7 +23,7 @@ LOOKING_S = 1.5
 """Seconds that a page, or a step of a job, looks into payloads, out of the `bounded.LIMIT_S` for the database."""
 
 CHUNK = 50
-"""Payloads in memory at a time. Each may be large."""
+"""How many payloads are in memory at a time. Each may be large."""
 
 _PART = r'"(?:[^"\\]|\\.)*"|[^.="][^.=]*'
 _IN_DATA = re.compile(rf"data((?:\.(?:{_PART}))*)=(.*)", re.DOTALL)
@@ -138,7 +138,7 @@ def _inner(value: Any, part: str) -> Any:
 
 
 def _as_compared(text: str) -> str:
-    """Return the text in the form of `_as_text`, if it is a list or an object; else as it is."""
+    """Return the text in the form of `_as_text` if it is a list or an object, and unchanged otherwise."""
     try:
         value = loads(text)
     except (ValueError, RecursionError):

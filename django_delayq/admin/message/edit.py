@@ -108,7 +108,7 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
     typed = form.cleaned_data["payload"]
     try:
         data = _checked(row, typed)
-        difference = kept_difference(before, pretty(loads(typed)))  # what may fail comes before the change, not the log
+        difference = kept_difference(before, pretty(loads(typed)))  # made before the change, because it may fail
         run_again_with(row, data)
     except DataMismatch as error:
         form.add_error("payload", translated(error))

@@ -37,7 +37,7 @@ _OUTCOMES = {
 
 
 class Fact(NamedTuple):
-    """One line: a name, its value, and for an instant the same in UTC."""
+    """One line of the page: a name, its value, and for a point in time the same in UTC."""
 
     name: str
     value: Any
@@ -79,7 +79,7 @@ def state_of(row: MessageRow) -> str:
 
 
 def what_next(row: MessageRow) -> str:
-    """Return what happens to it without an operator."""
+    """Return what happens to a message without an operator."""
     if isinstance(row, FinishMessage):
         return _("Nothing: it is over.")
     if isinstance(row, ErrorMessage):
@@ -126,7 +126,7 @@ class Step:
 
 
 def timeline(row: MessageRow) -> list[Step]:
-    """Return its attempts, oldest first, including the last.
+    """Return the attempts of a message, oldest first, including the last.
 
     If there were very many, some in the middle are not kept.
     """

@@ -53,7 +53,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 class Command(BaseCommand):
     """The command `delayq`: it runs the module of the subcommand, as `SUBCOMMANDS` lists them."""
 
-    requires_system_checks = ()  # a look must be possible when something is wrong, and write nothing else
+    requires_system_checks = ()  # a look must be possible when something is wrong, and its output holds nothing else
     help = "Look into a delayq and act on its messages. Exit codes: 0 done, 1 not done, 2 wrong command line."
 
     def add_arguments(self, parser: CommandParser) -> None:

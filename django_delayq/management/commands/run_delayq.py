@@ -123,7 +123,10 @@ class Command(BaseCommand):
 
 
 def _chosen(options: dict[str, Any]) -> Options:
-    """Return the options of the workers: each of several processes runs one sync handler at a time, unless told."""
+    """Return the workers' options.
+
+    With --processes, each runs one sync handler at a time unless an option says otherwise.
+    """
     default = Options()
     processes = options["processes"]
     threads = options["threads"] or (1 if processes else default.threads)
@@ -150,7 +153,10 @@ def _seconds(text: str) -> float:
 
 
 def summary(backend: Backend, ended: Counter[SettleAction], served: Sets) -> str:
-    """Return one line on how the messages ended, and how many are left: some due, if the drain was stopped early."""
+    """Return a line that says how messages ended, and how many are left.
+
+    Some are due if the drain was stopped early.
+    """
     counts, pauses = backend.queue.counts(), backend.presence.pauses()
     waiting = counts.waiting
     not_due = sum(count.pending for count in waiting)

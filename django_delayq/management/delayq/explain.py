@@ -89,7 +89,7 @@ def _most(explanation: Explanation) -> str:
 
 
 def _shape(explanation: Explanation) -> dict[str, object]:
-    """Return the documented JSON shape: a message, and what happens next."""
+    """Return the documented JSON shape: a message, and what happens to it next."""
     return {
         **message_shape(explanation.info),
         **instant("now", explanation.now_ms),
@@ -102,7 +102,7 @@ def _shape(explanation: Explanation) -> dict[str, object]:
 
 
 def story_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield the facts as lines for people; none without a store."""
+    """Yield the facts that only a store has, as lines for people; none without a store."""
     story, now_ms = explanation.story, explanation.now_ms
     if story is None:
         return
@@ -120,7 +120,7 @@ def story_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def story_shape(explanation: Explanation) -> dict[str, Any] | None:
-    """Return the documented JSON shape; None without a store."""
+    """Return the facts that only a store has, in the documented JSON shape; None without a store."""
     story = explanation.story
     if story is None:
         return None

@@ -70,7 +70,7 @@ def _instant_ms(text: str) -> int | None:
 
 
 def _held_back(pause: Pause, counts: Counts) -> str:
-    """Return how many messages wait there. For a mistyped name it says that nothing does."""
+    """Return a text that says how many messages wait there. For a mistyped name, nothing does."""
     waiting = [each for each in counts.waiting if covering([pause], each.queue, each.key)]
     pending, ready = sum(each.pending for each in waiting), sum(each.ready for each in waiting)
     return f"{pending} pending and {ready} ready wait there" if waiting else "nothing waits there"

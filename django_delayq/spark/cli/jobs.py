@@ -43,7 +43,7 @@ _LOG_LEVELS = ("OFF", "FATAL", "ERROR", "WARN")
 
 
 def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) -> int:
-    """Run a job on a session of its own, or on that of `spark-submit`. Return its exit code; raises `SparkError`.
+    """Run a job on a session of its own, or on that of `spark-submit`, and return its exit code. Raises `SparkError`.
 
     On a terminal Spark shows its progress. A Ctrl-C stops the session, and with it the work of its processes.
     """

@@ -1,9 +1,14 @@
-"""Move what ended long ago from its table into a lake of Parquet.
+"""Move rows that ended long ago from their table into a lake of Parquet.
 
-No row is lost or doubled, whenever the job is killed. It goes chunk by chunk. The rows are written below `_unfinished`.
-A note says that they are whole. The files are moved to their places. In one transaction the table loses exactly the
-rows in those files, or none. The note is removed. The next run of the job ends what a killed one began. Two runs at
-once on one lake are not supported.
+No row is lost or doubled, whenever the job is killed. For each chunk of rows, these steps follow one another:
+
+- The rows are written below `_unfinished`.
+- A note there says that they are whole.
+- The files are moved to their places.
+- In one transaction, exactly the rows in those files are removed from the table, or none.
+- The note is removed.
+
+The next run of the job finishes what a killed one began. Two runs at once on one lake are not supported.
 """
 
 from collections.abc import Sequence
@@ -32,7 +37,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """The rows and chunks that a run moved, the rows of a killed run before it, and the chunks put back into tables."""
+    """The rows and chunks that a run moved, the rows of a killed run before it, and the chunks left in their tables."""
 
     rows: int = 0
     chunks: int = 0
@@ -76,7 +81,7 @@ def database_of(using: str) -> Database:
 
 
 def recover(lake: Lake, database: Database) -> tuple[int, int]:
-    """End what a killed run began. Return how many rows that moved, and how many chunks were returned to the tables."""
+    """Finish what a killed run began. Return how many rows that moved, and how many chunks stay in their tables."""
     rows = given_back = 0
     for chunk, note in lake.unfinished():
         if not chunk.startswith(f"{database.alias}-"):
@@ -132,7 +137,7 @@ def _note(lake: Lake, table: str, chunk: str) -> dict[str, Any]:
 
 
 def _end(lake: Lake, database: Database, chunk: str, note: dict[str, Any]) -> int:
-    """Do the steps that follow the note. Each may have been done already."""
+    """Do the steps that follow the note, each of which may have been done already. Return how many rows were moved."""
     for start, end in note["moves"].items():
         lake.move(start, end)
     files = list(note["moves"].values())

@@ -15,7 +15,7 @@ LATELY = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """The messages of a tag, as they are `at` a time.
+    """The messages of a tag, counted at the time `at`.
 
     `last_due_at` is None if none is left. `ended_lately` are those that finished or failed in the last `LATELY`.
     """
@@ -38,8 +38,8 @@ class Campaign:
     def ends_at(self) -> datetime | None:
         """Return the forecast end, or None if there is no forecast.
 
-        It is when the last is due, but not before the overdue ones have ended at the pace of `LATELY`. It is None if
-        none is left, and if some are overdue and none has ended lately.
+        It is when the last message is due, but not before the overdue ones have ended at the pace of `LATELY`. It is
+        None if no message is left, or if some are overdue and none has ended lately.
         """
         if self.last_due_at is None or not self.overdue:
             return self.last_due_at

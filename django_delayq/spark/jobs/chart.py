@@ -23,12 +23,12 @@ class _Bar(NamedTuple):
 
 
 def an_hour(number: int) -> str:
-    """Return a rate in words."""
+    """Return a number of messages as a rate in words."""
     return f"{number} an hour"
 
 
 def svg(hours: Mapping[int, int], title: str, words: Callable[[int], str] = an_hour) -> str:
-    """Draw numbers by the hour (its begin in epoch ms), also hours without any.
+    """Draw a bar for the number of each hour, by its start in epoch ms. Hours without a number stay empty.
 
     A bar's tooltip is its number in `words`.
     """
@@ -49,7 +49,7 @@ def svg(hours: Mapping[int, int], title: str, words: Callable[[int], str] = an_h
 
 
 def png(hours: Mapping[int, int]) -> bytes:
-    """Draw the same as a PNG."""
+    """Draw the bars of `svg` as a PNG."""
     image = Image.new("RGB", (_WIDTH, _HEIGHT + _FOOT), "white")
     draw = ImageDraw.Draw(image)
     for bar in _bars(hours):

@@ -1,8 +1,13 @@
 """Merge the small files of a lake. No row is lost or doubled, whenever the job is killed.
 
-It goes directory by directory. The files are written into one below `_unfinished`. A note names both. The small files
-are removed. The new file is moved to its place. The note is removed. In between a reader may miss rows of that
-directory, which are not lost.
+For each directory, these steps follow one another. Between them a reader may miss rows of that directory, which are not
+lost:
+
+- The rows of its files are written into one below `_unfinished`.
+- A note there names both.
+- The small files are removed.
+- The new file is moved to its place.
+- The note is removed.
 """
 
 import uuid
@@ -18,7 +23,7 @@ from django_delayq.spark.jobs.lake import UNFINISHED, Lake
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How many directories had several files that became one, and how many files those were."""
+    """The number of directories in which several files became one, and the number of those files."""
 
     directories: int = 0
     files: int = 0
@@ -45,7 +50,7 @@ def compact(lake: Lake, table: str) -> Compacted:
 
 
 def recover(lake: Lake) -> None:
-    """End what a killed run began."""
+    """Finish what a killed run began."""
     for chunk, note in lake.unfinished():
         if chunk.startswith("compact-"):
             if note is None:

@@ -30,11 +30,11 @@ _WHY = "_why_"
 class Plan:
     """The rules for due times.
 
-    `due` is an SQL expression for a local time: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". `zone` is one for
-    the name of a time zone. In the `quiet` hours (from, until) nothing is due: it waits until they end. On `holidays`,
-    and with `business_days` on weekends, nothing is due: it waits for the next business day, at the same time of day.
-    `spread_s` delays a row by at most this many seconds, by the same number at each run. `max_per_second` delays rows
-    over the rate.
+    `due` is an SQL expression for a local time: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". `zone` is an SQL
+    expression for the name of a time zone. In the `quiet` hours (from, until) nothing is due: a message waits until
+    they end. On `holidays`, and with `business_days` on weekends, nothing is due: a message waits for the next business
+    day, at the same time of day. `spread_s` delays a row by at most this many seconds, by the same number at each run.
+    `max_per_second` delays rows over the rate.
     """
 
     due: str
@@ -80,7 +80,7 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
 
 
 def in_quiet_hours(plan: Plan) -> Column:
-    """Return whether a row is due in quiet hours after all, because spreading or a rate delays it further."""
+    """Return the condition that a row is due in quiet hours after all, because spreading or a rate delays it more."""
     if plan.quiet is None:
         return f.lit(False)
     utc = f.col(DUE).cast("timestamp_ntz")
@@ -97,7 +97,7 @@ def _local_moves(plan: Plan) -> Iterator[tuple[str, Column]]:
     local = f.col(_LOCAL)
     if plan.quiet is not None:
         start, end = plan.quiet
-        # For a local time before midnight they end on the next day.
+        # Quiet hours that pass midnight end on the next day for a local time before midnight.
         days = f.when(_seconds(local) >= _of_day(start), 1).otherwise(0) if start > end else f.lit(0)
         ends = _at(f.date_add(f.to_date(local), days), end)
         yield QUIET, f.when(_is_quiet(local, plan.quiet), ends).otherwise(local)

@@ -12,9 +12,9 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Rows by hour (its begin in epoch ms), and by the reason why they were moved.
+    """The numbers of rows by hour (its start in epoch ms), and by the reason why they were moved.
 
-    `undue` rows have no due time, `quiet` rows one in the quiet hours.
+    `undue` counts rows without a due time, `quiet` those that are due in the quiet hours.
     """
 
     rows: int
@@ -39,7 +39,10 @@ class Forecast:
 
 
 def forecast(rows: DataFrame, quiet: Column) -> Forecast:
-    """Count rows with a due time and the reasons for it. `quiet` says of a row whether it is due in quiet hours."""
+    """Count the rows by due time and by the reasons for it.
+
+    `quiet` is the condition that a row is due in quiet hours.
+    """
     minute = f.floor(f.unix_millis(f.col(DUE)) / _MINUTE_MS) * _MINUTE_MS
     moved = [f.count_if(f.array_contains(MOVED, reason)).alias(reason) for reason in REASONS]
     counts = rows.groupBy(minute.alias("minute")).agg(

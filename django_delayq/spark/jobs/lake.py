@@ -1,7 +1,7 @@
 """Handle a directory of Parquet files, on any file system that Arrow knows, and the unfinished work in it.
 
 Files that are being made are below `_unfinished`, where no reader of Parquet looks. A *note* there says that the files
-of a chunk are whole: the next run ends what was begun. Files without a note are removed.
+of a chunk are whole: the next run finishes the work. Files without a note are removed.
 """
 
 import json
@@ -23,13 +23,13 @@ class Lake:
     root: str
 
     def uri(self, path: str) -> str:
-        """Return a path in the lake in Spark's form."""
+        """Return the URI of a path in the lake, for Spark."""
         return f"{self.root.rstrip('/')}/{path}"
 
     def files(self, path: str) -> list[str]:
         """Return the Parquet files below a directory in order; none if there is no such directory.
 
-        They are those that a reader would find. A late speculative task of Spark may leave others in `_temporary`.
+        These are the files that a reader would find. A late speculative task of Spark may leave others in `_temporary`.
         """
         filesystem, root = located(self.root)
         selector = fs.FileSelector(f"{root}/{path}", recursive=True, allow_not_found=True)
@@ -38,7 +38,7 @@ class Lake:
         return sorted(f"{path}/{name}" for name in below if "/_" not in f"/{name}")
 
     def exists(self, path: str) -> bool:
-        """Return whether there is such a file."""
+        """Return whether there is a file at this path."""
         filesystem, root = located(self.root)
         return bool(filesystem.get_file_info(f"{root}/{path}").type == fs.FileType.File)
 
@@ -60,7 +60,7 @@ class Lake:
             filesystem.delete_file(info.path)
 
     def note(self, chunk: str, says: dict[str, Any]) -> None:
-        """Write the note that the files of a chunk are whole, at once or not at all."""
+        """Write the note that the files of a chunk are whole, all of it or nothing."""
         filesystem, root = located(self.root)
         beside = f"{root}/{UNFINISHED}/{chunk}.part"
         with writing(self.root):

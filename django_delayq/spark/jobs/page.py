@@ -18,7 +18,7 @@ _MOST_KINDS = 50
 
 
 def page(figures: DataFrame, failures: DataFrame, title: str) -> str:
-    """Return the page of figures and failures."""
+    """Return the HTML page of figures and failures."""
     by_key = merged(figures, "queue", "key").orderBy("queue", "key").collect()
     by_hour = merged(figures.withColumn("at", hour_ms()), "at").orderBy("at").collect()
     quantiles = [f"{name} {rank}" for name in SKETCHES for rank in QUANTILES]

@@ -1,4 +1,4 @@
-"""Send a message for each row, due by a plan. The messages are counted before they are sent, each of them once."""
+"""Send a message for each row, due by a plan. A forecast counts the messages before any of them is sent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

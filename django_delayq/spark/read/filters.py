@@ -25,7 +25,7 @@ _NEVER_NULL = ("pk", "id", "key", "queue", "due_at", "ended_at")
 
 @dataclass(slots=True)
 class Wanted:
-    """The conditions that rows must meet, all of them: a name out of some, and a span of instants (in ms) or pks."""
+    """The conditions that rows must meet: names that a column may have, and spans of instants (in ms) or of pks."""
 
     names: dict[str, frozenset[str]] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)

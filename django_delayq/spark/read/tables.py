@@ -16,20 +16,20 @@ from django_delayq.store.sql.dialect import Sql, marks
 from django_delayq.store.sql.rows import WAITING
 
 _PK, _BEGIN, _END = "_pk", "_begin", "_end"
-_LINES = 100  # in one value, which holds a GB at most
-_PAGES = 5  # of one task at least: what it costs beside them is some pages' time
-_WRAPS = 2**31  # transactions: what is older is frozen, and was read long ago
+_LINES = 100  # rows in one value, which holds a GB at most
+_PAGES = 5  # the fewest of one task, whose start costs as much as some pages
+_WRAPS = 2**31  # rows of transactions longer ago than this are frozen, and were read long ago
 
 
 class Query(NamedTuple):
-    """The rows of a table that are read."""
+    """A question for rows of a table."""
 
     table: str
     wanted: Wanted
     only_free: bool
-    """Whether only the rows of the ready table that nobody runs are read."""
+    """Whether to read only rows of the ready table that nobody runs."""
     ended: EndedBetween | None = None
-    """Only rows that these transactions have put there, if given."""
+    """If given, read only rows that these transactions wrote."""
 
 
 def settled(database: Database) -> int:
@@ -41,8 +41,8 @@ def settled(database: Database) -> int:
 def key_ranges(database: Database, query: Query, count: int, page_rows: int) -> list[KeyRange]:
     """Cut the present pks of the wanted rows into at most `count` ranges of equal length.
 
-    There are fewer ranges if there are few pks, or a filter leaves few rows, because a task costs more than some pages.
-    Messages that are sent later are not read.
+    There are fewer ranges if there are few pks, or a filter leaves few rows, because a task costs as much as some
+    pages. Messages that are sent later are not read.
     """
     with database.available():
         ((first, last),) = database.rows(
@@ -173,7 +173,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _raw(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the types of tables, in which instants are whole milliseconds."""
+    """Return the schema as tables have it, with instants in whole milliseconds, and with the pk."""
     kinds = [pa.int64() if pa.types.is_timestamp(each.type) else each.type for each in schema]
     return pa.schema([*zip(schema.names, kinds, strict=True), (_PK, pa.int64())])
 

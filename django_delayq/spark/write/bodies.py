@@ -1,4 +1,4 @@
-"""Turn the data of rows into JSON: a whole column at once where Arrow can do it, else a value at a time."""
+"""Turn the data of rows into JSON: a whole column at once where Arrow can do it, and otherwise a value at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 
 def by_arrow(values: pa.Array) -> list[bytes] | None:
-    """Return the same as `codec.encode_data` does for each value; None if Python must read, write or refuse some."""
+    """Return each value as JSON, as `codec.encode_data` would; None if Python must read, write or refuse some."""
     texts = None if _is_text(values.type) else _texts(values)
     if texts is None:
         return None

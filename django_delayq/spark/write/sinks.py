@@ -32,7 +32,7 @@ class Taken:
     already_there: int = 0
 
     def count(self, given: int, sent: int) -> None:
-        """Add a batch."""
+        """Add a batch of `given` messages, of which `sent` were new."""
         self.sent += sent
         self.already_there += given - sent
 
@@ -41,10 +41,10 @@ class Sink(Protocol):
     """A sink of messages, in batches."""
 
     def send(self, messages: Sequence[NewMessage]) -> None:
-        """Send those that were not sent before. May return before all have arrived."""
+        """Send the messages that were not sent before. It may return before all have arrived."""
 
     def finish(self) -> "Taken":
-        """Wait until all have arrived, and return the counts."""
+        """Wait until all messages have arrived, and return the counts."""
 
 
 @runtime_checkable
@@ -55,7 +55,7 @@ class Ledgers(Protocol):
 
 
 def check_sink(alias: Alias, options: WriteOptions) -> None:
-    """Raise `SparkError` if messages of this alias can't be sent from Spark. Connects to nothing."""
+    """Raise `SparkError` if messages of this alias can't be sent from Spark. This connects to nothing."""
     if alias.store is None:
         _with_ledgers(get_backend(alias.name).queue, alias)
         _job(alias, options)

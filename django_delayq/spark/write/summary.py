@@ -38,12 +38,12 @@ class WriteSummary:
         return self.read / self.seconds if self.seconds else 0.0
 
     def save(self, path: str) -> None:
-        """Write it as JSON, at once or not at all."""
+        """Write the summary as JSON, wholly or not at all."""
         write_whole(path, json.dumps(asdict(self)))
 
 
 def read_summary(path: str) -> WriteSummary:
-    """Read what `save` wrote."""
+    """Read a summary that `save` wrote."""
     return WriteSummary(**json.loads(Path(path).read_text()))
 
 

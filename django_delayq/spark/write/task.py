@@ -20,7 +20,7 @@ _SHOWN = 3
 
 
 def check_site(alias: Alias, options: WriteOptions) -> None:
-    """Raise an error if the site can't take the messages. Connects to nothing."""
+    """Raise an error if the site can't take the messages. This connects to nothing."""
     check_sink(alias, options)
     if options.key is not None:
         check_key(alias, options.key)
@@ -51,10 +51,10 @@ def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias
 
 
 def tell_timer(alias: Alias) -> None:
-    """Have what is due soon scheduled by the next pass: no task has told the broker of it."""
+    """Let the next pass schedule the messages that are due soon, because no task has told the broker of them."""
     store = get_backend(alias.name).store
     if store is not None:
-        with suppress(DelayqError), store.database.available():  # else a sweep finds it
+        with suppress(DelayqError), store.database.available():  # otherwise a sweep finds them
             store.timer.set_cursor_back(store.database.now_ms())
 
 
