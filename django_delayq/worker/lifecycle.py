@@ -31,8 +31,7 @@ Also how often `--reload` looks for a change of code that can't be loaded.
 LAST_WORDS_S = 5.0
 """How long a worker that ends tries to tell the broker, in seconds."""
 INTERRUPTED = (
-    "Not every handler ended in time. What still ran was interrupted: "
-    "it runs again, but what is at_most_once goes to error."
+    "Not every handler ended in time. What still ran was interrupted: it runs again, but what is at_most_once fails."
 )
 
 

@@ -1,4 +1,4 @@
-"""What the demo says."""
+"""Print the demo's lines."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,25 +20,25 @@ To look around, with the demo's data and at its pace (an order closes in 42 ms a
   {python} manage.py runserver           # http://127.0.0.1:8000/
   {python} manage.py run_delayq          # beside it: runs what is due
   {python} manage.py delayq status
-  {python} manage.py delayq explain store:14:text   # the one in error: its number does not exist
+  {python} manage.py delayq explain store:14:text   # the one that failed: its number does not exist
 For the shop at its real pace, unset that variable and run `{python} manage.py migrate` first."""
 
 
 def say(line: str) -> None:
-    """One line, at once."""
+    """Print one line, at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def show_figures(figures: Figures) -> None:
-    """The table."""
+    """Print the table of figures."""
     rows = {
         "sent": figures.sent,
         "run": figures.run,
         "cancelled": figures.cancelled,
         "retried": figures.retried,
         "taken over": figures.taken_over,
-        "error": figures.error,
+        "failed": figures.error,
         "early": figures.early,
         "lost": figures.lost,
         "doubled": figures.doubled,
@@ -54,7 +54,7 @@ def show_figures(figures: Figures) -> None:
 
 
 def show_tables(kinds_by_table: Iterable[tuple[str, Sequence[Kind]]]) -> None:
-    """How many rows each table has of what, and the last few of each."""
+    """Print how many rows of each kind each table has, and the last few of each kind."""
     say("\nThe tables:")
     for name, kinds in kinds_by_table:
         say(f"  {name:<14}{sum(kind.count for kind in kinds):>10}")
@@ -65,14 +65,14 @@ def show_tables(kinds_by_table: Iterable[tuple[str, Sequence[Kind]]]) -> None:
 
 
 def show_differences(differences: Sequence[str]) -> None:
-    """Where the broker counts something else than the demo."""
+    """Print where the broker counts something else than the demo."""
     say("")
     for difference in differences:
         say(f"difference: {difference}")
 
 
 def show_where_to_look() -> None:
-    """How to start the site and look around."""
+    """Print how to start the site and look around."""
     python = Path(sys.executable)
     near = python.relative_to(settings.BASE_DIR) if python.is_relative_to(settings.BASE_DIR) else python
     broker, ended = {
@@ -84,5 +84,5 @@ def show_where_to_look() -> None:
 
 
 def day() -> str:
-    """How long a day of the shop lasts, for people."""
+    """Return how long a day of the shop lasts, for people."""
     return f"{DAY.total_seconds():g} s"

@@ -57,7 +57,7 @@ def test_a_handler_that_does_not_end_within_the_shutdown_timeout_is_interrupted(
         site.line.next()
     assert worker.stop() == 0
     assert site.see("a").failures == 0
-    assert "it runs again, but what is at_most_once goes to error" in worker.text
+    assert "it runs again, but what is at_most_once fails" in worker.text
 
     assert site.see("once").state is State.ERROR
     site.worker()

@@ -259,7 +259,7 @@ def test_what_does_not_end_within_the_shutdown_timeout_is_interrupted(site: Site
     site.send("once", key=key, at_most_once=True)
     site.line.next()
     assert worker.stop() == 0
-    assert "it runs again, but what is at_most_once goes to error" in worker.text
+    assert "it runs again, but what is at_most_once fails" in worker.text
     assert (site.see("a").failures, site.see("a").crashes) == (0, 0)
     assert site.see("once").state is State.ERROR
 
