@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...]`: run all or some, print the table, exit 1 when a bound is missed."""
+"""`python -m benchmarks [NAME ...]`: run all or some, print the table, exit with 1 if a bound is missed."""
 
 import os
 import sys
@@ -18,12 +18,14 @@ NAMES = (
 )
 """The benchmarks, a module each."""
 BY_NAME = ("plans", "spark", "stored_huge", "trip")
-"""Those run by name only: they measure nothing, need Spark beside, take very long, or count what has a goal that is not
-reached yet."""
+"""The benchmarks that run only by name.
+
+They measure nothing, need Spark, take very long, or count what has not reached its goal yet.
+"""
 
 
 def main(names: list[str]) -> int:
-    """The exit code."""
+    """Run the benchmarks of these names, or all. Return the exit code."""
     unknown = [name for name in names if name not in NAMES + BY_NAME]
     if unknown:
         sys.stderr.write(f"There is no benchmark {unknown[0]!r}; there is: {', '.join(NAMES + BY_NAME)}.\n")

@@ -1,4 +1,4 @@
-"""The admin's pages on very many rows: how long one takes, from the request to the last byte, and its queries."""
+"""Measure the admin's pages on very many rows: the time of each, from the request to the last byte, and its queries."""
 
 import math
 from collections.abc import Iterator
@@ -56,12 +56,12 @@ MODELS = (ReadyMessage, FinishMessage, ErrorMessage)
 FLOOR = "/admin/auth/user/"
 """Django's own list, with as many rows as a page of ours shows."""
 MOST_FLOORS = 5
-"""150 ms are so many on a machine where that list takes 30 ms."""
+"""150 ms are this many times as long as that list takes on a machine where it takes 30 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The times that a page and the floor took in turn, in ms, and its queries, BEGIN and COMMIT aside."""
+    """The times that a page and the floor took in turn, in ms, and its queries without BEGIN and COMMIT."""
 
     times_ms: list[float]
     floor_ms: list[float]
@@ -69,17 +69,17 @@ class Look:
 
     @property
     def p95_ms(self) -> float:
-        """The 95th percentile of how long the page took."""
+        """Return the 95th percentile of how long the page took."""
         return sorted(self.times_ms)[math.ceil(len(self.times_ms) * 0.95) - 1]
 
     @property
     def floors(self) -> float:
-        """How many floors the page took, of medians."""
+        """Return how many floors the page took, by the medians."""
         return median(self.times_ms) / median(self.floor_ms)
 
 
 def run() -> list[Result]:
-    """The slowest page, in ms and against Django's own list, and the one with the most queries."""
+    """Return the slowest page, in ms and against Django's own list, and the page with the most queries."""
     count = scaled(5_000_000, least=1_000)
     with stored_site() as site, override_settings(DATABASE_ROUTERS=[SiteTables(site.using)]):
         with site.client() as client:
@@ -108,7 +108,7 @@ def _results(pages: str, seen: dict[str, Look]) -> list[Result]:
 
 
 def addresses(site: StoredSite) -> Iterator[str]:
-    """Every list with each filter and search, and a page of each kind."""
+    """Yield every list with each filter and search, and a page of each kind."""
     yield "/admin/delayq/"
     yield "/admin/delayq/?back=30d"
     yield "/admin/delayq/errormessage/groups/"

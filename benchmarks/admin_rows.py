@@ -1,4 +1,4 @@
-"""Rows as a busy site has them after a month, made by the database itself: what the admin's pages are held against."""
+"""Make rows as a busy site has them after a month, by the database itself: the admin's pages are measured on them."""
 
 import psycopg
 
@@ -11,7 +11,7 @@ COMMON_KEY, RARE_KEY = "order.key0", "order.rare"
 COMMON_QUEUE, RARE_QUEUE = "default", "slow"
 COMMON_FAILURE, RARE_FAILURE = "ValueError in shop.delayed.step0", "OSError in shop.delayed.upload"
 RARE = 20
-"""So many rows have the rare key, queue or kind of failure, at the far end of each list."""
+"""How many rows have the rare key, queue or kind of failure, at the far end of each list."""
 
 _COMMON = """
     'default', 'order:' || n || ':close', 'default', 'order.key' || n %% 20,
@@ -64,7 +64,7 @@ _PERIODS = (  # length and number of the parts that are kept, queues and keys, r
 
 
 def insert(client: psycopg.Connection, count: int, now_ms: int) -> None:
-    """`count` rows in each of the three tables: due in the month ahead, and ended in the month behind; and figures."""
+    """Insert `count` rows into each table, due in the month ahead or ended in the month behind; and figures."""
     for statement in (_READY, _FINISHED, _FAILED):
         client.execute(statement, {"now": now_ms, "count": count})
     for period, part_ms, parts, pairs, workers in _PERIODS:

@@ -1,4 +1,4 @@
-"""Draining with the database alone, against the same with Redis."""
+"""Measure draining with the database alone, against draining with Redis."""
 
 from benchmarks.rates import in_turn
 from benchmarks.result import Result, at_least

@@ -1,4 +1,4 @@
-"""Measure what a worker costs that has nothing to do, on PostgreSQL alone."""
+"""Measure the cost of a worker that has nothing to do, on PostgreSQL alone."""
 
 import time
 from statistics import median
@@ -15,7 +15,7 @@ from benchmarks.stored_site import counted_alone
 
 
 def run() -> list[Result]:
-    """Return its statements a second, and its share of a core."""
+    """Return the worker's statements a second, and its share of a core."""
     with counted_alone() as site, site.client() as client, site.worker() as running:
         fill(1_000, delay="1d")
         running.wait_until_up()

@@ -1,4 +1,4 @@
-"""Measure lateness, as `lateness` does, with the database alone."""
+"""Measure lateness with the database alone, like `lateness`."""
 
 from benchmarks.lateness import measure
 from benchmarks.result import Result

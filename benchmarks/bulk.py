@@ -1,4 +1,4 @@
-"""Sending in bulk, against a redis-py pipeline of one HSET and one ZADD for each 500 messages."""
+"""Measure sending in bulk, against a redis-py pipeline of one HSET and one ZADD for each 500 messages."""
 
 from time import perf_counter
 
@@ -14,7 +14,7 @@ SLICE = 25_000
 
 
 def run() -> list[Result]:
-    """The ratio of messages a second."""
+    """Return the ratio of messages a second."""
     with site() as server, server.client() as client:
         numbers = iter(range(10**8))
 
@@ -28,7 +28,7 @@ def run() -> list[Result]:
 
 
 def floor_fill(client: redis.Redis, ids: list[str], due_ms: int) -> float:
-    """Write messages as raw as can be. Gives the seconds that it took."""
+    """Write messages in the rawest way. Return the seconds that it took."""
     started = perf_counter()
     for n in range(0, len(ids), BATCH):
         batch = ids[n : n + BATCH]

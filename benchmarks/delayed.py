@@ -10,7 +10,7 @@ from django_delayq import Message, delay_execute
 
 @delay_execute(key="bench.noop")
 def noop(message: Message[Any]) -> None:
-    """Nothing: what is left is the cost of getting here."""
+    """Do nothing, so that only the cost of getting here is left."""
 
 
 @delay_execute(key="bench.burn")
@@ -23,7 +23,7 @@ def burn(message: Message[Any]) -> None:
 
 @delay_execute(key="bench.record")
 def record(message: Message[Any]) -> None:
-    """Write down when it ran, by the wall clock of this machine, which is also that of its Redis."""
+    """Write down when the handler ran, by the wall clock of this machine, which is also its Redis server's."""
     now_ns = time.time_ns()
     os.write(_records(), f"{message.id} {message.attempt} {message.due_ms} {now_ns}\n".encode())
 

@@ -1,4 +1,4 @@
-"""Draining due messages with the real worker and a handler that does nothing, against a raw claim and settle loop."""
+"""Measure draining due messages, by the real worker and an empty handler, against a raw claim and settle loop."""
 
 from time import perf_counter, time_ns
 
@@ -39,7 +39,7 @@ return #held
 
 
 def run() -> list[Result]:
-    """The ratio of messages a second."""
+    """Return the ratio of messages a second."""
     count = scaled(100_000, least=1_000)
     with site() as server, server.client() as client:
 

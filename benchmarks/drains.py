@@ -1,4 +1,4 @@
-"""Draining, by the real worker."""
+"""Drain by the real worker."""
 
 import redis
 
@@ -10,9 +10,9 @@ LONGEST_S = 600
 
 
 def drain_s(server: Server, count: int, *options: str) -> float:
-    """Have a worker run `count` messages that are due. Gives the seconds from its first to its last finish.
+    """Let a worker run `count` due messages. Return the seconds from its first to its last finish.
 
-    So a worker's start is left out, and everything it does for a message is in, down to the settle.
+    So a worker's start is left out, and everything that it does for a message is in, down to the settlement.
     """
     with server.client() as client, worker(server, "--drain", *options) as running:
         before = _finished(client)

@@ -1,4 +1,4 @@
-"""Redis loses all it holds while very many rows wait and others fall due: how soon everything is on time again."""
+"""Measure how soon all is on time again after Redis lost everything, while very many rows wait and others fall due."""
 
 import time
 from collections import Counter
@@ -16,9 +16,12 @@ from benchmarks.worker import Worker
 
 PER_S = 2_000
 FIRST_S, SPAN_S, LOSS_S = 14, 10, 17
-"""The first is due so soon, beyond the window, the last so much later. In between, Redis loses everything."""
+"""The first message is due after `FIRST_S`, beyond the window, and the last `SPAN_S` later. Redis loses all in between."""
 ON_TIME_MS = 500
-"""At this pace. What waits for a lost alarm is late by more, and one that the machine holds up seldom is."""
+"""A start later than this, at this pace, waited for a lost alarm.
+
+One that only the machine held up is seldom so late.
+"""
 
 
 def run() -> list[Result]:

@@ -1,4 +1,4 @@
-"""What a worker costs that has nothing to do."""
+"""Measure the cost of a worker that has nothing to do."""
 
 import time
 from contextlib import ExitStack
@@ -16,19 +16,22 @@ from benchmarks.worker import worker
 
 SETTLING_S = 2.0
 HEARING_S = 16.0
-"""By then each has heard of all others, with a heartbeat or the next, and what that makes it look at once is over."""
+"""By then each worker has heard of all others, by a heartbeat or the next, and done what that makes it do."""
 ROUND_S = 10
 CLUSTER_S = 28
-"""Four heartbeats, and seven looks of the first: less would count now one more of each, now one less."""
+"""Four heartbeats, and seven looks of the first worker. With less, one more or less of each would count for much."""
 MOST_A_SECOND = 2.5
 SHARDS = 16
-"""On one server: more are asked by so long a request that the server reads it in parts, and each counts."""
+"""On one server.
+
+A request that asks more of them is so long that the server reads it in parts, and each part counts.
+"""
 ON_A_CLUSTER = ((4, 16), (16, 64))
-"""Workers and shards."""
+"""The numbers of workers and shards."""
 
 
 def run() -> list[Result]:
-    """Round trips to Redis a second, and the share of a core."""
+    """Return the round trips to Redis a second, and the share of a core."""
     trips_a_second, percent = _on_one_server(None)
     at_many_shards, _ = _on_one_server(SHARDS)
     return [
@@ -65,7 +68,7 @@ def _round(clients: list[redis.Redis], pids: list[int], seconds: float) -> tuple
     before, started = _spent(clients, pids), time.monotonic()
     time.sleep(seconds)
     (trips, busy_s), elapsed = _spent(clients, pids), time.monotonic() - started
-    trips -= before[0] + len(clients)  # one of the reads of each was our own
+    trips -= before[0] + len(clients)  # one of the reads of each client was our own
     return trips / elapsed, 100 * (busy_s - before[1]) / elapsed
 
 

@@ -1,4 +1,4 @@
-"""How long messages wait whose worker was killed: at the default lease, with a new worker at once."""
+"""Measure how long messages wait whose worker was killed: at the default lease, with a new worker at once."""
 
 import time
 from collections import Counter
@@ -17,7 +17,7 @@ HOLD_S = 600.0
 
 
 def run() -> list[Result]:
-    """Seconds until all run again, and how many ran more or less often than once more."""
+    """Return the seconds until all run again, and how many ran more or less often than once more."""
     rounds = [_round() for _ in range(ROUNDS)]
     seconds, not_once = zip(*rounds, strict=True)
     return [

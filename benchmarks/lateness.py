@@ -1,4 +1,4 @@
-"""How late handlers start while messages come in at a steady pace and the worker has nothing else to do."""
+"""Measure how late handlers start while messages come in at a steady pace and the worker has nothing else to do."""
 
 import random
 import time
@@ -17,17 +17,17 @@ from django_delayq import send_delay_messages
 PER_S = 200
 LONGEST_DELAY_S = 2.0
 MOST_CALLS_PER_S = 200
-"""One process can't commit more often on any disk: where there are more messages, some are sent together."""
+"""One process can't commit more often on any disk. If there are more messages a second, some are sent together."""
 
 
 def run() -> list[Result]:
-    """The 99th percentile, as the median of the rounds, and how many were early in all of them."""
+    """Return the 99th percentile, as the median of the rounds, and how many were early in all of them."""
     with site() as server, worker(server) as running:
         return measure(server, running, PER_S, 5)
 
 
 def measure(server: AnyServer, running: Worker, per_s: int, most_ms: float, where: str = "") -> list[Result]:
-    """Send to the current site at a steady pace, and read what its worker wrote down."""
+    """Send to the current site at a steady pace, and return what its worker wrote down against the bounds."""
     seconds = scaled(10, least=2)
     running.wait_until_up()
     rounds = []
@@ -51,7 +51,7 @@ def _send_for(seconds: int, per_s: int) -> None:
     for number in range(0, seconds * per_s, at_once):
         time.sleep(max(started + number / per_s - time.monotonic(), 0))
         sends = [record.prepare(delay=delays.uniform(0, LONGEST_DELAY_S)) for _ in range(at_once)]
-        send_delay_messages(sends)  # often nearer than all that wait
+        send_delay_messages(sends)  # these are often due before all that wait
 
 
 def _records(server: AnyServer, running: Worker, count: int) -> list[Record]:

@@ -1,4 +1,4 @@
-"""What a waiting message takes of Redis' memory, and what is left of it when it is done."""
+"""Measure how much of Redis' memory a waiting message takes, and how much is left of it when it is done."""
 
 from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled
@@ -9,15 +9,15 @@ from benchmarks.until import wait_until
 from benchmarks.worker import worker
 
 MOST_LEFT = 64 * 1024
-"""Bytes for totals, timers and answers to the last calls: a fixed amount, whatever the number of messages."""
+"""The bytes of totals, timers and answers to the last calls: a fixed amount, whatever the number of messages."""
 
 
 def run() -> list[Result]:
-    """Bytes a message while they wait; bytes and keys once they are done."""
+    """Return the bytes of each waiting message, and the bytes and keys that are left once they are done."""
     count = scaled(100_000, least=10_000)
     with site() as server, server.client() as client:
         fill(1_000)
-        _drain(server)  # what only the first messages cost: scripts, totals
+        _drain(server)  # only the first messages cost this: scripts, totals
         before = memory_bytes(client)
         fill(count)
         waiting = memory_bytes(client) - before

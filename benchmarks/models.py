@@ -1,4 +1,4 @@
-"""The table of a hand-written queue, the peer that the store is held against."""
+"""The table of a hand-written queue, against which the store is measured."""
 
 from typing import ClassVar
 

@@ -1,6 +1,6 @@
-"""The plans of the store's queries, and of the admin's, on very many rows: which query needs which index.
+"""Print the plans of the store's queries, and of the admin's, on very many rows: which query needs which index.
 
-Prints the page docs/internals/indexes.md from "As measured" on: for each index its size, who uses it, and a plan.
+This is the page docs/internals/indexes.md from "As measured" on: for each index its size, who uses it, and a plan.
 """
 
 import re
@@ -49,9 +49,9 @@ SPECIAL = """
     UPDATE delayq_ready SET at_most_once = id %% 100 = 2,
     crashes = CASE WHEN id %% 50000 = 3 THEN 2 ELSE 0 END
     WHERE id %% 100 = 2 OR id %% 50000 = 3"""
-"""Some must not start twice, a few are suspects."""
+"""Make some messages at-most-once, and a few suspects."""
 BACKLOG = "UPDATE delayq_ready SET due_at = %(due)s WHERE id %% 2 = 0"
-"""Half of all are overdue."""
+"""Make half of all messages overdue."""
 INDEXES = """
     SELECT relname, indexrelname, pg_relation_size(indexrelid) / 1048576.0 FROM pg_stat_user_indexes
     WHERE relname IN ('delayq_ready', 'delayq_finish', 'delayq_error') ORDER BY relname DESC, indexrelname"""
@@ -68,7 +68,7 @@ class Plan:
 
 
 def run() -> list[Result]:
-    """Print the page. Nothing is held against a bound."""
+    """Print the page. There is no bound."""
     count = scaled(1_000_000, least=1_000)
     with stored_site() as site, override_settings(DATABASE_ROUTERS=[SiteTables(site.using)]):
         _fill(site, count)
@@ -93,7 +93,7 @@ def _fill(site: StoredSite, count: int) -> None:
 
 
 def store_uses(using: str) -> dict[str, Callable[[], object]]:
-    """What the store asks, by name."""
+    """Return the work that the store asks of the database, by name."""
     database, clock = Database("default", using), MemoryBroker(Alias("clock"))
     pairs = [(COMMON_QUEUE, COMMON_KEY), (RARE_QUEUE, RARE_KEY)]
     wants = [ClaimRequest(queue, key, BATCH) for queue, key in pairs]
@@ -153,7 +153,7 @@ def _pages(site: StoredSite) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _plans_of(site: StoredSite, use: str, work: Callable[[], object]) -> list[Plan]:
-    """The plans of what a use asks of the tables; what it does is rolled back."""
+    """Return the plans of all statements of a use. Their effects are rolled back."""
     with transaction.atomic(using=site.using):
         with CaptureQueriesContext(connections[site.using]) as captured:
             work()
@@ -184,7 +184,7 @@ def _page(count: int, indexes: list[tuple[str, str, float]], plans: list[Plan]) 
 
 
 def _told(uses: Sequence[str]) -> str:
-    """The store's uses, and some of the admin's pages."""
+    """Return the uses of the store, and some of the admin's pages."""
     store = [use for use in uses if not use.startswith(ADMIN)]
     pages = [f"`{use.removeprefix(ADMIN)}`" for use in uses if use.startswith(ADMIN)]
     told = store + [f"the admin's {', '.join(pages[:MOST_PAGES])}"] * bool(pages)

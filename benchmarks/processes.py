@@ -1,4 +1,4 @@
-"""Two worker processes against one: of handlers that do nothing, and of some that burn the processor.
+"""Measure two worker processes against one: with handlers that do nothing, and with some that burn the processor.
 
 The workers are up before anything is due, so that it does not count when each of them has started.
 """
@@ -23,14 +23,14 @@ from django_delayq.brokers import get_backend
 TWO = ("--processes", "2")
 LONGEST_S = 600
 SENT_PER_S = 4_000
-"""What is sent at least, on a busy machine: all must be sent before the first is due."""
+"""How many messages are sent a second at least, on a busy machine: all must be sent before the first is due."""
 
 Up = Callable[..., AbstractContextManager[tuple[Worker, Callable[[], int]]]]
-"""Runs workers with the options given, and gives a function that counts the messages that have finished."""
+"""Runs workers with these options, and yields one of them and a function that counts the finished messages."""
 
 
 def run() -> list[Result]:
-    """The ratios of messages a second: on Redis alone, and with a store."""
+    """Return the ratios of messages a second: on Redis alone, and with a store."""
     results = []
     with site() as server, server.client() as client:
 
@@ -63,8 +63,8 @@ def _ratios(where: str, up: Up) -> list[Result]:
 
 
 def _seconds(up: Up, handler: Handler[Any, Any], count: int, *options: str) -> float:
-    """Have workers run messages that are all due at once. Gives the seconds from then to the last finish."""
-    old = _names()  # those of killed workers are known for a while
+    """Let workers run messages that are all due at once. Return the seconds from then to the last finish."""
+    old = _names()  # killed workers are known for a while
     with up(*options) as (running, count_finished):
         workers = 2 if options else 1
         running.wait_until(lambda: len(_names() - old) >= workers, f"{workers} worker(s) are up")

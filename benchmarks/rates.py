@@ -1,4 +1,4 @@
-"""Ours against a floor: taken in turn, so that what else the machine does hits both alike."""
+"""Measure our work against a floor, in turns, so that other load of the machine hits both alike."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast ours and the floor did the same work in each round, in items a second."""
+    """How fast we and the floor did the same work in each round, in items a second."""
 
     ours: list[float]
     floor: list[float]
 
     @property
     def ratios(self) -> list[float]:
-        """Ours to the floor, a ratio a round."""
+        """Return the ratio of our rate to the floor's, for each round."""
         return [ours / floor for ours, floor in zip(self.ours, self.floor, strict=True)]
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios."""
+        """Return the median of the ratios."""
         return median(self.ratios)
 
     @property
     def rounds(self) -> str:
-        """The ratios, as text."""
+        """Return the ratios as text."""
         return "rounds " + " ".join(f"{ratio:.2f}" for ratio in self.ratios)
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Rates:
 
 
 def in_turn(ours: Callable[[], float], floor: Callable[[], float], items: int, turns: int = 1) -> Rates:
-    """`ROUNDS` rounds of `turns` turns each. A call does `items` items and gives the seconds that they took."""
+    """Run `ROUNDS` rounds of `turns` turns each. A call does `items` items and returns the seconds that they took."""
     rounds = [_round(ours, floor, turns) for _ in range(ROUNDS)]
     ours_s, floor_s = zip(*rounds, strict=True)
     return Rates([items * turns / seconds for seconds in ours_s], [items * turns / seconds for seconds in floor_s])

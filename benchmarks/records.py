@@ -1,4 +1,4 @@
-"""What the handlers wrote down."""
+"""The runs that the handlers wrote down."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from benchmarks.worker import RECORDS
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run of one message, by the machine's clock. `lateness_ms` is negative when it was early."""
+    """One run of one message, by the machine's clock. `lateness_ms` is negative if it was early."""
 
     id: str
     attempt: int
@@ -17,13 +17,13 @@ class Record:
 
 
 def read_records(server: AnyServer) -> list[Record]:
-    """Every run so far, in order."""
+    """Return every run so far, in order."""
     path = server.directory / RECORDS
     return [_parse(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def count_records(server: AnyServer) -> int:
-    """Return how many runs were written down so far: as often as one likes, for it parses nothing."""
+    """Return how many runs were written down so far. It parses nothing, so it may be called often."""
     path = server.directory / RECORDS
     return path.read_bytes().count(b"\n") if path.exists() else 0
 

@@ -1,4 +1,4 @@
-"""One line of the table: what was measured, against its bound."""
+"""One line of the table: a measured value against its bound."""
 
 from dataclasses import dataclass
 
@@ -15,17 +15,17 @@ class Result:
 
 
 def at_least(what: str, value: float, least: float, detail: str = "") -> Result:
-    """A value that must not be smaller than `least`."""
+    """Return the result for a value that must not be smaller than `least`."""
     return Result(what, f"{value:.2f}", f"at least {least:g}", value >= least, detail)
 
 
 def at_most(what: str, value: float, most: float, unit: str, detail: str = "") -> Result:
-    """A value that must not be larger than `most`."""
+    """Return the result for a value that must not be larger than `most`."""
     return Result(what, f"{value:.4g} {unit}", f"at most {most:g} {unit}", value <= most, detail)
 
 
 def table(results: list[Result]) -> str:
-    """The results as text, a line each."""
+    """Return the results as text, a line each."""
     rows = [("", "measured", "bound", "", ""), *((r.what, r.measured, r.bound, _verdict(r), r.detail) for r in results)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

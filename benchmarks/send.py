@@ -1,6 +1,6 @@
-"""Sending one message at a time, against raw EVALSHA round trips of the same script, its arguments made ready before.
+"""Measure sending one message at a time, against raw EVALSHA round trips of the same script with prepared arguments.
 
-So the ratio is what checking, encoding and our way to the server cost. A second line, against the least script that
+So the ratio is the cost of checking, encoding and our way to the server. A second line, against the least script that
 could hold a message, has no bound: it shows what the promises cost in the server.
 """
 
@@ -24,7 +24,7 @@ LEAST = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) return redis.call('ZADD',
 
 
 def run() -> list[Result]:
-    """The ratios of sends to round trips."""
+    """Return the ratios of sends to round trips."""
     with site() as server, server.client() as client:
         turns = scaled(5_000 // SLICE)
         same = in_turn(_ours_s, _same_script(client), SLICE, turns)

@@ -1,4 +1,4 @@
-"""Whether shards stand still when a worker dies that served them."""
+"""Measure whether shards stand still when a worker dies that served them."""
 
 import random
 import time
@@ -27,7 +27,7 @@ MOST_MS = 250
 
 
 def run() -> list[Result]:
-    """The shard that was served worst: the latest start in it of what was due after the kill."""
+    """Return the latest start, of messages due after the kill, in the shard that was served worst."""
     what = f"after SIGKILL of 2 of {WORKERS} workers: latest start in the worst of {SHARDS} shards"
     return [_late(what, private_server), _late(f"{what} on a cluster", private_cluster)]
 

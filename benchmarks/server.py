@@ -1,4 +1,4 @@
-"""A private redis-server: on a unix socket in a short directory, without persistence, stopped by its pid."""
+"""Run a private redis-server: on a unix socket in a short directory, without persistence, stopped by its pid."""
 
 import importlib.util
 import shutil
@@ -17,7 +17,7 @@ from tests.servers import ClusterServers
 
 
 class AnyServer(Protocol):
-    """A private server of whatever broker."""
+    """A private server of any broker."""
 
     @property
     def directory(self) -> Path: ...
@@ -27,7 +27,7 @@ class AnyServer(Protocol):
 
 
 class Server:
-    """A redis-server. What belongs to one benchmark may be kept in its directory, which goes with it."""
+    """A redis-server. Files of one benchmark may be kept in its directory, which is removed with it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -35,15 +35,15 @@ class Server:
 
     @property
     def url(self) -> str:
-        """LOCATION."""
+        """Return the value for LOCATION."""
         return f"unix://{self.directory / 'redis.sock'}"
 
     def client(self) -> redis.Redis:
-        """A plain redis-py client: the floor, and looks behind the broker's back."""
+        """Return a plain redis-py client, for the floor, and for looks that bypass the broker."""
         return redis.Redis.from_url(self.url)
 
     def start(self) -> None:
-        """Start it, empty, and return when it answers."""
+        """Start the server, empty, and return when it answers."""
         socket = self.directory / "redis.sock"
         self._process = subprocess.Popen(  # noqa: S603
             [_binary(), "--port", "0", "--save", "", "--dir", self.directory, "--unixsocket", socket],
@@ -54,7 +54,7 @@ class Server:
         wait_until(lambda: _answers(self), "redis-server answers")
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
+        """End the server at once, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -62,7 +62,7 @@ class Server:
 
 @contextmanager
 def private_server() -> Iterator[Server]:
-    """An empty server that ends with the block."""
+    """Yield an empty server that ends with the block."""
     directory = Path(tempfile.mkdtemp(prefix="delayq-bench-", dir="/tmp"))  # a socket's path must be short
     server = Server(directory)
     try:
@@ -75,35 +75,38 @@ def private_server() -> Iterator[Server]:
 
 @contextmanager
 def no_server() -> Iterator[Server]:
-    """A directory of which nobody answers, for a site without a broker's server. It ends with the block."""
+    """Yield a directory in which no server listens, for a site without a broker's server.
+
+    It is removed with the block.
+    """
     with tempfile.TemporaryDirectory(prefix="delayq-bench-", dir="/tmp") as directory:
         yield Server(Path(directory))
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Three primaries."""
+    """A Redis Cluster of three primaries."""
 
     servers: ClusterServers
 
     @property
     def directory(self) -> Path:
-        """That of the first."""
+        """Return the directory of the first node."""
         return self.servers.nodes[0].directory
 
     @property
     def url(self) -> str:
-        """LOCATION."""
+        """Return the value for LOCATION."""
         return self.servers.location
 
     def clients(self) -> list[redis.Redis]:
-        """A plain client of each."""
+        """Return a plain client of each node."""
         return [node.client() for node in self.servers.nodes]
 
 
 @contextmanager
 def private_cluster() -> Iterator[Cluster]:
-    """An empty Redis Cluster that ends with the block."""
+    """Yield an empty Redis Cluster that ends with the block."""
     with closing(ClusterServers(_binary())) as servers:
         yield Cluster(servers)
 

@@ -1,4 +1,4 @@
-"""The settings of the benchmarks and of the workers that they start, which get theirs through the environment."""
+"""The settings of the benchmarks, and of the workers that they start, which read theirs from the environment."""
 
 import json
 import os
@@ -48,7 +48,7 @@ if any(database["ENGINE"].endswith("mysql") for database in DATABASES.values()):
 
 REDIS = "django_delayq.brokers.redis.RedisBroker"
 ALONE = "django_delayq.brokers.database.DatabaseBroker"
-"""The database alone."""
+"""The broker for the database alone."""
 
 
 def delayq_at(
@@ -58,10 +58,10 @@ def delayq_at(
     shards: int | None = None,
     broker: str = REDIS,
 ) -> dict[str, Any]:
-    """DELAYQ with everything but its places, and the shards that are given, at its default."""
+    """Return DELAYQ with these places and shards, and everything else at its default."""
     delayq = {"BROKER": broker, "LOCATION": location, "STORE": store, "DATABASE": database}
     if broker == ALONE:
-        del delayq["LOCATION"]  # it has none
+        del delayq["LOCATION"]  # the database alone has none
     return {"default": delayq if shards is None else {**delayq, "OPTIONS": {"shards": shards}}}
 
 

@@ -1,4 +1,4 @@
-"""What a message costs while it is drained: at many shards against one, and by many workers against one."""
+"""Measure what a message costs while it is drained: with many shards against one, and with many workers against one."""
 
 import time
 from contextlib import ExitStack
@@ -19,15 +19,18 @@ from django_delayq.brokers.base import Pause
 SHARDS = 64
 WORKERS = 16
 MOST = 1.3
-"""What is flat is 1, and what a second costs a shard and a worker is spread over what is drained in it; a look at all
-shards for each claim was 9 times the commands and 1.7 times the processor time."""
+"""A flat cost has the ratio 1.
+
+What a shard and a worker cost each second is spread over the messages drained in it. A look at all shards for each
+claim took 9 times the commands and 1.7 times the processor time.
+"""
 QUEUE = "default"
 POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a message: commands that Redis ran, and microseconds of a core, of Redis and of the workers."""
+    """The cost of a message: commands that Redis ran, and microseconds of a core, of Redis and of the workers."""
 
     commands: float
     redis_us: float
@@ -35,7 +38,7 @@ class Cost:
 
     @property
     def cpu_us(self) -> float:
-        """Both."""
+        """Return the microseconds of Redis and of the workers together."""
         return self.redis_us + self.workers_us
 
     def __str__(self) -> str:
@@ -43,7 +46,7 @@ class Cost:
 
 
 def run() -> list[Result]:
-    """The ratios of the costs, each the median of the rounds."""
+    """Return the ratios of the costs, each the median of the rounds."""
     count = scaled(100_000, least=5_000)
     one, sharded, shared = [], [], []
     for _ in range(ROUNDS):
@@ -71,7 +74,7 @@ def _cost(shards: int, workers: int, count: int) -> Cost:
             time.sleep(POLL_S)
         after = _spent(client, pids)
     ran, redis_s, *workers_s = (now - then for now, then in zip(after, before, strict=True))
-    ran -= calls_of_poll * (polls + 2)  # one to learn how many it makes
+    ran -= calls_of_poll * (polls + 2)  # one more was made to learn how many calls a poll makes
     return Cost(ran / count, 1e6 * redis_s / count, 1e6 * sum(workers_s) / count)
 
 

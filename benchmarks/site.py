@@ -1,4 +1,4 @@
-"""A site: this process sends to one private Redis, and looks at what is there, as a Django project would."""
+"""A site: this process sends to one private Redis, and looks at what is there, like a Django project."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,14 +23,14 @@ DATA_BYTES = b'{"order":1234567,"email":"customer@example.com","note":"Please le
 
 @contextmanager
 def sending_to(server: AnyServer, shards: int | None = None) -> Iterator[None]:
-    """Within the block DELAYQ["default"] is on this server."""
+    """Put DELAYQ["default"] on this server for the block."""
     with override_settings(DELAYQ=delayq_at(server.url, shards=shards)):
         yield
 
 
 @contextmanager
 def site(shards: int | None = None) -> Iterator[Server]:
-    """A private server, and this process sends to it."""
+    """Yield a private server, to which this process sends."""
     with private_server() as server, sending_to(server, shards):
         yield server
 
@@ -41,5 +41,5 @@ def fill(count: int, **when: Unpack[When]) -> None:
 
 
 def noops(count: int, **when: Unpack[When]) -> Iterator[Send]:
-    """Messages for the handler that does nothing, made as they are asked for."""
+    """Return messages for the handler that does nothing, made as they are asked for."""
     return (noop.prepare(DATA, **when) for _ in range(count))

@@ -1,4 +1,4 @@
-"""The pipeline on Spark against what a site would write by hand, all on one machine in one run."""
+"""Measure the pipeline on Spark against what a site would write by hand, all on one machine in one run."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ ROWS = scaled(1_000_000, least=20_000)
 
 
 def run() -> list[Result]:
-    """The ratios of rows a second, of a filter's time, and of memory."""
+    """Return the ratios of rows a second, of a filter's time, and of memory."""
     with spark_site() as site:
         site.write(site.rows(1000), CARRIED)  # Python processes and Java's compiler get warm
         site.write(site.rows(1000), STORED)
@@ -49,7 +49,7 @@ def _store(site: SparkSite) -> list[Result]:
         lambda: seconds(lambda: _iterate(site)),
         lambda: seconds(lambda: _near(site)),
     )
-    kept = Rates(filtered, read)  # of seconds, for once
+    kept = Rates(filtered, read)  # a ratio of seconds, unlike the others
     return [
         _at_least("Spark to the store / bulk_create of 1,000", ours, by_orm, 5),
         _at_least("Spark reads a table / the ORM's iterator", read, iterated, 5),
@@ -58,7 +58,7 @@ def _store(site: SparkSite) -> list[Result]:
 
 
 def _in_turn(*works: Callable[[], float]) -> list[list[float]]:
-    """The seconds that each takes in `ROUNDS` rounds. In the first one Java's compiler gets warm."""
+    """Return the seconds that each work takes in `ROUNDS` rounds. In the first round Java's compiler gets warm."""
     return [list(taken) for taken in zip(*([work() for work in works] for _ in range(ROUNDS)), strict=True)]
 
 
@@ -107,7 +107,7 @@ def _all(site: SparkSite) -> None:
 
 
 def _near(site: SparkSite) -> None:
-    """1 % of the rows."""
+    """Read the 1 % of rows that are due first."""
     rows = site.load(using=STORED, table="ready", pushFilters="true")
     near = rows.where(f.col("due_at") < f.timestamp_seconds(f.lit(FAR_S + 36)))
     near.write.format("noop").mode("append").save()

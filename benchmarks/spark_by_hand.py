@@ -1,4 +1,4 @@
-"""What a site would write to send from Spark by hand. Spark's processes load this before the site is set up."""
+"""Send from Spark as a site would by hand. Spark's processes load this before the site is set up."""
 
 import os
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from pyspark.sql import Row
 
 
 def send_each(rows: Iterable[Row]) -> None:
-    """A send a row."""
+    """Send the rows one by one."""
     _enter()
     from django_delayq import send_delay_message
 
@@ -18,7 +18,7 @@ def send_each(rows: Iterable[Row]) -> None:
 
 
 def send_many(rows: Iterable[Row]) -> None:
-    """One bulk send."""
+    """Send the rows in bulk."""
     _enter()
     from django_delayq import Send, send_delay_messages
 

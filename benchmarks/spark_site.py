@@ -24,12 +24,12 @@ CARRIED, STORED = "carried", "stored"
 SETTINGS = "benchmarks.spark_settings"
 FAR_S = 1_900_000_000
 KEY = "bench.row"
-"""Of no handler: nothing is run."""
+"""A key without a handler: nothing is run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSite:
-    """What the benchmarks of the pipeline share."""
+    """The servers, session and rows that the benchmarks of the pipeline share."""
 
     spark: SparkSession
     server: Server
@@ -44,7 +44,7 @@ class SparkSite:
             cursor.execute("TRUNCATE delayq_ready, delayq_finish, delayq_error")
 
     def rows(self, count: int) -> DataFrame:
-        """Messages with 100 bytes of data, due far from now, made by Spark as they are asked for."""
+        """Return messages with 100 bytes of data, due far from now, made by Spark as they are asked for."""
         data = f.struct(*(f.lit(value).alias(name) for name, value in DATA.items()))
         due_at = f.timestamp_seconds(f.lit(FAR_S) + f.col("id") % 3600)
         id = f.concat(f.lit("message-"), f.col("id").cast("string"))
@@ -53,21 +53,21 @@ class SparkSite:
         )
 
     def write(self, rows: DataFrame, using: str) -> None:
-        """As the data source writes."""
+        """Write rows by the data source."""
         rows.write.format("delayq").mode("append").options(using=using, job="bench", settings=SETTINGS).save()
 
     def load(self, **options: str) -> DataFrame:
-        """As the data source reads."""
+        """Read rows by the data source."""
         return self.spark.read.format("delayq").options(settings=SETTINGS, **options).load()
 
     def stored(self) -> int:
-        """How many rows the ready table has."""
+        """Return how many rows the ready table has."""
         return ReadyMessage.objects.using(self.using).count()
 
 
 @contextmanager
 def spark_site() -> Iterator[SparkSite]:
-    """Servers and a session that end with the block."""
+    """Yield servers and a session that end with the block."""
     with stored_site() as site:
         place = delayq_at(site.server.url)["default"]
         delayq = {
@@ -91,14 +91,14 @@ def spark_site() -> Iterator[SparkSite]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """Return the seconds that some work takes."""
     started = perf_counter()
     work()
     return perf_counter() - started
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """The most memory that one Python process of Spark has while it goes on."""
+    """Return the most memory that one Python process of Spark has while the work goes on."""
     peak = 0
     over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What servers and workers have spent so far."""
+"""Read what servers and workers have spent so far."""
 
 import time
 
@@ -7,17 +7,20 @@ import redis
 
 
 def round_trips(client: redis.Redis) -> int:
-    """What all clients have sent so far: a request of up to 16 KiB is read once, however many commands it holds."""
+    """Return how many requests all clients have sent so far.
+
+    A request of up to 16 KiB is read once, however many commands it holds.
+    """
     return int(client.info("stats")["total_reads_processed"])
 
 
 def commands(client: redis.Redis) -> int:
-    """How many commands the server has run, those of scripts too."""
+    """Return how many commands the server has run, including those of scripts."""
     return sum(stats["calls"] for stats in client.info("commandstats").values())
 
 
 def memory_bytes(client: redis.Redis) -> int:
-    """Return what a server uses, without the buffers of connections, which hold what was sent last for a while."""
+    """Return the memory that a server uses, without the buffers of connections, which hold recent data for a while."""
     info = client.info("memory")
     return int(info["used_memory"]) - int(info["mem_clients_normal"])
 
@@ -29,14 +32,17 @@ STATEMENTS = """
 
 
 def statements(client: psycopg.Connection) -> tuple[int, int]:
-    """Return how many statements a database has run, and how many rows those that lock what is free have locked.
+    """Return how many statements a database has run, and how many rows those with SKIP LOCKED have locked.
 
-    By the extension pg_stat_statements, which must be there.
+    The extension pg_stat_statements must be there.
     """
     ((calls, locked),) = client.execute(STATEMENTS).fetchall()
     return int(calls), int(locked)
 
 
 def cpu_s(pid: int) -> float:
-    """The time that all threads of a process have run. The clock's number is what clock_getcpuclockid(3) gives."""
+    """Return the time that all threads of a process have run.
+
+    The clock's number is the one of clock_getcpuclockid(3).
+    """
     return time.clock_gettime(~pid << 3 | 2)

@@ -1,4 +1,4 @@
-"""The longest that one call of Redis takes when very many messages are due at once."""
+"""Measure the longest that one call of Redis takes when very many messages are due at once."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,14 +16,17 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.redis.shards import load
 
 LOGGED_US = 5_000
-"""Few are as long: a log of very many is memory that the server gets rid of in the next calls, which are long by it."""
+"""The shortest call that is logged. Few are as long.
+
+A very long log would be memory that the server frees in the next calls, which would be longer for it.
+"""
 MOST_LOGGED = 100_000
 MOST_MS = 10
 TURNS = 5
 SCRIPTS = ("enqueue", "claim", "finish", "reclaim", "misplaced", "audit")
 
 Longest = tuple[float, str]
-"""Milliseconds of a call, and what it was."""
+"""The milliseconds of a call, and its name."""
 
 
 def run() -> list[Result]:
@@ -52,9 +55,9 @@ def _turn(count: int) -> list[Longest]:
 
 @contextmanager
 def _core_of_its_own(server: int) -> Iterator[None]:
-    """Within the block nothing that the benchmark starts runs on the server's core.
+    """Keep everything that the benchmark starts off the server's core for the block.
 
-    The log goes by the clock: where the server shares a core with its clients, a call's time has theirs in it.
+    The log goes by the clock: if the server shared a core with its clients, a call's time would include theirs.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > 1:

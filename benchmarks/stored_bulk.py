@@ -1,4 +1,4 @@
-"""Sending in bulk with a store, against psycopg's `executemany` of the same rows, 1,000 a transaction."""
+"""Measure sending in bulk with a store, against psycopg's `executemany` of the same rows, 1,000 a transaction."""
 
 from time import perf_counter
 
@@ -15,7 +15,7 @@ FAR_MS = 1_900_000_000_000
 
 
 def run() -> list[Result]:
-    """The ratio of messages a second."""
+    """Return the ratio of messages a second."""
     with stored_site() as site, site.client() as client:
         numbers = iter(range(10**8))
 

@@ -1,4 +1,4 @@
-"""Draining rows that the broker was told of, against a raw loop of the same claims, deletes and inserts."""
+"""Measure draining rows that have alarms, against a raw loop of the same claims, deletes and inserts."""
 
 from time import time_ns
 
@@ -13,7 +13,7 @@ from benchmarks.stored_site import StoredSite, stored_site
 
 
 def run() -> list[Result]:
-    """The ratio of messages a second."""
+    """Return the ratio of messages a second."""
     count = scaled(50_000, least=1_000)
     with stored_site() as site, site.client() as client:
 

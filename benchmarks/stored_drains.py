@@ -1,4 +1,4 @@
-"""Draining with a store, by the real worker."""
+"""Drain with a store, by the real worker."""
 
 import psycopg
 
@@ -12,9 +12,9 @@ FIRST = "SELECT count(*) FROM delayq_finish WHERE ended_at = %s"
 
 
 def drain_s(site: StoredSite, count: int) -> float:
-    """Have a worker run `count` messages that are due. Gives the seconds from its first to its last finish.
+    """Let a worker run `count` due messages. Return the seconds from its first to its last finish.
 
-    By the rows that it leaves: nothing is asked of the database meanwhile.
+    They are read from the rows that it leaves, so that nothing is asked of the database meanwhile.
     """
     with site.client() as client:
         client.execute("TRUNCATE delayq_finish")
@@ -24,15 +24,15 @@ def drain_s(site: StoredSite, count: int) -> float:
 
 
 def run_standing(site: StoredSite, count: int) -> None:
-    """Have a worker that stands waiting for more run messages, until `count` have finished."""
+    """Let a worker that does not stop run messages, until `count` have finished."""
     with site.worker() as running, site.client() as client:
         wait_until_ended(client, running, count)
 
 
 def standing_s(site: StoredSite, count: int) -> float:
-    """Send messages that are due, and have a worker that stands waiting for more run them.
+    """Send due messages, and let a worker that does not stop run them.
 
-    Gives the seconds from its first to its last finish.
+    Return the seconds from its first to its last finish.
     """
     with site.client() as client:
         client.execute("TRUNCATE delayq_finish")
@@ -42,7 +42,7 @@ def standing_s(site: StoredSite, count: int) -> float:
 
 
 def wait_until_ended(client: psycopg.Connection, running: Worker, count: int) -> None:
-    """Return when so many messages have finished."""
+    """Return when `count` messages have finished."""
 
     def ended() -> bool:
         return bool(client.execute(ENDED).fetchall()[0][0] >= count)
@@ -51,7 +51,7 @@ def wait_until_ended(client: psycopg.Connection, running: Worker, count: int) ->
 
 
 def seconds_of(site: StoredSite, count: int) -> float:
-    """The seconds from the first to the last finish of `count` messages."""
+    """Return the seconds from the first to the last finish of `count` messages."""
     with site.client() as client:
         ((finished, first_ms, last_ms),) = client.execute(ENDED).fetchall()
         if finished != count:

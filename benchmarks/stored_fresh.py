@@ -1,7 +1,7 @@
-"""Draining what was just sent into a fresh database, against what one writes by hand.
+"""Measure draining messages just sent into a fresh database, against what one writes by hand.
 
-A worker that stands waiting for more, as in production; and a table of jobs, the ORM, `SKIP LOCKED`, 100 rows a
-transaction. Each in a database of its own, made for the round, which nobody has analysed, or somebody just now.
+Ours is a worker that does not stop, as in production; by hand it is a table of jobs, the ORM, `SKIP LOCKED`, 100 rows a
+transaction. Each has a database of its own, made for the round, which nobody has analysed, or which was just analysed.
 """
 
 from functools import partial

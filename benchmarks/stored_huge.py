@@ -1,4 +1,4 @@
-"""Compare as `stored_waiting` does, with twice as many rows that wait; and sending and `delayq status` too."""
+"""Compare like `stored_waiting`, with twice as many waiting rows; and compare sending and `delayq status` too."""
 
 from collections.abc import Callable
 from io import StringIO
@@ -15,7 +15,7 @@ from benchmarks.stored_waiting import FEW, crowded_and_calm, draining
 
 
 def run() -> list[Result]:
-    """Return the ratios of messages, and of looks, a second."""
+    """Return the ratios of messages a second, and of calls of `delayq status`."""
     many = scaled(10_000_000, least=2 * FEW)
     with crowded_and_calm(many) as (crowded, calm):
         crowded.tidy()

@@ -1,4 +1,4 @@
-"""As `lateness`, with a store: each message is a commit before its alarm is put."""
+"""Measure lateness with a store, like `lateness`: each message is a commit before its alarm is set."""
 
 from benchmarks.lateness import measure
 from benchmarks.result import Result
@@ -8,6 +8,6 @@ PER_S = 200
 
 
 def run() -> list[Result]:
-    """The 99th percentile, as the median of the rounds, and how many were early in all of them."""
+    """Return the 99th percentile, as the median of the rounds, and how many were early in all of them."""
     with stored_site() as site, site.worker() as running:
         return measure(site.server, running, PER_S, 8, " with a store")

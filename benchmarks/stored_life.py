@@ -1,4 +1,4 @@
-"""What a message writes to the log of PostgreSQL in its whole life: sent in bulk, claimed by a worker, finished."""
+"""Measure what a message writes to PostgreSQL's log in its whole life: sent in bulk, claimed by a worker, finished."""
 
 from statistics import median
 
@@ -12,12 +12,12 @@ from benchmarks.stored_drains import wait_until_ended
 from benchmarks.stored_site import stored_site
 
 FIRST = 200
-"""So many run before: what the first ones write to new pages is not a message's."""
+"""How many messages run before, because the first ones also write to new pages."""
 WRITTEN = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
 
 
 def run() -> list[Result]:
-    """Bytes a message, without the images of pages that follow a checkpoint: these depend on when one comes."""
+    """Return the bytes of a message, without the images of pages that follow a checkpoint, which depend on its time."""
     count = scaled(10_000, least=1_000)
     what = f"WAL of one message's life, of {count:,} sent in bulk and run by a worker"
     return [at_most(what, median(_bytes_of_each(count) for _ in range(ROUNDS)), 1_600, "bytes")]

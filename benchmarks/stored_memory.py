@@ -1,4 +1,4 @@
-"""Measure what Redis holds for the rows of a store: the alarms of the next seconds, however many wait."""
+"""Measure what Redis holds for the rows of a store: the alarms of the next seconds, however many rows wait."""
 
 import time
 
@@ -10,20 +10,20 @@ from benchmarks.stored_rows import DAY_MS, insert_spread
 from benchmarks.stored_site import stored_site
 
 MOST_BYTES = 64 * 1024
-"""The same as `memory` allows for what does not depend on the number of messages. Some 140 alarms are a fifth of it."""
+"""The same as in `memory` for data that do not depend on the number of messages. Some 140 alarms are a fifth of it."""
 NEXT_S = 15
 """The window of ten seconds, with a few for passes that are late."""
 PASSES_S = 25
-"""So long every pass over the window is seen, and the one that begins with the first row."""
+"""In this time every pass over the window is seen, and the one that begins with the first row."""
 
 
 def run() -> list[Result]:
-    """Return the most memory and alarms of these seconds, beyond what a worker with nothing to do needs."""
+    """Return the most memory and alarms in this time, beyond those of a worker with nothing to do."""
     count = scaled(1_000_000, least=100_000)
     with stored_site() as site, site.server.client() as redis, site.client() as client, site.worker() as running:
         insert_spread(client, "bench.noop", 100, 0, 1)
         running.wait_until_up()
-        time.sleep(5)  # what the first messages cost: scripts, totals
+        time.sleep(5)  # the first messages cost more: scripts, totals
         before = memory_bytes(redis)
         insert_spread(client, "bench.noop", count, 0, DAY_MS / count)
         most = most_alarms = 0

@@ -1,4 +1,4 @@
-"""Draining with a store, against what one writes by hand: a table of jobs, the ORM, `SKIP LOCKED`."""
+"""Measure draining with a store, against what one writes by hand: a table of jobs, the ORM, `SKIP LOCKED`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ from benchmarks.stored_site import StoredSite, stored_site
 
 
 def run() -> list[Result]:
-    """The ratios of messages a second, to a worker that commits each job, and one that commits 100 at once."""
+    """Return the ratios of messages a second, to a worker that commits each job, and to one that commits 100."""
     with stored_site() as site:
         results = [
             _against(site, 1, scaled(2_000, least=200), 15),
@@ -39,21 +39,21 @@ def _against(site: StoredSite, at_once: int, peers_count: int, bound: float) -> 
 
 
 def _peer_s(site: StoredSite, count: int, at_once: int) -> float:
-    """The seconds of one job."""
+    """Return the seconds of one job."""
     add_jobs(site, count)
     site.tidy()
     return run_jobs_s(site, at_once) / count
 
 
 def add_jobs(site: StoredSite, count: int) -> None:
-    """Have jobs that are due."""
+    """Insert due jobs."""
     now = timezone.now()
     jobs = Job.objects.using(site.using)
     jobs.bulk_create((Job(key="bench.noop", data=DATA, due_at=now) for _ in range(count)), batch_size=1_000)
 
 
 def run_jobs_s(site: StoredSite, at_once: int) -> float:
-    """Run all that is due. Gives the seconds that it took."""
+    """Run all due jobs. Return the seconds that it took."""
     handlers: dict[str, Callable[[object], None]] = {"bench.noop": lambda data: None}
     started = perf_counter()
     while _run_some(site.using, at_once, handlers):

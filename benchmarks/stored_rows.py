@@ -1,4 +1,4 @@
-"""Rows of the store's tables, written and moved as raw as psycopg can: the floors."""
+"""Write and move rows of the store's tables in the rawest way of psycopg: the floors."""
 
 from time import perf_counter
 
@@ -24,7 +24,7 @@ CLAIM = f"""
 FINISH = f"""
     WITH gone AS (DELETE FROM delayq_ready WHERE id = ANY(%s) AND token = %s RETURNING id, {COLUMNS})
     INSERT INTO delayq_finish (id, {COLUMNS}, outcome, ended_at) SELECT *, 'finished', %s FROM gone"""
-"""Moves of 100 rows at a time, without what a store promises beyond them."""
+"""This, like `CLAIM`, moves 100 rows at a time, without the further promises of a store."""
 
 SPREAD = f"""
     INSERT INTO delayq_ready ({COLUMNS})
@@ -33,12 +33,12 @@ SPREAD = f"""
     NULL, NULL, false, 0, 0, '', '', '[]'
     FROM generate_series(1, %(count)s) AS n,
     (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + %(after_ms)s AS ms) AS now"""
-"""Messages that fall due one after the other."""
+"""Inserts messages that fall due one after the other."""
 DAY_MS = 86_400_000
 
 
 def insert(client: psycopg.Connection, ids: list[str], due_ms: int, batch: int) -> float:
-    """Write messages, `batch` rows a transaction. Gives the seconds that it took."""
+    """Write messages, `batch` rows a transaction. Return the seconds that it took."""
     data = DATA_BYTES.decode()
     started = perf_counter()
     with client.cursor() as cursor:
@@ -54,13 +54,13 @@ def insert_waiting(client: psycopg.Connection, count: int) -> None:
 
 
 def insert_spread(client: psycopg.Connection, key: str, count: int, after_ms: int, every_ms: float) -> None:
-    """Write messages of which the first is due after a while, and then another one every so often."""
+    """Write messages, the first due after `after_ms`, and another one every `every_ms`."""
     data = DATA_BYTES.decode()
     client.execute(SPREAD, {"key": key, "data": data, "count": count, "after_ms": after_ms, "every_ms": every_ms})
 
 
 def drain(client: psycopg.Connection, now_ms: int) -> float:
-    """Take and finish all that is due. Gives the seconds that it took."""
+    """Take and finish all due messages. Return the seconds that it took."""
     started = perf_counter()
     token = 1
     while rows := client.execute(CLAIM, [now_ms, now_ms, now_ms + 15_000, token]).fetchall():

@@ -1,6 +1,6 @@
-"""Sending with a store, outside a transaction, against the ORM: one message at a time, and 500 at a time.
+"""Measure sending with a store, outside a transaction, against the ORM: one message at a time, and 500 at a time.
 
-The messages wait for an hour, so that no alarm is put at once. The peer's table has one index, and no promises.
+The messages wait for an hour, so that no alarm is set at once. The peer's table has one index, and no promises.
 """
 
 from collections.abc import Callable

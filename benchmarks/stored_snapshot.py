@@ -1,6 +1,6 @@
-"""Draining while another session of the site keeps a transaction open, against the same without one.
+"""Measure draining while another session of the site keeps a transaction open, against the same without one.
 
-Its snapshot is older than the first message, so that nothing that has ended leaves the tables and their indexes.
+Its snapshot is older than the first message, so that no ended row leaves the tables and their indexes.
 """
 
 from benchmarks.rates import in_turn

@@ -1,4 +1,4 @@
-"""Draining with a store while very many other messages wait, against the same while few wait."""
+"""Measure draining with a store while very many other messages wait, against draining while few wait."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ FEW = 5_000
 
 
 def run() -> list[Result]:
-    """The ratio of messages a second."""
+    """Return the ratio of messages a second."""
     many = scaled(5_000_000, least=2 * FEW)
     with crowded_and_calm(many) as (crowded, calm):
         return [draining(crowded, calm, many)]
@@ -22,7 +22,7 @@ def run() -> list[Result]:
 
 @contextmanager
 def crowded_and_calm(many: int) -> Iterator[tuple[StoredSite, StoredSite]]:
-    """A site where `many` messages wait, and one where few do."""
+    """Yield a site where `many` messages wait, and one where few do."""
     with stored_server() as crowded, stored_server() as calm:
         _have_waiting(crowded, many)
         _have_waiting(calm, FEW)

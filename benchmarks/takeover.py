@@ -1,4 +1,4 @@
-"""How long what a killed worker ran waits for one that is started at once on the same host, with a store."""
+"""Measure how long a killed worker's messages wait for one that is started at once on the same host, with a store."""
 
 import time
 from collections import Counter
@@ -14,7 +14,7 @@ from django_delayq.brokers import get_backend
 
 
 def run() -> list[Result]:
-    """Seconds until all run again, the start of the worker among them, and how many ran more or less than once more."""
+    """Return the seconds until all run again, with the worker's start, and how many ran more or less than once more."""
     rounds = [_round() for _ in range(ROUNDS)]
     seconds, not_once = zip(*rounds, strict=True)
     what = f"SIGKILL of the only worker with {RUNNING} running, restarted on the same host: until all run again"

@@ -1,4 +1,4 @@
-"""Waiting for what another process does."""
+"""Wait for what another process does."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ POLL_S = 0.01
 
 
 def wait_until(happened: Callable[[], bool], what: str, within_s: float = 60, every_s: float = POLL_S) -> float:
-    """Look until it happened. Gives the monotonic time then; raises `TimeoutError` naming `what`."""
+    """Look until `happened` is true. Return the monotonic time then; raises `TimeoutError` that names `what`."""
     give_up_at = time.monotonic() + within_s
     while not happened():
         if time.monotonic() > give_up_at:

@@ -1,4 +1,4 @@
-"""Draining while many other messages wait, against the same while few wait."""
+"""Measure draining while many other messages wait, against draining while few wait."""
 
 from benchmarks.drains import drain_s
 from benchmarks.rates import in_turn
@@ -9,11 +9,11 @@ from benchmarks.site import fill, sending_to
 
 FEW = 10_000
 TURNS = 5
-"""Of a second or two each: alone, one says more of the machine than of the queue."""
+"""Turns of a second or two each: a single one would say more of the machine than of the queue."""
 
 
 def run() -> list[Result]:
-    """The ratio of messages a second."""
+    """Return the ratio of messages a second."""
     count, many = scaled(100_000, least=1_000), scaled(1_000_000, least=2 * FEW)
     with private_server() as crowded, private_server() as calm:
         _fill_pending(crowded, many)

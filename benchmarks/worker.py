@@ -1,4 +1,4 @@
-"""The real `run_delayq` in a process of its own."""
+"""Run the real `run_delayq` in a process of its own."""
 
 import json
 import os
@@ -26,29 +26,29 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self._process.pid
 
     def wait_until_up(self, count: int = 1) -> None:
-        """Return when the broker of the current site knows it, and others, so many in all."""
+        """Return when the broker of the current site knows `count` workers."""
         self.wait_until(lambda: len(get_backend().presence.workers()) >= count, "it announces itself", 60 + 10 * count)
 
     def wait_until(
         self, happened: Callable[[], bool], what: str, within_s: float = 60, every_s: float = POLL_S
     ) -> float:
-        """As `until.wait_until`. Raises `RuntimeError` with the worker's log when it ends before."""
+        """Wait like `until.wait_until`. Raises `RuntimeError` with the worker's log if it ends before."""
         at = wait_until(lambda: happened() or self._process.poll() is not None, what, within_s, every_s)
         if not happened():
             raise RuntimeError(f"The worker ended before this: {what}.\n{self._log.read_text()[-4000:]}")
         return at
 
     def wait(self) -> None:
-        """Return when it has ended by itself. Raises `RuntimeError` with its log when it did not end well."""
+        """Return when the worker has ended by itself. Raises `RuntimeError` with its log if it did not end well."""
         if self._process.wait(600):
             raise RuntimeError(f"The worker exited {self._process.returncode}:\n{self._log.read_text()[-4000:]}")
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the worker at once."""
         self._process.kill()
         self._process.wait()
 
@@ -61,7 +61,7 @@ def worker(
     hold_s: float = 0,
     env: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Worker]:
-    """A worker, at its defaults but for `options` and `env`. The block ends it; what is left then is killed.
+    """Yield a worker, at its defaults but for `options` and `env`. It is killed at the end of the block.
 
     Handlers that keep their thread busy do so for `hold_s`.
     """

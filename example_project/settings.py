@@ -1,4 +1,4 @@
-"""The settings of the example shop. Of django-delayq there are two: the app and DELAYQ."""
+"""The settings of the example shop. Two of them are for django-delayq: the app and DELAYQ."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -65,7 +65,7 @@ DATABASES: dict[str, dict[str, Any]] = {
     }
 }
 
-# Messages are rows of that database. Their clock is a real Redis server that starts by itself and keeps its data in
+# Messages are rows of that database. Their timer is a real Redis server that starts by itself and keeps its data in
 # REDIS_DIR; a site has "redis://…" here.
 DELAYQ: dict[str, dict[str, Any]] = {
     "default": {

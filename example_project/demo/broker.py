@@ -1,4 +1,4 @@
-"""The broker of the demo, and its end of the world."""
+"""The broker of the demo, and how it loses everything."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,14 +12,14 @@ from example_project.demo.rabbitmq import RabbitMQ
 
 
 class Backend(Protocol):
-    """What the demo does to its broker."""
+    """The steps that the demo takes with its broker."""
 
     name: str
 
     def start(self) -> None: ...
 
     def lose_all(self) -> str:
-        """Have it lose all that it holds. What happened, in words."""
+        """Lose all data. Return what happened, in words."""
 
     def stop(self) -> None: ...
 
@@ -30,17 +30,17 @@ class EmbeddedRedis:
     name = "Redis"
 
     def start(self) -> None:
-        """It starts when it is needed."""
+        """Do nothing: it starts when it is needed."""
 
     def lose_all(self) -> str:
-        """Empty it, as one that lost its disk."""
+        """Empty the server, like one that lost its disk."""
         with Redis(unix_socket_path=embedded.start(settings.REDIS_DIR)) as client:
             keys: int = client.dbsize()
             client.flushall()
         return f"Redis is emptied (FLUSHALL): {keys} keys are gone"
 
     def stop(self) -> None:
-        """End it."""
+        """End the server."""
         embedded.stop(settings.REDIS_DIR)
 
 
@@ -50,14 +50,14 @@ class Tables:
     name = "the database"
 
     def start(self) -> None:
-        """It is there once it is migrated."""
+        """Do nothing: the database is there once it is migrated."""
 
     def lose_all(self) -> str:
-        """Lose nothing. Why, in words."""
+        """Lose nothing. Return why, in words."""
         return "There is no broker that could lose anything"
 
     def stop(self) -> None:
-        """It is a file."""
+        """Do nothing: the database is a file."""
 
 
 BROKERS: dict[str, Callable[[], Backend]] = {
@@ -68,5 +68,5 @@ BROKERS: dict[str, Callable[[], Backend]] = {
 
 
 def broker_of_demo() -> Backend:
-    """The one that the settings name."""
+    """Return the broker that the settings name."""
     return BROKERS[get_alias().broker.rpartition(".")[2]]()

@@ -1,4 +1,4 @@
-"""What became of the messages, counted from what was promised and from the runs that the handlers wrote down."""
+"""Count what became of the messages, from what was promised and from the runs that the handlers wrote down."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -9,14 +9,14 @@ from example_project.demo.promises import Promises
 from example_project.shop.models import Run
 
 UNTOLD = timedelta(seconds=1)
-"""What a worker finished so shortly before its death the broker may not know: it gathers settlements for some 50 ms."""
+"""The broker may not know what a worker finished this shortly before its death: settlements are gathered for 50 ms."""
 
 LATE_MS = 1000
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The table of the demo. Lateness in milliseconds."""
+    """The figures that the demo prints. Lateness in milliseconds."""
 
     sent: int
     run: int
@@ -33,20 +33,20 @@ class Figures:
 
     @property
     def is_kept(self) -> bool:
-        """Whether nothing was early, lost or doubled."""
+        """Return whether nothing was early, lost or doubled."""
         return self.early == self.lost == self.doubled == 0
 
     @property
     def is_only_late(self) -> bool:
-        """Whether half of the runs began over a second late, as on a busy machine, and nothing else was wrong."""
+        """Return whether nothing was wrong but that half of the runs began over a second late, as on a busy machine."""
         return self.is_kept and self.lateness_p50 > LATE_MS
 
 
 def count(promises: Promises, runs: Sequence[Run], buried: Collection[str], killed_pid: int) -> Figures:
-    """Hold what happened against what was promised.
+    """Compare what happened with what was promised.
 
-    Early is by the clock of this machine, which the demo's Redis runs on too. Doubled is a handler that ran to its end
-    twice; a run of which the kill left the broker without word, and the run of the one who took over, are one.
+    Early is by the clock of this machine, on which the demo's Redis runs too. Doubled is a handler that ran to its end
+    twice. A run of the killed worker that it could not report, and the run of the worker that took over, count as one.
     """
     untold = _untold([run for run in runs if run.worker_pid == killed_pid])
     finished = [run for run in runs if run.outcome == Run.Outcome.FINISHED]
@@ -70,13 +70,13 @@ def count(promises: Promises, runs: Sequence[Run], buried: Collection[str], kill
 
 
 def _untold(runs: Sequence[Run]) -> list[Run]:
-    """Those of the killed worker that were running, or had only just finished."""
+    """Return the killed worker's runs that were going on, or had only just finished."""
     died_at = max((run.ended_at or run.started_at for run in runs), default=None)
     return [run for run in runs if run.ended_at is None or (died_at and run.ended_at > died_at - UNTOLD)]
 
 
 def differences_to(figures: Figures, totals: Mapping[str, int]) -> list[str]:
-    """Where the broker's own totals say something else than the demo counted."""
+    """Return where the broker's own totals differ from the demo's counts."""
     counted = {"sent": figures.sent, "finished": figures.run, "cancelled": figures.cancelled}
     return [
         f"the demo counted {number} {name}, the broker {totals.get(name, 0)}"
@@ -86,12 +86,12 @@ def differences_to(figures: Figures, totals: Mapping[str, int]) -> list[str]:
 
 
 def _lost(promises: Promises, ended: set[str]) -> int:
-    """How many messages have no end. Where some were stopped, just as many must have no other end."""
+    """Return how many messages have no end. If some of a group were stopped, just as many must have no other end."""
     stoppable = {id for ids, _ in promises.stopped for id in ids}
     lost = len(promises.due.keys() - stoppable - ended)
     return lost + sum(abs(len(set(ids) - ended) - stopped) for ids, stopped in promises.stopped)
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float:
-    """The smallest value that `percent` of all don't exceed; 0 without any."""
+    """Return the smallest value that `percent` of all don't exceed; 0 without any."""
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else 0.0

@@ -1,4 +1,4 @@
-"""The admin on what the demo left: the site and a worker, until Ctrl-C."""
+"""Show the admin on what the demo left: the site and a worker, until Ctrl-C."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ Process = subprocess.Popen[bytes]
 
 
 def look(address: str) -> int:
-    """Serve the site at `address`, with a worker beside it. Returns the exit code: 0 when it was ended by Ctrl-C."""
+    """Serve the site at `address`, with a worker beside it. Return the exit code: 0 if Ctrl-C ended it."""
     if not has_played():
         report.say("There is nothing to look at yet: run `make demo` first.")
         return 1
@@ -41,13 +41,13 @@ def look(address: str) -> int:
 
 
 def has_played() -> bool:
-    """Whether the demo has left something."""
+    """Return whether the demo has left something."""
     return Path(connection.settings_dict["NAME"]).exists()
 
 
 @contextmanager
 def served(address: str) -> Iterator[Process]:
-    """The site at `address` and a worker, with somebody who may log in and with messages that wait."""
+    """Yield the process of the site at `address`, beside a worker, with a user to log in and messages that wait."""
     broker = broker_of_demo()
     broker.start()
     started: list[Process] = []
@@ -64,13 +64,13 @@ def served(address: str) -> Iterator[Process]:
 
 
 def add_superuser() -> None:
-    """Somebody who may do everything."""
+    """Add a user who may do everything."""
     if not User.objects.filter(username=NAME).exists():
         User.objects.create_superuser(NAME, password=PASSWORD)
 
 
 def leave_reminders() -> None:
-    """A reminder for each order that was never paid, one after another until tonight, so that something waits."""
+    """Send a reminder for each order that was never paid, one after another until tonight, so that something waits."""
     unpaid = list(Order.objects.exclude(state=Order.State.PAID).values_list("pk", flat=True))
     send_delay_messages(
         remind_customer.prepare(
@@ -81,7 +81,7 @@ def leave_reminders() -> None:
 
 
 def stop(started: Sequence[Process]) -> None:
-    """Leave no process behind. Those of a terminal have had its Ctrl-C too."""
+    """Stop the processes, so that none is left behind. Those of a terminal have had its Ctrl-C too."""
     for process in started:
         process.terminate()
     for process in started:

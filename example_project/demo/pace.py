@@ -1,4 +1,4 @@
-"""How fast the demo plays. No clock is faked: delays are shortened before anything is sent."""
+"""The pace of the demo. No clock is faked: delays are shortened before anything is sent."""
 
 from datetime import timedelta
 
@@ -7,5 +7,5 @@ DAY = timedelta(seconds=2)
 
 
 def shorten(real: timedelta) -> timedelta:
-    """A length of time of the shop, as long as the demo makes it."""
+    """Return a length of time of the shop at the demo's pace."""
     return real * (DAY / timedelta(days=1))

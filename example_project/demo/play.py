@@ -1,4 +1,4 @@
-"""The demo from its first line to its last: a week of the shop, its setting up and its end."""
+"""Play the demo from its first line to its last: set it up, play a week of the shop, and end it."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ STORES_WITH_PRODUCTS = 4
 
 
 def play() -> int:
-    """Play the demo and return its exit code: 1 when a message was early, lost or doubled, or the audit differs."""
+    """Play the demo and return its exit code: 1 if a message was early, lost or doubled, or the audit differs."""
     broker = broker_of_demo()
     workers: list[Worker] = []
     try:
@@ -83,17 +83,17 @@ def play_week(workers: Sequence[Worker], broker: Backend) -> Figures:
 
 
 def shards() -> int:
-    """Into how many parts the broker is divided."""
+    """Return into how many parts the broker is divided."""
     return int(settings.DELAYQ["default"]["OPTIONS"]["shards"])
 
 
 def others_of(workers: Sequence[Worker]) -> str:
-    """Those that are not killed."""
+    """Return the beginning of a sentence about the workers that are not killed."""
     return "The other one goes" if len(workers) == 2 else f"The other {len(workers) - 1} go"
 
 
 def nothing_is_left() -> bool:
-    """Whether no message waits or runs."""
+    """Return whether no message waits or runs."""
     now = status()
     return not (now.pending or now.ready or now.running or now.suspects)
 

@@ -1,4 +1,4 @@
-"""What the demo sends, and with it what it expects: every message with its due time, and what was stopped in time."""
+"""Send the demo's messages, and note what it expects: the due time of each, and what was stopped in time."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,21 +17,21 @@ from example_project.shop.models import Departure
 
 @dataclass
 class Promises:
-    """The due time of each message that was sent, and how many of which were stopped by a cancel."""
+    """The due time of each message that was sent, and for each group of cancelled ids how many were stopped."""
 
     due: dict[str, datetime] = field(default_factory=dict)
     stopped: list[tuple[list[str], int]] = field(default_factory=list)
 
 
 def send_departures(departures: Iterable[Departure], opening: datetime, start: datetime, promises: Promises) -> None:
-    """Send the check-ins of a day: what closes at `opening` in the file closes at `start` on the clock."""
+    """Send the check-ins of a day: a check-in that closes at `opening` in the file closes at `start` on the clock."""
     sends = list(checkin_sends(departures, opening, start))
     send_delay_messages(sends)
     promises.due.update((send.id, send.at) for send in sends if send.id and send.at)
 
 
 def checkin_sends(departures: Iterable[Departure], opening: datetime, start: datetime) -> Iterator[Send]:
-    """The messages that close the check-in of `departures`, at the demo's pace."""
+    """Yield the messages that close the check-in of `departures`, at the demo's pace."""
     for departure in departures:
         at = start + shorten(departure.checkin_closes_at - opening)
         yield close_checkin.prepare(departure.pk, at=at, id=checkin_id(departure))

@@ -1,4 +1,4 @@
-"""The demo's RabbitMQ: a node of its own, on ports of 127.0.0.1, with its data below `settings.VAR`."""
+"""Run the demo's RabbitMQ: a node of its own, on ports of 127.0.0.1, with its data below `settings.VAR`."""
 
 import os
 import secrets
@@ -15,11 +15,11 @@ from django_delayq.brokers import get_backend
 from example_project.demo.waiting import NotInTime, wait_for
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-"""Where Debian has it. The one on PATH becomes the user `rabbitmq`, and knows one node."""
+"""The path on Debian. The program on PATH becomes the user `rabbitmq`, and knows one node."""
 
 
 class RabbitMQ:
-    """The node, and the port mapper that Erlang's nodes ask for each other."""
+    """A node of RabbitMQ, and the port mapper by which Erlang's nodes find each other."""
 
     name = "RabbitMQ"
 
@@ -28,7 +28,7 @@ class RabbitMQ:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start it on what is in its directory, and return when it answers."""
+        """Start the node on what is in its directory, and return when it answers."""
         if not PROGRAM.exists():
             raise NotInTime(f"There is no {PROGRAM}; install it as root: apt-get install rabbitmq-server")
         self._directory.mkdir(exist_ok=True)
@@ -43,14 +43,14 @@ class RabbitMQ:
         wait_for("RabbitMQ", _answers, seconds=90)
 
     def lose_all(self) -> str:
-        """Kill it, have it lose its disk, and start it again. What happened, in words."""
+        """Kill the node, remove its data, and start it again. Return what happened, in words."""
         self.stop()
         shutil.rmtree(self._directory)
         self.start()
         return "RabbitMQ is killed, loses its disk, and is started again"
 
     def stop(self) -> None:
-        """Kill it."""
+        """Kill the node and the port mapper."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
@@ -90,7 +90,7 @@ def _answers() -> bool:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """Return a port of 127.0.0.1 that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port

@@ -1,4 +1,4 @@
-"""`make screenshots`: the images of the admin in docs/images, of what the demo left, by the distribution's Chromium."""
+"""`make screenshots`: make the images of the admin in docs/images, on what the demo left, by the system's Chromium."""
 
 import shutil
 import sys
@@ -28,7 +28,7 @@ DESK, WIDE, PHONE = (1200, 800), (1500, 800), (390, 780)
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """An image: what it is called, of which page below the app's index, and how it is looked at."""
+    """An image: its name, its page below the app's index, and the size and scheme of the browser."""
 
     name: str
     page: str = ""
@@ -37,7 +37,7 @@ class Shot:
 
 
 def shots() -> list[Shot]:
-    """The images; the failed message is the one that the demo left."""
+    """Return the images. The failed message is the one that the demo left."""
     failed = f"errormessage/{ErrorMessage.objects.values_list('pk', flat=True)[0]}/change/"
     return [
         Shot("dashboard"),
@@ -51,12 +51,12 @@ def shots() -> list[Shot]:
 
 
 def leave_parked() -> None:
-    """A reminder in a queue that no worker serves: something that needs a person."""
+    """Send a reminder to a queue that no worker serves: something that needs a person."""
     remind_customer.send(Remind(1, 1), queue="newsletter", id="order:1:remind:newsletter", tag="order:1")
 
 
 def take(browser: Browser, all_shots: list[Shot]) -> None:
-    """Log in, and take each in turn."""
+    """Log in, and take each image in turn."""
     for shot in all_shots:
         width, height = shot.size
         page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=shot.scheme)
@@ -74,7 +74,7 @@ def log_in(page: Page) -> None:
 
 
 def is_served() -> bool:
-    """Whether the site answers."""
+    """Return whether the site answers."""
     try:
         with urlopen(f"http://{ADDRESS}/admin/login/"):
             return True
@@ -83,7 +83,7 @@ def is_served() -> bool:
 
 
 def main() -> int:
-    """The exit code."""
+    """Make all images. Return the exit code."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if not (look.has_played() and chromium):
         report.say("The screenshots need what `make demo` leaves, and Chromium: apt-get install chromium.")

@@ -1,4 +1,4 @@
-"""The rows of the store's three tables, for a look at the end."""
+"""Read the rows of the store's three tables, for a look at the end."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Kind:
-    """Rows of a table that say the same: how many, and the last few as (id, key, due)."""
+    """Rows of a table that say the same: their number, and the last few as (id, key, due)."""
 
     says: str
     count: int
@@ -22,7 +22,7 @@ class Kind:
 
 
 def kinds_by_table() -> Iterator[tuple[str, list[Kind]]]:
-    """What waits or runs, what ended well or was cancelled, and what failed."""
+    """Yield each table with its kinds of rows: those that wait or run, ended well or were cancelled, and failed."""
     yield from (
         ("delayq_ready", _kinds(ReadyMessage.objects.all(), "queue")),
         ("delayq_finish", _kinds(FinishMessage.objects.all(), "outcome")),

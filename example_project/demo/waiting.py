@@ -1,4 +1,4 @@
-"""Waiting for what other processes do."""
+"""Wait for what other processes do."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ class NotInTime(Exception):
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:
-    """Return what `look` sees as soon as that is something; raise `NotInTime` after `seconds`."""
+    """Return the result of `look` as soon as it is true; raise `NotInTime` after `seconds`."""
     end = time.monotonic() + seconds
     while not (seen := look()):
         if time.monotonic() > end:

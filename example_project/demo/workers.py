@@ -17,7 +17,7 @@ Worker = subprocess.Popen[bytes]
 
 
 def start_worker(log: Path) -> Worker:
-    """`manage.py run_delayq`, which writes what it has to say to `log`."""
+    """Start `manage.py run_delayq`, which writes its output to `log`."""
     command = [sys.executable, "manage.py", "run_delayq"]
     with log.open("wb") as output:
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
@@ -41,7 +41,7 @@ def kill_amid_handlers(workers: Sequence[Worker]) -> Worker:
 
 
 def is_amid_handlers(worker: Worker) -> bool:
-    """Whether this worker runs handlers that neither started nor will end just now, and has settled all others."""
+    """Return whether a worker runs handlers that neither started nor will end just now, and has settled all others."""
     runs = Run.objects.filter(worker_pid=worker.pid)
     running = runs.filter(outcome=Run.Outcome.RUNNING)
     return running.exists() and not (_started_outside(running, 0.2, 0.7).exists() or _ended_within(runs, 0.3).exists())

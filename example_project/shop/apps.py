@@ -4,6 +4,6 @@ from django.apps import AppConfig
 
 
 class ShopConfig(AppConfig):
-    """Nothing to do here: django_delayq finds `shop/delayed.py` by itself."""
+    """The config of the shop. It does nothing, because django_delayq finds `shop/delayed.py` by itself."""
 
     name = "example_project.shop"

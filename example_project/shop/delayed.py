@@ -1,6 +1,6 @@
-"""What the shop does later. django_delayq finds this file by its name.
+"""The work that the shop does later. django_delayq finds this file by its name.
 
-A message can run twice when its worker was killed: each handler looks first whether its work is still to be done.
+A message can run twice if its worker was killed, so each handler looks first whether its work is still to be done.
 """
 
 import logging

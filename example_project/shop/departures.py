@@ -1,4 +1,4 @@
-"""Departures from a file of local times, and the message that closes their check-in."""
+"""Read departures from a file of local times, and name the message that closes their check-in."""
 
 import csv
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ NEW_YORK = ZoneInfo("America/New_York")
 
 
 def read_departures(path: Path) -> Iterator[Departure]:
-    """The departures of a file of `example_project/data`, not saved yet."""
+    """Yield the departures of a file of `example_project/data`, not saved yet."""
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             yield Departure(
@@ -24,7 +24,7 @@ def read_departures(path: Path) -> Iterator[Departure]:
 
 
 def to_instant(local: str) -> datetime:
-    """A local time in New York in UTC, where an hour less is an hour less. Of an hour that exists twice, the first."""
+    """Return a local time in New York as an instant in UTC. If the local time exists twice, take the first."""
     return datetime.fromisoformat(local).replace(tzinfo=NEW_YORK, fold=0).astimezone(UTC)
 
 

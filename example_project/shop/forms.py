@@ -1,4 +1,4 @@
-"""What a visitor may type in."""
+"""The forms that a visitor fills in."""
 
 from django.forms import modelform_factory
 

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 
 class Order(models.Model):
-    """An order waits for its payment, then it is paid or closed."""
+    """An order. It waits for its payment, and is then paid or closed."""
 
     class State(models.TextChoices):
         OPEN = "open"
@@ -73,12 +73,12 @@ class Departure(models.Model):
 
     @property
     def checkin_closes_at(self) -> datetime:
-        """60 minutes before the departure, as elapsed time."""
+        """Return the time 60 minutes before the departure, as elapsed time."""
         return self.departs_at - self.CHECKIN_CLOSES_BEFORE
 
 
 class Run(models.Model):
-    """One run of a handler, written by `runs.recorded`: what the pages show and what the demo counts."""
+    """One run of a handler, written by `runs.recorded`. The pages show these, and the demo counts them."""
 
     class Outcome(models.TextChoices):
         RUNNING = "running"  # or its worker was killed
@@ -100,5 +100,5 @@ class Run(models.Model):
 
     @property
     def lateness(self) -> timedelta:
-        """How long after its due time it started."""
+        """Return how long after its due time it started."""
         return self.started_at - self.due_at

@@ -1,4 +1,4 @@
-"""Opening and paying orders, and the messages that follow an order."""
+"""Open and pay orders, and send the messages that follow an order."""
 
 from django.conf import settings
 from django.db import transaction
@@ -9,7 +9,7 @@ from example_project.shop.models import Order
 
 
 def open_order(email: str) -> Order:
-    """Save a new order and send what is to happen when it stays unpaid: all of it, or on a rollback nothing."""
+    """Save a new order, and send the messages that follow if it stays unpaid: all of it, or nothing on a rollback."""
     with transaction.atomic():
         order = Order.objects.create(email=email)
         close_order.send(order.pk, delay=settings.SHOP_CLOSE_AFTER, id=close_id(order))
@@ -19,14 +19,17 @@ def open_order(email: str) -> Order:
 
 
 def pay_order(order: Order) -> int:
-    """Mark an open order as paid and stop what waits for it. Returns how many messages it stopped in time."""
+    """Mark an open order as paid, and stop the messages that wait for it. Return how many were stopped in time."""
     if not Order.objects.filter(pk=order.pk, state=Order.State.OPEN).update(state=Order.State.PAID):
         return 0
     return cancel_delay_messages(*message_ids(order))
 
 
 def message_ids(order: Order) -> list[str]:
-    """The ids of all messages that follow an order: known from the order alone, so nobody has to store them."""
+    """Return the ids of all messages that follow an order.
+
+    They are made from the order, so nobody has to store them.
+    """
     numbers = range(1, len(settings.SHOP_REMIND_AFTER) + 1)
     return [close_id(order), *(remind_id(order, number) for number in numbers)]
 

@@ -1,4 +1,4 @@
-"""A record of each run of a handler, in the database."""
+"""Record each run of a handler in the database."""
 
 import os
 from collections.abc import Callable

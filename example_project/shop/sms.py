@@ -13,7 +13,7 @@ class Busy(Exception):
 
 
 class NoSuchNumber(Exception):
-    """Trying again is no use."""
+    """The number does not exist: trying again is no use."""
 
 
 def send(phone: str, text: str, *, attempt: int = 1) -> None:

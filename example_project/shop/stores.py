@@ -1,4 +1,4 @@
-"""Opening stores and giving them products, and the text that a store gets when it has none."""
+"""Open stores and give them products, and text a store that has none."""
 
 from django.conf import settings
 from django.db import transaction
@@ -9,7 +9,7 @@ from example_project.shop.models import Product, Store
 
 
 def open_store(name: str, phone: str) -> Store:
-    """Save a new store, and send the text that it gets when it has no products by then."""
+    """Save a new store, and send the message that texts it if it has no products by its due time."""
     with transaction.atomic():
         store = Store.objects.create(name=name, phone=phone)
         text_store.send(store.pk, delay=settings.SHOP_TEXT_AFTER, id=text_id(store))
@@ -17,7 +17,7 @@ def open_store(name: str, phone: str) -> Store:
 
 
 def add_product(store: Store, name: str) -> int:
-    """Give a store a product, and stop its text. Returns how many messages it stopped in time."""
+    """Give a store a product, and stop its text. Return how many messages were stopped in time."""
     Product.objects.create(store=store, name=name)
     return cancel_delay_messages(text_id(store))
 

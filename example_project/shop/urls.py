@@ -1,4 +1,4 @@
-"""The shop's pages: one to look at, the others change something and go back to it."""
+"""The shop's pages: some to look at, the others to change something and return to one of those."""
 
 from django.urls import path
 

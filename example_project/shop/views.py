@@ -12,7 +12,7 @@ from example_project.shop.models import Departure, Order, Run, Store
 
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
-    """The latest of everything."""
+    """Show the latest orders, stores and runs."""
     context = {
         "orders": Order.objects.prefetch_related("reminders").order_by("-pk")[:10],
         "stores": Store.objects.prefetch_related("products").order_by("-pk")[:10],
@@ -28,7 +28,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def order_detail(request: HttpRequest, pk: int) -> HttpResponse:
-    """An order, what still waits for it, and what ran."""
+    """Show an order, its waiting messages, and its runs."""
     order = get_object_or_404(Order, pk=pk)
     ids = orders.message_ids(order)
     context = {

@@ -1,4 +1,4 @@
-"""Schedule a month of departures, run their messages, archive and report them, and hold it all against the file."""
+"""Schedule a month of departures, run their messages, archive and report them, and compare all with the file."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ PLAN = [
 
 
 def main() -> None:
-    """Exits with 1 when the last step finds a difference."""
+    """Run all steps. Exit with 1 if the last one finds a difference."""
     django.setup()
     embedded.stop(REDIS_DIR)
     shutil.rmtree(VAR, ignore_errors=True)
