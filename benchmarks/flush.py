@@ -16,7 +16,7 @@ from benchmarks.worker import Worker
 
 PER_S = 2_000
 FIRST_S, SPAN_S, LOSS_S = 14, 10, 17
-"""The first message is due after `FIRST_S`, beyond the window, and the last `SPAN_S` later. Redis loses all in between."""
+"""The first message is due after `FIRST_S`, beyond the window, the last `SPAN_S` later. Redis loses all in between."""
 ON_TIME_MS = 500
 """A start later than this, at this pace, waited for a lost alarm.
 

@@ -30,9 +30,9 @@ Longest = tuple[float, str]
 
 
 def run() -> list[Result]:
-    """The longest call while they are sent, audited and run, by the server's own log: the median of `TURNS` turns.
+    """Return the longest call while messages are sent, audited and run, by the server's log: the median of all turns.
 
-    A call that is long by itself is long in each turn; one that the machine held up is so in one.
+    A call that is long by itself is long in each turn; one that the machine held up is long in one turn.
     """
     count = scaled(1_000_000, least=10_000)
     whats = [f"{count:,} due at once: longest call that sends them", "that audits them", "that runs them"]
