@@ -13,7 +13,7 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext
 
 from django_delayq.admin.access import opening_alias
-from django_delayq.admin.bulk.moves import TABLES, Change
+from django_delayq.admin.bulk.changes import TABLES, Change
 from django_delayq.admin.formatting import exact, in_utc
 from django_delayq.admin.message.payload import shown_difference
 from django_delayq.conf import get_alias

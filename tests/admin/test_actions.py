@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.test import Client
 
 from django_delayq import get_delay_message, send_delay_message
-from django_delayq.admin.bulk import actions, jobs, moves
+from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.admin.lists.admins import ErrorMessageAdmin
 from django_delayq.brokers import get_backend
 from django_delayq.core.codec import decode_data
@@ -213,7 +213,7 @@ def job_of_two_pages(
 ) -> Any:
     """A rescue of three failed messages in the background, in pages of two."""
     monkeypatch.setattr(actions, "AT_ONCE", 2)
-    monkeypatch.setattr(moves, "PAGE", 2)
+    monkeypatch.setattr(changes, "PAGE", 2)
     jobs.register("default")
     bury(broker, "a1", "a2", "a3")
     bury(broker, "other", key="sms.send")
@@ -272,7 +272,7 @@ def shift_all(
 ) -> Callable[[], Any]:
     """Answers one question, however often: whether all of three messages are to be an hour later, in the background."""
     monkeypatch.setattr(actions, "AT_ONCE", 2)
-    monkeypatch.setattr(moves, "PAGE", 2)
+    monkeypatch.setattr(changes, "PAGE", 2)
     jobs.register("default")
     for id in ("a1", "a2", "a3"):
         send(id, delay="2h")
@@ -319,9 +319,9 @@ def test_a_job_that_is_begun_again_after_its_first_step_moves_nothing(
     shift_all: Callable[[], Any], database: str
 ) -> None:
     shift_all()
-    first = ReadyMessage.objects.using(database).get(key=moves.KEY)
+    first = ReadyMessage.objects.using(database).get(key=changes.KEY)
     run_due()
-    send_delay_message(moves.KEY, decode_data(first.data.encode()), id=first.message_id, tag=first.tag)
+    send_delay_message(changes.KEY, decode_data(first.data.encode()), id=first.message_id, tag=first.tag)
     run_due()
     assert hours_later(database) == [1, 1, 1]
 
@@ -331,9 +331,9 @@ def test_a_job_that_is_told_to_stop_during_a_step_ends_before_the_next(
 ) -> None:
     (address, _), *_ = shift_all().redirect_chain
 
-    def move_and_stop(*page: Any) -> moves.Moved:
+    def move_and_stop(*page: Any) -> changes.Moved:
         superuser.post(address)
-        return moves.move(*page)
+        return changes.move(*page)
 
     monkeypatch.setattr(jobs, "move", move_and_stop)
     run_due()

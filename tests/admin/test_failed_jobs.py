@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from django_delayq.admin.bulk import actions, jobs
-from django_delayq.admin.bulk.moves import KEY
+from django_delayq.admin.bulk.changes import KEY
 from django_delayq.brokers.base import Pause, SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend

@@ -16,7 +16,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import alias_of, database_of, render_about
-from django_delayq.admin.bulk import jobs, moves
+from django_delayq.admin.bulk import changes, jobs
+from django_delayq.admin.bulk.changes import LABELS, Change, Moved, last_pk, pages
 from django_delayq.admin.bulk.confirmation import (
     FIELD,
     RescheduleForm,
@@ -27,7 +28,6 @@ from django_delayq.admin.bulk.confirmation import (
     tell_moved,
 )
 from django_delayq.admin.bulk.jobs import is_all, job_address, selection_of
-from django_delayq.admin.bulk.moves import LABELS, Change, Moved, last_pk, pages
 from django_delayq.admin.formatting import exact
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, stopped_search, time_limit
 from django_delayq.admin.log import changed, log_rows
@@ -187,7 +187,7 @@ def _move_unchanged(
     rows = type(page[0])._default_manager.using(database_of(alias).using).filter(pk__in=[row.pk for row in page])
     since = set(changed_since(request, rows.order_by("message_id").select_for_update()))
     others = [row for row in page if row.pk in since]
-    return moves.move(alias, [row for row in page if row.pk not in since], change), others
+    return changes.move(alias, [row for row in page if row.pk not in since], change), others
 
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:

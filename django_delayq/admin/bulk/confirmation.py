@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _, ngettext
 
-from django_delayq.admin.bulk.moves import Change
+from django_delayq.admin.bulk.changes import Change
 from django_delayq.admin.formatting import some
 from django_delayq.models import ErrorMessage
 from django_delayq.support.units import LONGEST_MS, to_ms

@@ -25,7 +25,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _, gettext_lazy, ngettext_lazy
 
 from django_delayq.admin.access import PARAMETER, address, alias_of, message_address, redirected_on_outage, render_about
-from django_delayq.admin.bulk.moves import (
+from django_delayq.admin.bulk.changes import (
     KEY,
     PAGE,
     TABLES,

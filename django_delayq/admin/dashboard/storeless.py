@@ -12,8 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, back, check_may, may, render_page
+from django_delayq.admin.bulk.changes import Change, by_ids
 from django_delayq.admin.bulk.confirmation import tell_left, tell_moved
-from django_delayq.admin.bulk.moves import Change, by_ids
 from django_delayq.admin.formatting import moment
 from django_delayq.admin.log import log_selection
 from django_delayq.conf import get_alias

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _, gettext_lazy
 from django_delayq.admin.access import address, alias_of, redirected_on_outage
 from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
+from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.bulk.jobs import job_address, job_page
-from django_delayq.admin.bulk.moves import KEY
 from django_delayq.admin.dashboard.page import urls
 from django_delayq.admin.formatting import instant
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit

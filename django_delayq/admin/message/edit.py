@@ -18,8 +18,8 @@ from django_delayq.admin.access import (
     redirected_on_outage,
     render_about,
 )
+from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.bulk.confirmation import FIELD, mark_of
-from django_delayq.admin.bulk.moves import KEY
 from django_delayq.admin.log import log_rows
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import kept_difference, payload_of, pretty

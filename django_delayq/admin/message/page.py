@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, message_address, render_about, stored_aliases
-from django_delayq.admin.bulk.moves import TABLES
+from django_delayq.admin.bulk.changes import TABLES
 from django_delayq.admin.formatting import between, exact, in_utc, now_utc
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, is_primary_key, time_limit
 from django_delayq.admin.lists.columns import is_abandoned, is_running, most_attempts, state_in_words

@@ -1,4 +1,4 @@
-"""Move many rows, page by page in the order of their primary keys, by the methods that the commands use too."""
+"""Change many rows, page by page in the order of their primary keys, by the methods that the commands use too."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
