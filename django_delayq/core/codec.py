@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from django_delayq.core.errors import DataMismatch
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import short_repr
 
 DEEPEST = 100

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from django_delayq.core.errors import DuplicateMessage
 from django_delayq.core.message import OnConflict, State
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import check_name, check_queue
 
 T = TypeVar("T")

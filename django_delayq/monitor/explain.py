@@ -14,7 +14,7 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.monitor.status import is_asked_for
 from django_delayq.store.queries import MessageFacts, message_facts
-from django_delayq.support.texts import Text
+from django_delayq.support.translatable import Text
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from django.db import connections
 
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import BrokerUnavailable
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 
 T = TypeVar("T")
 

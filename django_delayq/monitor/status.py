@@ -29,8 +29,8 @@ from django_delayq.monitor.looking import within
 from django_delayq.monitor.throughput import Throughput, last_day, last_hour, mean_run_times_ms, measure
 from django_delayq.store import alarms, backend as store_backend, statistics
 from django_delayq.store.database import skew, skew_warnings
-from django_delayq.support.texts import text as _
 from django_delayq.support.timestamps import HOUR_MS, wall_clock_ms
+from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
 
 

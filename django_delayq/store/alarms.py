@@ -25,7 +25,7 @@ from django_delayq.models import StoreIdentity
 from django_delayq.store.database import Database
 from django_delayq.store.queries import Position, page_after
 from django_delayq.support.logging import logger
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
 
 T = TypeVar("T")

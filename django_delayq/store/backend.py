@@ -19,7 +19,7 @@ from django_delayq.store.alarms import Degraded, own_timer
 from django_delayq.store.database import Database, skew, skew_warnings
 from django_delayq.store.presence import DatabaseLimiter, DatabasePresence
 from django_delayq.store.queue import DatabaseQueue
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean
 
 

@@ -26,7 +26,7 @@ from django_delayq.store.sql import DIALECTS
 from django_delayq.store.sql.dialect import Dialect, Sql
 from django_delayq.store.sql.rows import Row
 from django_delayq.support.logging import logger
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
 
 WARN_MS = 100

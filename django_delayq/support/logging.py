@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import MutableMapping
 from typing import Any
 
-from django_delayq.support.texts import lines, one_line, text_of
+from django_delayq.support.sanitize import lines, one_line, text_of
 
 TRACEBACK = "delayq_traceback"
 """The key in `extra=` for a traceback that the caller has as text already. `Safe` removes it from the record."""

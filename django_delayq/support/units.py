@@ -6,7 +6,7 @@ import reprlib
 from datetime import timedelta
 from decimal import Decimal
 
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import short_repr
 
 type_names = "seconds, a timedelta, or text such as '30m', '2h30m' or '7d'"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 
 MAX_NAME = 200
 """The most characters of an id, a key, a queue or a tag."""

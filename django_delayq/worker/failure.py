@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-from django_delayq.support.texts import masked, one_line, text_of
+from django_delayq.support.sanitize import masked, one_line, text_of
 from django_delayq.support.validation import MAX_NAME
 
 MAX_LINE = 300

@@ -17,7 +17,7 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.message import Message
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.support.texts import text
+from django_delayq.support.translatable import text
 from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, page, pk_of, send, settle, text_of, url
 
 INDEX = "/admin/delayq/"

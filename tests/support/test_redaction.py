@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.support.texts import masked
+from django_delayq.support.sanitize import masked
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.support.texts import MAX_TRACEBACK, text_of
+from django_delayq.support.sanitize import MAX_TRACEBACK, text_of
 
 
 def text_after(exception: BaseException, depth: int = 0) -> str:

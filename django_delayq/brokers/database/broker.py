@@ -12,7 +12,7 @@ from django_delayq.brokers.database.notices import notice
 from django_delayq.brokers.database.timer import NOTICE_MS, DatabaseTimer
 from django_delayq.conf import LOCATION, Alias
 from django_delayq.store.database import Database
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 
 
 class DatabaseBroker:

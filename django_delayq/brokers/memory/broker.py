@@ -50,7 +50,7 @@ from django_delayq.brokers.memory.limiter import Limits
 from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.shared_state import StateWithPauses
 from django_delayq.conf import Alias
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 
 
 class MemoryBroker:

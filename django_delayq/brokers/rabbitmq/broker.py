@@ -29,7 +29,7 @@ from django_delayq.brokers.rabbitmq.publishing import Publisher
 from django_delayq.brokers.rabbitmq.topology import UnavailableQueues
 from django_delayq.conf import Alias
 from django_delayq.core.errors import DelayqError
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 
 OLDEST = (3, 10)
 """The first version whose quorum queues know a TTL and dead-letter at least once."""

@@ -20,7 +20,7 @@ from amqp import exceptions
 
 from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 
 STALE_S = 60.0
 """A connection without heartbeats that was idle for this long is replaced, because it may be dead unnoticed."""

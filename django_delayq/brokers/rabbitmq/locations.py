@@ -11,7 +11,7 @@ from amqp import Connection
 from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
 
-from django_delayq.support.texts import hidden
+from django_delayq.support.sanitize import hidden
 
 TIMEOUT_S = 2.0
 """How long to wait for the server to connect, and for each reply."""

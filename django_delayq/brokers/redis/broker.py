@@ -24,7 +24,7 @@ from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.redis.timer import RedisTimer
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 
 
 class RedisBroker:

@@ -36,7 +36,7 @@ from django_delayq.brokers.redis.client import (
 )
 from django_delayq.brokers.redis.records import US
 from django_delayq.brokers.redis.shards import Keys, load, set_name
-from django_delayq.support.texts import text as _
+from django_delayq.support.translatable import text as _
 
 SCHEDULE_CALL = 100
 """The most alarms that one script call schedules: a few milliseconds of the server at most."""

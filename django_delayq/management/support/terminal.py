@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError
 
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.message import State
-from django_delayq.support.texts import one_line
+from django_delayq.support.sanitize import one_line
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 

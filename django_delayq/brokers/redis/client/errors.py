@@ -16,7 +16,7 @@ from redis.exceptions import (
 )
 
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUnavailable
-from django_delayq.support.texts import Text, text as _
+from django_delayq.support.translatable import Text, text as _
 
 # Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
 # "non local key" comes from a script whose slot moves to another node.

@@ -1,4 +1,4 @@
-"""Parse LOCATION: where the Redis server is and how to log in. Passwords are hidden by support/texts.py.
+"""Parse LOCATION: where the Redis server is and how to log in. Passwords are hidden by support/sanitize.py.
 
 A dict is written as the URL that says the same, so that one set of rules reads both.
 """
@@ -30,7 +30,8 @@ from django_delayq.brokers.redis.client.connections import (
     TLSPrimaryConnection,
     UnixConnection,
 )
-from django_delayq.support.texts import hidden, text as _
+from django_delayq.support.sanitize import hidden
+from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean
 
 SENTINEL_PORT = 26379

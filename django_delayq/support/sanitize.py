@@ -1,31 +1,15 @@
-"""Make texts fit for people: translatable, without passwords and control characters, of bounded length. Pure functions.
+"""Make texts fit to be shown: without passwords and control characters, of bounded length. Pure functions.
 
-A text is English in log lines, commands and tables, and in the viewer's language on pages. Text from outside is made
-harmless in linear time. A password is recognized only by its place: in the login of an address, or after a name such as
-`token=`.
+Text from outside is made harmless in linear time. A password is recognized only by its place: in the login of an
+address, or after a name such as `token=`.
 """
 
 import itertools
 import re
 import traceback
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from types import TracebackType
-
-
-class Text(str):
-    """English text that remembers its template and the values in it, so that a page can translate it."""
-
-    template: str
-    values: Mapping[str, object]
-
-
-def text(template: str, /, **values: object) -> Text:
-    """Return `template` filled in with `values`. Import it as `_`, so that the catalogues find the template."""
-    made = Text(template % values)
-    made.template, made.values = template, values
-    return made
-
 
 # A match begins at a literal, and looking for its end stops at the next such literal. So matching takes linear time.
 _LOGIN = re.compile(r"(://[^\s:@/?#\"'<>]*:)[^\s/?#\"'<>]*@")
