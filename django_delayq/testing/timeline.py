@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import F
@@ -14,7 +15,23 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
 from django_delayq.store.claim import claim
 from django_delayq.support.timestamps import to_epoch_ms
-from django_delayq.testing.broker import LEASE_MS, RUN_DUE, VIRTUAL_TIME_BROKER, AnyHandler, Due, VirtualTimeBroker
+from django_delayq.testing.broker import LEASE_MS, RUN_DUE, VIRTUAL_TIME_BROKER, AnyHandler, Due
+
+
+@runtime_checkable
+class MovableTime(Protocol):
+    """A broker whose time tests can move, such as `VirtualTimeBroker`."""
+
+    @property
+    def now_ms(self) -> int: ...
+    @property
+    def moved_ms(self) -> int: ...
+    @property
+    def ahead_ms(self) -> int: ...
+    def stopped(self) -> AbstractContextManager[None]: ...
+    def leap(self, by_ms: int) -> None: ...
+    def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None: ...
+    def apply(self, transitions: Sequence[Transition]) -> object: ...
 
 
 class AgedRows:
@@ -28,7 +45,7 @@ class AgedRows:
     1 ms longer than the delay that was asked for, and is counted as 1 ms shorter.
     """
 
-    def __init__(self, queue: Tables, timer: VirtualTimeBroker) -> None:
+    def __init__(self, queue: Tables, timer: MovableTime) -> None:
         self._queue = queue
         self._timer = timer
 
@@ -87,14 +104,14 @@ class AgedRows:
         self._queue.apply(transitions)
 
 
-Timeline = VirtualTimeBroker | AgedRows
+Timeline = MovableTime | AgedRows
 
 
 def timeline(using: str) -> Timeline:
     """Return the timeline of an alias. Raises `ImproperlyConfigured` if its time can't be moved."""
     backend = get_backend(using)
     broker = backend.store.broker if backend.store else backend
-    if not isinstance(broker, VirtualTimeBroker):
+    if not isinstance(broker, MovableTime):
         raise ImproperlyConfigured(
             f'DELAYQ["{using}"] is on {type(broker).__name__}, whose time can\'t be moved; use DelayqMixin, '
             f'the fixture delayq_memory or use_memory_broker(), or set "BROKER": "{VIRTUAL_TIME_BROKER}".'
