@@ -144,7 +144,7 @@ class Claims:
 
     - `next_due_ms`: when the next message that was not claimed is due; None if none is known.
     - `more_available`: whether more is due than was claimed.
-    - `orphans`: ids without a message, because someone else removed it; the claim has dropped them.
+    - `without_body`: ids without a message, because someone else removed it; the claim has dropped them.
     - `buried`: messages that must not start twice, and whose leases had run out.
     - `away`: why a part of the broker could not be asked; empty if all could.
     """
@@ -154,7 +154,7 @@ class Claims:
     now_ms: int
     next_due_ms: int | None
     more_available: bool = False
-    orphans: list[str] = field(default_factory=list)
+    without_body: list[str] = field(default_factory=list)
     buried: list[BuriedInfo] = field(default_factory=list)
     away: str = ""
 
@@ -282,14 +282,14 @@ class Counts:
 class MaintenanceResult:
     """The result of one `maintain`.
 
-    `reclaimed` counts leases that ran out, `dropped` failed messages that were trimmed. `orphans` are ids whose leases
+    `reclaimed` counts leases that ran out, `dropped` failed messages that were trimmed. `without_body` are ids whose leases
     had no message, because someone else removed it.
     """
 
     now_ms: int
     reclaimed: int = 0
     buried: list[BuriedInfo] = field(default_factory=list)
-    orphans: list[str] = field(default_factory=list)
+    without_body: list[str] = field(default_factory=list)
     dropped: int = 0
     suspects_due: int = 0
     next_lease_end_ms: int | None = None

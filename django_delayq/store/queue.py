@@ -174,19 +174,19 @@ class DatabaseQueue:
         found = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
         if found.messages:
             return found
-        buried, orphans = found.buried, list[str]()
+        buried, without_body = found.buried, list[str]()
         left = [] if self.degraded.on else requests
         while left and not found.messages:
             found, stale = self._claim_by_timer(left, lease_ms, worker)
             self._note_filled(left, found)
-            buried, orphans = [*buried, *found.buried], [*orphans, *found.orphans]
+            buried, without_body = [*buried, *found.buried], [*without_body, *found.without_body]
             left = _stale_batches(requests, stale)
         if not found.messages:
             with self.database.available():
                 found, more_of = claim_until_none(self.database, requests, lease_ms, worker)
                 self.backlog |= more_of
             buried += found.buried
-        found.buried, found.orphans = buried, orphans
+        found.buried, found.without_body = buried, without_body
         return found
 
     def _claim_by_timer(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, Set[Pair]]:
@@ -217,7 +217,9 @@ class DatabaseQueue:
         self.underfilled.note(requests, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.drop, rows.rearm)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
-        claimed = Claims(rows.messages, [], rows.now_ms, next_due_ms, found.more_available, found.orphans, rows.buried)
+        claimed = Claims(
+            rows.messages, [], rows.now_ms, next_due_ms, found.more_available, found.without_body, rows.buried
+        )
         in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
         return claimed, {request.pair for request in requests} & in_vain - _pairs_of(rows.messages)
 
@@ -428,6 +430,6 @@ def _add(found: Claims, more: Claims) -> None:
     """Add to a claim what a later one gave."""
     found.messages += more.messages
     found.buried += more.buried
-    found.orphans += more.orphans
+    found.without_body += more.without_body
     found.more_available |= more.more_available
     found.next_due_ms = earliest(found.next_due_ms, more.next_due_ms)

@@ -124,8 +124,8 @@ class Dispatcher:
             return False
         claims = self._claim(planned.requests)
         found = self._distribute(claims, sent_at, planned, executors)
-        if claims.buried or claims.orphans:
-            self._unstarted_events.report(claims.buried, claims.orphans)
+        if claims.buried or claims.without_body:
+            self._unstarted_events.report(claims.buried, claims.without_body)
         if len(self._queues) > 1:
             self._note_backlog(planned, found=found)
         if found:  # drawing an order at each turn until a slot is free would give every queue the same chance

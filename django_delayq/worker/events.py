@@ -118,13 +118,13 @@ class UnstartedEvents:
         self._handlers = handlers
         self._count = count
 
-    def report(self, buried: Sequence[BuriedInfo], orphans: Iterable[str] = ()) -> None:
+    def report(self, buried: Sequence[BuriedInfo], without_body: Iterable[str] = ()) -> None:
         """Report each message, and count the buried ones. Call it once for each message that was buried or is gone."""
         if self._count is not None:
             self._count(buried)
         for info in buried:
             self._report_buried(info)
-        for id in orphans:
+        for id in without_body:
             logger.error(
                 "Message %r is gone: it was due or running here, and someone else removed its body.",
                 id, extra={"id": id, "worker": self._worker},

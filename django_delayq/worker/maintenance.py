@@ -171,8 +171,8 @@ class Maintenance:
         if next_end_ms is not None:
             until_end_s = max((next_end_ms - result.now_ms) / 1000, LEAST_PAUSE_S)
             self.due_at = min(self.due_at, monotonic() + until_end_s)
-        if result.buried or result.orphans:
-            self._unstarted_events.report(result.buried, result.orphans)
+        if result.buried or result.without_body:
+            self._unstarted_events.report(result.buried, result.without_body)
         if result.dropped:
             logger.warning("Maintenance dropped %d old error(s), see error_retention and error_max.", result.dropped)
         if result.lost_record:

@@ -130,7 +130,7 @@ def test_a_member_without_a_body_is_dropped_and_not_given(rig: Rig, client: redi
     client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
     client.zadd(f"{TAG}wait:q:k", {b"\xff\xfe": 2})
     claims = rig.broker.queue.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
-    assert ([message.id for message in claims.messages], claims.orphans) == (["a"], ["ghost", "\ufffd\ufffd"])
+    assert ([message.id for message in claims.messages], claims.without_body) == (["a"], ["ghost", "\ufffd\ufffd"])
     assert client.zcard(f"{TAG}running") == 1
 
 
@@ -139,7 +139,7 @@ def test_a_lease_without_a_body_is_dropped_and_named(rig: Rig, client: redis.Red
     rig.claim_one()
     client.hdel(f"{TAG}msg", "a")
     rig.advance(LEASE_MS)
-    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).orphans == ["a"]
+    assert rig.broker.queue.maintain(lease_ms=LEASE_MS).without_body == ["a"]
     assert client.zcard(f"{TAG}running") == 0
 
 

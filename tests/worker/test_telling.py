@@ -137,7 +137,7 @@ def test_a_message_that_someone_else_removed_is_told_by_its_id(rig: Rig, caplog:
 
     def claim_ghosts(*args: Any, **kwargs: Any) -> Claims:
         claims = claim(*args, **kwargs)
-        claims.orphans = ["gone"]
+        claims.without_body = ["gone"]
         return claims
 
     rig.broker.queue.claim = claim_ghosts  # type: ignore[method-assign]

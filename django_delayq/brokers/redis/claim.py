@@ -117,7 +117,7 @@ def _read(described: list[Reply], token: int, claims: Claims) -> None:
             queue, key, pk = member[1:].decode(errors="replace").split("\x1f", 2)
             claims.alarms.append(Alarm(queue, key, pk))
         else:
-            claims.orphans.append(member.decode(errors="replace"))
+            claims.without_body.append(member.decode(errors="replace"))
 
 
 @cache
@@ -537,6 +537,6 @@ def _exclude(snapshot: _DueSnapshot, shard: int, error: TransientError) -> None:
 def _merge_claims(given: Claims, claims: Claims) -> None:
     given.messages += claims.messages
     given.alarms += claims.alarms
-    given.orphans += claims.orphans
+    given.without_body += claims.without_body
     given.now_ms = max(given.now_ms, claims.now_ms)
     given.next_due_ms = earliest(given.next_due_ms, claims.next_due_ms)

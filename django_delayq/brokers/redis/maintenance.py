@@ -77,7 +77,7 @@ def merge_results(shards: Sequence[MaintenanceResult], away: str) -> Maintenance
         now_ms=max(one.now_ms for one in shards),
         reclaimed=sum(one.reclaimed for one in shards),
         buried=[info for one in shards for info in one.buried],
-        orphans=[id for one in shards for id in one.orphans],
+        without_body=[id for one in shards for id in one.without_body],
         dropped=sum(one.dropped for one in shards),
         suspects_due=sum(one.suspects_due for one in shards),
         next_lease_end_ms=earliest(*(one.next_lease_end_ms for one in shards)),
@@ -137,7 +137,7 @@ class ShardMonitor:
             self._clock = int(reply[0]), asked
             result.now_ms = int(reply[0])
             result.reclaimed += reply[1]
-            result.orphans += [id.decode(errors="replace") for id in reply[3]]
+            result.without_body += [id.decode(errors="replace") for id in reply[3]]
             result.suspects_due = reply[4]
             result.next_lease_end_ms = int(reply[5]) if int(reply[5]) >= 0 else None
             result.dropped += reply[6]

@@ -9,7 +9,7 @@
 -- whose they were when last seen, why a write that needs memory was refused,
 -- or ''; then names of wait sets to call again with: what belongs there was left alone.
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
-local sets, missing, rung, lapsed, orphans = own_wait_sets(10), {}, 0, {}, {}
+local sets, missing, rung, lapsed, without_body = own_wait_sets(10), {}, 0, {}, {}
 local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'jumped', 'upkept', 'grace')
 local stored = redis.pcall('HSET', KEYS[9], 'identity', here, 'upkept', now)
 local refused = type(stored) == 'table' and stored.err or ''
@@ -43,7 +43,7 @@ for _, id in ipairs(ran_out) do
     if sets[name] == nil then missing[#missing + 1] = name end -- false: a foreign key is in its place
   elseif not message then
     redis.call('ZREM', KEYS[1], id)
-    orphans[#orphans + 1] = id
+    without_body[#without_body + 1] = id
   elseif not is_newer(message) then
     local state = write_state(read_state(redis.call('HGET', KEYS[3], id))) -- an empty one for what is not ours
     local head = string.match(message, '^[^\30]*')
@@ -53,5 +53,5 @@ end
 local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- the caller or a later version takes these
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
-return { now, rung, lapsed, orphans, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,
+return { now, rung, lapsed, without_body, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,
   epoch[1] or '', refused, unpack(missing) }
