@@ -325,7 +325,7 @@ def check_path(path: Path) -> None:
         raise HeartbeatRefused(f"The heartbeat file {path} can't be touched: {error.strerror}; {fix}") from error
 
 
-class Heartbeat:
+class HeartbeatFile:
     """A worker's signs of life: it touches `path`, if there is one, and tells systemd, at most once a second."""
 
     def __init__(self, path: Path | str | None, tell: Callable[[str], None]) -> None:

@@ -8,7 +8,7 @@ from django_delayq.support.logging import logger
 from django_delayq.support.units import size_text
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.leases import Leases
-from django_delayq.worker.lifecycle import Heartbeat
+from django_delayq.worker.lifecycle import HeartbeatFile
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 from django_delayq.worker.maintenance import Maintenance, resident
 from django_delayq.worker.options import Options
@@ -30,7 +30,7 @@ class Loop:
         maintenance: Maintenance,
         leases: Leases,
         outage_log: OutageLog,
-        heartbeat: Heartbeat,
+        heartbeat: HeartbeatFile,
     ) -> None:
         self._backend = backend
         self._dispatcher = dispatcher

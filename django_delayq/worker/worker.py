@@ -27,7 +27,7 @@ from django_delayq.worker.executors.asyncio import AsyncioExecutor
 from django_delayq.worker.executors.threads import ThreadExecutor, in_thread
 from django_delayq.worker.figures import FigureWriter
 from django_delayq.worker.leases import Lease, LeaseLog, Leases, release_permits
-from django_delayq.worker.lifecycle import LAST_WORDS_S, Heartbeat, teller
+from django_delayq.worker.lifecycle import LAST_WORDS_S, HeartbeatFile, teller
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.loop import Loop
@@ -76,7 +76,7 @@ class Worker:
         )
         if backend.store and not options.drain:  # a drain also reclaims, at once, what has lapsed
             backend.store.database.clock_monitor.start(lease_ms)
-        self._heartbeat = Heartbeat(options.heartbeat_file, tell or teller())
+        self._heartbeat = HeartbeatFile(options.heartbeat_file, tell or teller())
 
         queues = queues_of(handlers.values(), options)
         self.served = served_of(handlers, options)

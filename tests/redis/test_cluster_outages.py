@@ -150,7 +150,7 @@ def test_one_that_is_known_to_hang_is_not_waited_for_by_alarms_and_slots(
         rig.timer.schedule(alarms, within_s=0.5)
     asked: list[object] = []
     monkeypatch.setattr(
-        "django_delayq.brokers.redis.client.client.Server.connect", lambda self, timeout: asked.append(self.shown)
+        "django_delayq.brokers.redis.client.client.Transport.connect", lambda self, timeout: asked.append(self.shown)
     )
     uses = (partial(rig.timer.schedule, alarms), partial(rig.timer.drop, alarms))
     for use in (*uses, partial(rig.broker.limiter.release, asks)):
@@ -200,7 +200,7 @@ def test_one_that_hangs_is_waited_for_once(
     node_of(cluster, gone).freeze()
     first = rig.claim(1)
     monkeypatch.setattr(
-        "django_delayq.brokers.redis.client.client.Server.connect", lambda self, timeout: asked.append(self.shown)
+        "django_delayq.brokers.redis.client.client.Transport.connect", lambda self, timeout: asked.append(self.shown)
     )
     claimed = [*first, *(one for _ in MANY for one in rig.claim(1))]
     assert sorted(ids(claimed)) == [id for id in MANY if id not in of(gone)]

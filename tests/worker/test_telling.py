@@ -15,7 +15,7 @@ from django.dispatch import Signal
 from django_delayq import Message, Snooze, signals
 from django_delayq.brokers.base import ClaimRequest, Claims
 from django_delayq.worker import lifecycle
-from django_delayq.worker.lifecycle import Heartbeat
+from django_delayq.worker.lifecycle import HeartbeatFile
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 
@@ -221,7 +221,7 @@ def test_a_broker_that_lost_its_record_is_an_error_and_a_signal(
 
 def test_a_heartbeat_is_a_touched_file(tmp_path: Path) -> None:
     path = tmp_path / "beat"
-    Heartbeat(path, lambda state: None).beat()
+    HeartbeatFile(path, lambda state: None).beat()
     assert path.exists()
 
 
@@ -230,7 +230,7 @@ def test_a_heartbeat_that_cannot_be_written_is_said_once_until_it_works_again(
 ) -> None:
     monkeypatch.setattr(lifecycle, "EVERY_S", 0)
     directory = tmp_path / "late"
-    beating = Heartbeat(directory / "beat", lambda state: None)
+    beating = HeartbeatFile(directory / "beat", lambda state: None)
     said = []
     for exists in (False, False, True, False):
         if exists:

@@ -28,7 +28,7 @@ from django_delayq.support.units import size_text
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.figures import FigureWriter
 from django_delayq.worker.leases import Lease, Leases
-from django_delayq.worker.lifecycle import LAST_WORDS_S, Heartbeat, teller
+from django_delayq.worker.lifecycle import LAST_WORDS_S, HeartbeatFile, teller
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 from django_delayq.worker.options import Options
 from django_delayq.worker.process.death import ProcessDied, ProcessEnded, ProcessGaveUp, after_death, timeout_of
@@ -122,7 +122,7 @@ class Supervisor:
         count = self._figures.count if self._figures else None
         self._settler = Settler(backend, self._leases, outage_log, count=count)
         self._events = AttemptEvents(name_worker())
-        self._heartbeat = Heartbeat(options.heartbeat_file, teller())
+        self._heartbeat = HeartbeatFile(options.heartbeat_file, teller())
         self._beat_at = 0.0
         self._stopping = threading.Event()
         self._hurried = threading.Event()

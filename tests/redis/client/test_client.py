@@ -288,8 +288,8 @@ def test_one_that_is_known_to_be_away_is_not_waited_for(
     monkeypatch.setattr("django_delayq.brokers.redis.client.cluster.AWAY_S", 3600)
     cluster.owner(KEYS[0]).freeze()
     run(on_cluster, or_default(count(KEYS[0]), 0), SHORT_S)
-    monkeypatch.setattr("django_delayq.brokers.redis.client.client.Server.send", None)
-    monkeypatch.setattr("django_delayq.brokers.redis.client.client.Server.ask", None)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.client.Transport.send", None)
+    monkeypatch.setattr("django_delayq.brokers.redis.client.client.Transport.ask", None)
 
     def hasty() -> Operation[Replies]:
         return (yield SkipUnavailable([plain("GET", KEYS[0])]))

@@ -141,15 +141,15 @@ class OneServer(Client):
 
     def __init__(self, location: Location) -> None:
         self.shown = location.shown
-        self._server = Server(location)
+        self._transport = Transport(location)
 
     def connect(self, timeout: float) -> AbstractConnection:
         """Open a connection to the server."""
-        return self._server.connect(timeout)
+        return self._transport.connect(timeout)
 
     def close(self) -> None:
         """Close the idle connections."""
-        self._server.close()
+        self._transport.close()
 
     def node_of(self, key: str) -> None:
         """Return None, because it is no cluster."""
@@ -160,25 +160,25 @@ class OneServer(Client):
 
     def contact(self, key: str) -> "Contact":
         """Return the contact with the server."""
-        return self._server.contact
+        return self._transport.contact
 
     def round_trip(self, calls: Sequence[Call], budget: "RetryBudget") -> "Steps[Replies]":
         """Make the calls until they are answered or the time is over."""
         budget.begin()
         timeout = None
         while True:
-            (outcome,) = yield [(self._server, calls, timeout)]
+            (outcome,) = yield [(self._transport, calls, timeout)]
             is_repeat = timeout is not None
             error = self._error_in(outcome, calls)
             if error is None:
-                self._server.contact.keep()
+                self._transport.contact.keep()
                 replies = Replies(cast(list[Reply], outcome))
                 if is_repeat:
                     replies.repeated_at = range(len(calls))
                 return replies
             self.close()  # what ended one connection has likely ended them all
             if isinstance(error, TransientError) and (is_repeat or isinstance(outcome, RedisTimeoutError)):
-                self._server.contact.lose()
+                self._transport.contact.lose()
             yield budget.pause_after(error)
             timeout = BUDGET
 
@@ -303,7 +303,7 @@ class Contact:
         return 0.0 if self._is_lost else self.clock() - self._since
 
 
-class Server:
+class Transport:
     """A pool of connections that grows with the calls in flight.
 
     A reply may be the `ResponseError` that the server answered to that call; any other fault is raised.
@@ -416,7 +416,7 @@ class Server:
         return self._loops[loop].idle
 
 
-Request = tuple[Server, Sequence[Call], float | None]
+Request = tuple[Transport, Sequence[Call], float | None]
 """Calls for one server; with a time-out in seconds over a new connection, which is not waited for any longer."""
 
 Requests = list[Request]
@@ -463,14 +463,14 @@ def _do(step: Step, budget: RetryBudget) -> list[Outcome]:
 
 
 def _send(requests: Requests, budget: RetryBudget) -> list[Sent]:
-    return [server.send(calls, budget, timeout) for server, calls, timeout in requests]
+    return [transport.send(calls, budget, timeout) for transport, calls, timeout in requests]
 
 
 def _receive(requests: Requests, sent: Sequence[Sent], budget: RetryBudget) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    for (server, calls, timeout), on in zip(requests, sent, strict=True):
+    for (transport, calls, timeout), on in zip(requests, sent, strict=True):
         try:
-            outcomes.append(server.receive(calls, on, budget, keep=timeout is None))
+            outcomes.append(transport.receive(calls, on, budget, keep=timeout is None))
         except FAULTS as error:
             outcomes.append(error)
     return outcomes
@@ -500,9 +500,9 @@ async def _ado(step: Step, budget: RetryBudget) -> Sequence[Outcome]:
 
 
 async def _aoutcome(request: Request, budget: RetryBudget) -> Outcome:
-    server, calls, timeout = request
+    transport, calls, timeout = request
     try:
-        return await server.ask(calls, budget, timeout)
+        return await transport.ask(calls, budget, timeout)
     except FAULTS as error:
         return error
 

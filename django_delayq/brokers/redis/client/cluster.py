@@ -27,7 +27,7 @@ from redis.exceptions import (
 )
 
 from django_delayq.brokers.redis.client.calls import Call, Replies, Reply, SkipUnavailable
-from django_delayq.brokers.redis.client.client import BUDGET, FAULTS, Client, Contact, RetryBudget, Server, Steps
+from django_delayq.brokers.redis.client.client import BUDGET, FAULTS, Client, Contact, RetryBudget, Steps, Transport
 from django_delayq.brokers.redis.client.connections import Address, Location
 from django_delayq.brokers.redis.client.errors import TransientError, broker_error
 from django_delayq.core.errors import BrokerUnavailable
@@ -51,7 +51,7 @@ class Node:
 
     def __init__(self, address: Address, location: Location) -> None:
         self.address = address
-        self.server = Server(location)
+        self.transport = Transport(location)
         self.away: BrokerUnavailable | None = None
         self._away_until = 0.0
 
@@ -78,7 +78,7 @@ class Node:
     def _is_well(self, text: str) -> None:
         if self.away is not None:
             self.away, self._away_until = None, 0.0
-            logger.info(text, self.server.shown)
+            logger.info(text, self.transport.shown)
 
 
 class ClusterPipeline:
@@ -253,7 +253,7 @@ class Cluster(Client):
         error: Exception = TransientError(f"Redis at {self.shown} has no node")
         for node in sorted(nodes, key=lambda node: node.away is not None):
             try:
-                return node.server.connect(timeout)
+                return node.transport.connect(timeout)
             except FAULTS as fault:
                 error = fault
         raise error
@@ -268,17 +268,17 @@ class Cluster(Client):
     def shown_at(self, key: str) -> str:
         """Return where the server is that has a key, for people."""
         address = self.node_of(key)
-        return self.shown if address is None else self._node(address).server.shown
+        return self.shown if address is None else self._node(address).transport.shown
 
     def contact(self, key: str) -> Contact | None:
         """Return the contact with the server that has a key, as far as that is known."""
         address = self.node_of(key)
-        return None if address is None else self._node(address).server.contact
+        return None if address is None else self._node(address).transport.contact
 
     def close(self) -> None:
         """Close the idle connections."""
         for node in list(self._known.values()):
-            node.server.close()
+            node.transport.close()
 
     def round_trip(self, calls: Sequence[Call], budget: RetryBudget) -> Steps[Replies]:
         """Make the calls until each is answered or given up, or the time is over."""
@@ -303,7 +303,7 @@ class Cluster(Client):
     ) -> Steps[None]:
         """Send each node its calls, and take in the answers. With `repeats`, use new connections."""
         outcomes = yield [
-            (node.server, pipeline.calls_of(part), None if repeats is None else self._timeout(pipeline, node))
+            (node.transport, pipeline.calls_of(part), None if repeats is None else self._timeout(pipeline, node))
             for node, part in parts
         ]
         for (node, part), outcome in zip(parts, outcomes, strict=True):
@@ -354,15 +354,15 @@ class Cluster(Client):
         answers = list(zip(part, replies, strict=True))
         is_done = not any(isinstance(reply, ResponseError) and pipeline.calls[i].keys for i, reply in answers)
         if is_done:
-            node.server.contact.keep()
+            node.transport.contact.keep()
         for i, reply in answers:
             if not isinstance(reply, ResponseError):
                 pipeline.answer(i, reply)
             elif isinstance(reply, MovedError):
                 self._slots.moved(reply)
-                pipeline.fail([i], TransientError(f"Redis at {node.server.shown} says that its slot moved: {reply}"))
+                pipeline.fail([i], TransientError(f"Redis at {node.transport.shown} says that its slot moved: {reply}"))
             elif pipeline.calls[i].keys:
-                pipeline.refuse(i, broker_error(reply, node.server.shown, pipeline.calls[i].name))
+                pipeline.refuse(i, broker_error(reply, node.transport.shown, pipeline.calls[i].name))
             elif is_done:
                 pipeline.answer(i, reply)
             else:  # it waited for calls that failed, and waits again with their repeats
@@ -370,13 +370,13 @@ class Cluster(Client):
 
     def _lose(self, pipeline: ClusterPipeline, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
         """Note that a node has not answered; `is_new` where it was asked over a connection of its own."""
-        error = broker_error(fault, node.server.shown)
+        error = broker_error(fault, node.transport.shown)
         if not isinstance(error, BrokerUnavailable):
             raise error from None
         self._slots.ask_last(node.address)
         if is_new or isinstance(fault, RedisTimeoutError):
-            node.server.contact.lose()
-        node.server.close()  # what ended one connection has likely ended them all
+            node.transport.contact.lose()
+        node.transport.close()  # what ended one connection has likely ended them all
         if is_new or (pipeline.skips_unavailable and isinstance(fault, RedisTimeoutError)):
             node.is_away(error)
             if pipeline.skips_unavailable:
