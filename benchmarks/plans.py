@@ -141,7 +141,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "explain": lambda: queries.message_facts(database, "order:4242:close"),
         "prune": lambda: operations.prune_finished(database, now_ms - 29 * 86_400_000),
         "prune of errors": lambda: operations.prune_errors(database, now_ms - 29 * 86_400_000),
-        "audit": lambda: audit.audit(database, clock, clock, LEASE_MS),
+        "audit": lambda: audit.audit(database, clock, LEASE_MS),
     }
 
 

@@ -70,7 +70,8 @@ class StoredSite:
         store = get_backend().store
         if store is None:
             raise TypeError("The alias has no store.")
-        schedule_window(store.database, store.timer)
+        if store.broker.window is not None:
+            schedule_window(store.database, store.broker.window)
 
     def fill_due(self, count: int) -> None:
         """Send due messages, and bring the tables into the state that they have after a while."""

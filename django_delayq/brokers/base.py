@@ -1,7 +1,8 @@
-"""Define the four protocols that a site runs on, and `Broker` and `Backend`, which offer them.
+"""Define the protocols that a site runs on, and `Broker` and `Backend`, which offer them.
 
 - `Queue` owns the messages. It is the tables, or Redis if there is no store.
 - `Timer` tells workers when to look. It holds *alarms* for rows: hints that may be early, stale or double.
+- `Window` tells up to when a timer has every alarm, and which store's the alarms are.
 - `Presence` knows the workers and the pauses.
 - `Limiter` keeps limits over all workers.
 
@@ -96,6 +97,20 @@ class Timer(Protocol):
         Bounded, cheap, and safe from any worker at any time.
         """
 
+    def wait(self, timeout: float) -> bool:
+        """Sleep for `timeout` seconds, or until `take_due` may find something for the pairs of its last call.
+
+        `wake` ends it too, and so does a growing `pause_version`. Return False if nothing but the time ended it, so
+        that nothing is due for those pairs.
+        """
+
+    def wake(self) -> None:
+        """End the running or the next `wait` at once. From any thread."""
+
+
+class Window(Protocol):
+    """The time up to which a timer has every alarm, and whose alarms they are."""
+
     def cursor(self) -> int | None:
         """Return the due time, by the store's clock, up to which every alarm was scheduled; None if that was lost.
 
@@ -125,16 +140,6 @@ class Timer(Protocol):
     @property
     def owner_key(self) -> str:
         """Return a text for errors: what an operator has to delete so that another store can become the owner."""
-
-    def wait(self, timeout: float) -> bool:
-        """Sleep for `timeout` seconds, or until `take_due` may find something for the pairs of its last call.
-
-        `wake` ends it too, and so does a growing `pause_version`. Return False if nothing but the time ended it, so
-        that nothing is due for those pairs.
-        """
-
-    def wake(self) -> None:
-        """End the running or the next `wait` at once. From any thread."""
 
 
 class AlarmIndex(Protocol):
@@ -368,6 +373,10 @@ class Broker(Protocol):
         """Return the timer, which holds the alarms of a store."""
 
     @property
+    def window(self) -> Window | None:
+        """Return the cursor and the owner of the timer's alarms; None for a timer that reads the rows themselves."""
+
+    @property
     def alarm_index(self) -> AlarmIndex | None:
         """Return the list of the timer's alarms; None if the server can't list them."""
 
@@ -385,7 +394,7 @@ class Broker(Protocol):
 
     @property
     def database(self) -> Any:
-        """Return the `Database` whose rows are the alarms; None for a broker that is a server of its own."""
+        """Return the `Database` that the store must share with the timer; None where it has one of its own."""
 
     def open(self) -> None:
         """Connect, or raise. If it is not called, the first other method connects."""
@@ -402,8 +411,6 @@ class Tables(Queue, Protocol):
 
     settings: Store
     broker: Broker
-    timer: Timer
-    alarm_index: AlarmIndex | None
     database: Any
     """The `Database` that runs the statements. Its type can't be named here, because this module knows no tables."""
 

@@ -282,8 +282,8 @@ class Counts:
 class MaintenanceResult:
     """The result of one `maintain`.
 
-    `reclaimed` counts leases that ran out, `dropped` failed messages that were trimmed. `without_body` are ids whose leases
-    had no message, because someone else removed it.
+    `reclaimed` counts leases that ran out, `dropped` failed messages that were trimmed. `without_body` are ids whose
+    leases had no message, because someone else removed it.
     """
 
     now_ms: int

@@ -60,8 +60,8 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     header = story.info.header
     alarms, why = None, _why_no_alarms(store)
     try:
-        if store.alarm_index is not None:
-            alarms = tuple(store.alarm_index.find_alarms(header.queue, header.key, [story.pk]))
+        if store.broker.alarm_index is not None:
+            alarms = tuple(store.broker.alarm_index.find_alarms(header.queue, header.key, [story.pk]))
         workers = backend.presence.workers()
     except DelayqError:  # the row is known without the broker; the workers that ask for its key are not
         explanation = _explanation(backend, story.info, story.now_ms, None, using)
@@ -72,9 +72,9 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
 
 def _why_no_alarms(store: Tables) -> str:
     """Return why nothing is known of a row's alarm if no alarms could be listed."""
-    if store.alarm_index is not None:
+    if store.broker.alarm_index is not None:
         return "not known, the broker is away"
-    if store.broker.database is not None:
+    if store.broker.window is None:
         return "none is kept: the row is its own alarm"
     return f"not known, {type(store.broker).__name__.removesuffix('Broker')} can't be asked for it"
 

@@ -20,7 +20,7 @@ from django_delayq.brokers.base import (
     WorkerInfo,
     covering,
 )
-from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.core.figures import Figures
 from django_delayq.core.requests import Pair
@@ -217,8 +217,7 @@ def _with_store(backend: Backend, store: Tables, patience_s: float | None, zone:
     pauses, workers, server, broker_skew_ms = backend.presence.pauses(), None, None, None
     try:
         before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
-        workers, server, owner = within(patience_s, partial(_worked_by, store.broker))
-        server.problems += alarms.not_ours(get_alias(database.alias), store.timer, owner, ours)
+        workers, server = within(patience_s, partial(_worked_by, store.broker, backend.alias, ours))
         if server.now_ms is not None:
             after_ms = decides_ms + -((asked_ns - time.monotonic_ns()) // 1_000_000)
             broker_skew_ms = skew(server.now_ms, before_ms, after_ms)
@@ -261,8 +260,11 @@ def _in_part(most: int, **numbers: int) -> frozenset[str]:
     return frozenset(name for name, number in numbers.items() if number >= most)
 
 
-def _worked_by(broker: Broker) -> tuple[Sequence[WorkerInfo], ServerReport, str]:
-    return broker.presence.workers(), broker.report(), broker.timer.owner()
+def _worked_by(broker: Broker, alias: Alias, ours: str) -> tuple[Sequence[WorkerInfo], ServerReport]:
+    workers, server = broker.presence.workers(), broker.report()
+    if broker.window is not None:
+        server.problems += alarms.not_ours(alias, broker.window, broker.window.owner(), ours)
+    return workers, server
 
 
 def _away(store: Tables, error: Exception) -> ServerReport:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TypeVar
 
-from django_delayq.brokers.base import BATCH, Alarm, Timer
+from django_delayq.brokers.base import BATCH, Alarm, Window
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerRefused, PartlyUnavailable
 from django_delayq.models import StoreIdentity
@@ -43,25 +43,25 @@ FRESH_MS = 500
 LAST_PK = 2**63 - 1
 
 
-def schedule_window(database: Database, timer: Timer, window_ms: int = WINDOW_MS) -> int:
+def schedule_window(database: Database, window: Window, window_ms: int = WINDOW_MS) -> int:
     """Schedule alarms for rows due after the cursor and within the window, and move the cursor. Return how many."""
-    cursor_ms = timer.cursor()
+    cursor_ms = window.cursor()
     now_ms = database.now_ms()  # after the cursor was read: so no pass can have set it further ahead than the window
     to_ms = now_ms + window_ms
     if cursor_ms is None:
-        cursor_ms = timer.advance_cursor([], None, now_ms)
-        if timer.cursor() is not None:  # otherwise a part of the broker is away, and the next pass tries again
+        cursor_ms = window.advance_cursor([], None, now_ms)
+        if window.cursor() is not None:  # otherwise a part of the broker is away, and the next pass tries again
             logger.warning("The broker is new, or has lost its alarms: those of the next seconds are scheduled.")
     elif cursor_ms > to_ms:  # the database's clock was set back
-        timer.set_cursor_back(now_ms)
+        window.set_cursor_back(now_ms)
         cursor_ms = now_ms
     if cursor_ms is None or cursor_ms > to_ms - FRESH_MS:
         return 0
-    return _schedule_from(database, timer, cursor_ms, (max(cursor_ms, now_ms), LAST_PK), window_ms, to_ms)
+    return _schedule_from(database, window, cursor_ms, (max(cursor_ms, now_ms), LAST_PK), window_ms, to_ms)
 
 
 def _schedule_from(
-    database: Database, timer: Timer, cursor_ms: int, after: Position, within_ms: int, to_ms: int
+    database: Database, window: Window, cursor_ms: int, after: Position, within_ms: int, to_ms: int
 ) -> int:
     """Schedule alarms page by page and return how many.
 
@@ -76,7 +76,7 @@ def _schedule_from(
         # The next page may have more that are due at the same time
         reached_ms = max(cursor_ms, to_ms if is_last else rows[-1][0] - 1)
         alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, wait_ms in rows]
-        there_ms = timer.advance_cursor(alarms, cursor_ms, reached_ms)
+        there_ms = window.advance_cursor(alarms, cursor_ms, reached_ms)
         # The cursor was lost or set back: the next pass goes on from there
         if is_last or there_ms is None or there_ms < reached_ms:
             return count
@@ -179,18 +179,20 @@ def look(database: Database) -> tuple[int, str]:
     return int(now_ms), f"{database.alias} {identity}" if identity else ""
 
 
-def own_timer(database: Database, alias: Alias, timer: Timer) -> None:
+def own_timer(database: Database, alias: Alias, window: Window | None) -> None:
     """Make this store the owner of the timer if it has none, because it is new or has lost its data.
 
-    Raises `BrokerRefused` if another store owns it.
+    Raises `BrokerRefused` if another store owns it. A timer without a window reads this store's rows, and no other's.
     """
+    if window is None:
+        return
     with database.available():
         ours = identify(database)
-    if problems := not_ours(alias, timer, timer.owner(ours), ours):
+    if problems := not_ours(alias, window, window.owner(ours), ours):
         raise BrokerRefused(problems[0])
 
 
-def not_ours(alias: Alias, timer: Timer, owner: str, ours: str) -> list[str]:
+def not_ours(alias: Alias, window: Window, owner: str, ours: str) -> list[str]:
     """Return one line that says what to do about a timer that another store owns; an empty list for any other timer."""
     if owner in ("", ours):
         return []
@@ -202,6 +204,6 @@ def not_ours(alias: Alias, timer: Timer, owner: str, ours: str) -> list[str]:
             prefix=alias.options.prefix,
             owner=owner,
             alias=alias.name,
-            key=timer.owner_key,
+            key=window.owner_key,
         )
     ]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Audit, Timer, pages
+from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Audit, Broker, Window, pages
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.requests import LEFT
 from django_delayq.core.transitions import SUSPECT_CRASHES
@@ -39,7 +39,7 @@ class ScheduledRow:
         return f"message {self.id!r} is due before the cursor, and the broker has no alarm for it in time"
 
 
-def audit(database: Database, timer: Timer, index: AlarmIndex | None, lease_ms: int) -> Audit:
+def audit(database: Database, broker: Broker, lease_ms: int) -> Audit:
     """Return the figures and the differences. A row whose alarm seems to be missing is read twice."""
     figures = counts(database)
     places = {
@@ -51,12 +51,12 @@ def audit(database: Database, timer: Timer, index: AlarmIndex | None, lease_ms: 
     differences = [*_in_two_tables(database), *_wrong_tallies(database), *_held_too_long(database, lease_ms)]
     if found := _sequence_behind(database):
         differences.append(str(found))
-    notes = []
-    if index is None:
+    notes, window, index = [], broker.window, broker.alarm_index
+    if window is None or index is None:
         notes.append("this broker can't be asked for its alarms: only the tables were looked at")
         return Audit(figures.totals, places, differences, notes)
     try:
-        differences += [silent.silence for silent in without_alarm(database, timer, index)]
+        differences += [silent.silence for silent in without_alarm(database, window, index)]
         stale = sum(_stale(database, index, {(one.queue, one.key) for one in index.counts().waiting}))
         if stale:
             notes.append(f"alarms of messages that are gone: {stale} (harmless); each is dropped when it is due")
@@ -65,25 +65,26 @@ def audit(database: Database, timer: Timer, index: AlarmIndex | None, lease_ms: 
     return Audit(figures.totals, places, differences, notes)
 
 
-def repair(database: Database, timer: Timer, index: AlarmIndex | None) -> list[str]:
+def repair(database: Database, broker: Broker) -> list[str]:
     """Mend the differences that have one right answer: schedule missing alarms, move on a sequence that is behind.
 
     Return what was mended. A timer that can't be asked for its alarms is left to the sweep.
     """
     mended = mend_sequence(database)
-    if mended:  # the alarms that are set have the old primary keys
-        timer.set_cursor_back(database.now_ms())
-    if index is None:
+    window, index = broker.window, broker.alarm_index
+    if mended and window is not None:  # the alarms that are set have the old primary keys
+        window.set_cursor_back(database.now_ms())
+    if window is None or index is None:
         return mended
-    found = list(without_alarm(database, timer, index))
+    found = list(without_alarm(database, window, index))
     for page in pages(found, BATCH):
-        timer.schedule([silent.alarm for silent in page])
+        broker.timer.schedule([silent.alarm for silent in page])
     return mended + [f"{silent.silence}: it is put again" for silent in found]
 
 
-def without_alarm(database: Database, timer: Timer, index: AlarmIndex) -> Iterator[ScheduledRow]:
+def without_alarm(database: Database, window: Window, index: AlarmIndex) -> Iterator[ScheduledRow]:
     """Yield the rows due between now and the cursor that have no alarm in time, which only a sweep would find."""
-    cursor_ms, after_pk = timer.cursor(), 0
+    cursor_ms, after_pk = window.cursor(), 0
     while cursor_ms is not None and (
         scheduled := _scheduled(database, cursor_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk])
     ):

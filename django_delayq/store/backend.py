@@ -30,7 +30,7 @@ class DatabaseBackend:
         self.check(alias)
         self.database = broker.database or Database(alias.name, alias.database)
         # The database alone never needs the degraded mode: its timer reads the rows themselves.
-        self.degraded = Degraded(settings.degraded_after if broker.database is None else math.inf)
+        self.degraded = Degraded(math.inf if broker.window is None else settings.degraded_after)
         self.broker = broker
         self.queue = self.store = DatabaseQueue(alias, settings, self.database, broker, self.degraded)
         self.presence = DatabasePresence(alias, self.database, broker, self.degraded)
@@ -67,7 +67,7 @@ class DatabaseBackend:
             found.problems += problems(self.database) or isolation_problems(self.database)
             self._is_fit = not found.problems
         if self._is_fit and not self.degraded.on:
-            own_timer(self.database, self.alias, self.broker.timer)
+            own_timer(self.database, self.alias, self.broker.window)
         return found
 
 

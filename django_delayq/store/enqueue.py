@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, OnConflict, Timer, pages
+from django_delayq.brokers.base import BATCH, Alarm, Broker, Enqueued, NewMessage, OnConflict, pages
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction
@@ -201,8 +201,9 @@ SKIP_S = 5.0
 class CommitNotifier:
     """The part that schedules alarms right after the commit that wrote their rows. It never raises."""
 
-    def __init__(self, timer: Timer, now_ms: Callable[[], int]) -> None:
-        self._timer = timer
+    def __init__(self, broker: Broker, now_ms: Callable[[], int]) -> None:
+        self._timer = broker.timer
+        self._window = broker.window
         self._now_ms = now_ms
         self._skip_until = 0.0
         self._quiet_until = 0.0
@@ -234,8 +235,8 @@ class CommitNotifier:
         if not (alarms or has_rest) or monotonic() < self._skip_until:
             return
         try:
-            if rest_wait_ms is not None and has_rest:
-                self._timer.set_cursor_back(self._now_ms() + rest_wait_ms - 1)
+            if rest_wait_ms is not None and has_rest and self._window is not None:
+                self._window.set_cursor_back(self._now_ms() + rest_wait_ms - 1)
             if alarms:
                 self._timer.schedule(alarms, within_s=WITHIN_S)
         except PartlyUnavailable as error:  # the other parts of the broker are still told

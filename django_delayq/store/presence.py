@@ -38,12 +38,12 @@ class DatabasePresence:
         self._alias = alias
         self._database = database
         self._heartbeats = broker.presence
-        self._timer = broker.timer
+        self._window = broker.window
         self._degraded = degraded
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
         if not self._degraded.is_alone:
-            own_timer(self._database, self._alias, self._timer)
+            own_timer(self._database, self._alias, self._window)
             self._heartbeats.heartbeat(worker)
         return self.pauses()
 

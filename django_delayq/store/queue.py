@@ -59,13 +59,14 @@ class DatabaseQueue:
         self._alias = alias
         self.broker = broker
         self.timer = broker.timer
-        self.alarm_index = broker.alarm_index
+        self.window = broker.window
+        self._can_list_alarms = broker.alarm_index is not None
         self._broker_queue = broker.queue
         self._keeps_limits = broker.limiter is None
         self._polling = Polling(database)
         # Pairs that the last claim filled: if the timer has no more of them, the table may
         self._filled: set[Pair] = set()
-        self._commit_notifier = CommitNotifier(broker.timer, database.now_ms)
+        self._commit_notifier = CommitNotifier(broker, database.now_ms)
         self._lapse_positions = settle.BEGIN
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
@@ -151,7 +152,7 @@ class DatabaseQueue:
         given = count_by_pair(found.messages)
         short = {request.pair for request in requests if given[request.pair] < request.count}
         filled, self._filled = self._filled, set(given).difference(short)
-        if self.broker.database is None:
+        if self.window is not None:
             overdue = _pairs_of(one for one in found.messages if one.due_ms < found.now_ms - LATE_MS)
             self.backlog |= overdue if found.more_available else overdue & self._filled
         return short & filled
@@ -202,8 +203,8 @@ class DatabaseQueue:
         if found.away:  # only maintenance can tell that nothing is away
             self.degraded.hear(found.away)
         self._leave(found.messages)
-        if self.broker.database is not None and not (found.alarms or self.database.unanswered):
-            return found, set()  # it has just asked the tables
+        if self.window is None and not (found.alarms or self.database.unanswered):
+            return found, set()  # it has just read the rows
         rows = claim.ClaimedRows(found.now_ms)
         if found.alarms or self.database.unanswered:
             try:
@@ -213,7 +214,7 @@ class DatabaseQueue:
                 self._forget(found.alarms, found.alarms)  # set them again: they would otherwise lie idle for a lease
                 raise
         # If the timer has no index of its alarms, more of them may be on their way.
-        may_be_left = found.more_available or self.alarm_index is None
+        may_be_left = found.more_available or not self._can_list_alarms
         self.underfilled.note(requests, found.alarms, rows.messages, left=may_be_left)
         self._forget(rows.drop, rows.rearm)
         next_due_ms = None if found.next_due_ms is None else rows.now_ms + found.next_due_ms - found.now_ms
@@ -287,7 +288,7 @@ class DatabaseQueue:
         result = self._maintain_timer(lease_ms)
         if result.away:
             raise PartlyUnavailable(result.away)
-        own_timer(self.database, self._alias, self.timer)
+        own_timer(self.database, self._alias, self.window)
 
     def _maintain_timer(self, lease_ms: int) -> MaintenanceResult:
         try:
@@ -384,11 +385,11 @@ class DatabaseQueue:
         return queries.counts(self.database)
 
     def audit(self) -> Audit:
-        return audit.audit(self.database, self.timer, self.alarm_index, self._alias.options.lease)
+        return audit.audit(self.database, self.broker, self._alias.options.lease)
 
     def repair(self) -> list[str]:
         """Mend the differences of an audit that have one right answer. Return what was mended, in words."""
-        return audit.repair(self.database, self.timer, self.alarm_index)
+        return audit.repair(self.database, self.broker)
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:

@@ -11,7 +11,6 @@ from django.db import connections
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers import broker_class
 from django_delayq.brokers.base import Backend, ExecutorInfo, Pair, ServerReport
-from django_delayq.brokers.database import DatabaseBroker
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.store.backend import missing_grants
@@ -222,7 +221,7 @@ def _queue_warnings(handlers: Sequence[Handler[Any, Any]], queues: Sequence[str]
 
 def _connections_line(alias: Alias, handlers: Sequence[Handler[Any, Any]], options: Options) -> str:
     to_databases = _in_all(lambda each: database_connections(handlers, each), options)
-    if issubclass(broker_class(alias), DatabaseBroker):  # there is no other server
+    if not broker_class(alias).places(alias):  # there is no other server
         return f"Connections at most: {to_databases} to each database"
     own = BROKER_CONNECTIONS * max(options.processes, 1)
     if options.processes:

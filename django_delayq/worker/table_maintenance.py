@@ -46,7 +46,7 @@ class TableMaintenance:
         try:
             while not self._closed.is_set():
                 started_at = monotonic()
-                if self._queue.broker.database is None:  # else its timer reads the rows by itself
+                if self._queue.window is not None:  # else its timer reads the rows by itself
                     self._try("sweeping", self._sweep_once)
                     self._try("scheduling the window", self._keep_window)
                 if not self._try("pruning", self._pruning.prune_due):
@@ -79,14 +79,16 @@ class TableMaintenance:
 
         After an outage of the timer, do that before the degraded mode ends and workers rely on alarms.
         """
-        queue = self._queue
+        queue, window = self._queue, self._queue.window
+        if window is None:
+            return False
         try:
             if queue.degraded.away:
                 queue.ask_timer(lease_ms=self._lease_ms)
         except PartlyUnavailable:
-            schedule_window(queue.database, queue.timer)  # the shards that answer go on, beside the tables
+            schedule_window(queue.database, window)  # the shards that answer go on, beside the tables
             raise
-        schedule_window(queue.database, queue.timer)
+        schedule_window(queue.database, window)
         if queue.degraded.on:
             queue.degraded.end()
         return False

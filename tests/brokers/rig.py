@@ -24,6 +24,7 @@ from django_delayq.brokers.base import (
     SettleAction,
     Timer,
     Transition,
+    Window,
 )
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options, Store
@@ -37,8 +38,8 @@ START_MS = 1_700_000_000_000
 OPTIONS = Options(error_retention=3_600_000, error_max=5)
 
 
-class AlarmTimer(Timer, AlarmIndex, Protocol):
-    """A timer that can be asked for its alarms."""
+class AlarmTimer(Timer, Window, AlarmIndex, Protocol):
+    """A timer that can be asked for its alarms, and up to when it has them."""
 
 
 class Carrier(Backend, Protocol):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import AlarmIndex, Heartbeats, Limiter, Presence, Queue, Timer
+from django_delayq.brokers.base import AlarmIndex, Heartbeats, Limiter, Presence, Queue, Timer, Window
 from django_delayq.brokers.database import DatabaseBroker
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.conf import Alias
@@ -28,6 +28,7 @@ def test_a_backend_has_a_queue_presence_and_limits(rig: Rig) -> None:
 @pytest.mark.parametrize("rig", TIMERS, ids=name, indirect=True)
 def test_a_timer_holds_alarms_and_knows_workers(rig: Rig) -> None:
     assert_is(Timer, rig.timer)
+    assert_is(Window, rig.timer)
     assert_is(Heartbeats, rig.broker.presence)
 
 
@@ -46,8 +47,9 @@ def test_rabbitmq_is_a_timer_and_no_more() -> None:
 
 def test_the_database_alone_is_a_timer_and_no_more() -> None:
     broker = DatabaseBroker(Alias("default"))
-    assert (broker.queue, broker.limiter, broker.alarm_index) == (None, None, None)
+    assert (broker.queue, broker.window, broker.limiter, broker.alarm_index) == (None, None, None, None)
     assert_is(Timer, broker.timer)
+    assert not {verb for verb in methods(Window) if hasattr(broker.timer, verb)}
     assert_is(Heartbeats, broker.presence)
 
 

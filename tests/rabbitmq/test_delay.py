@@ -202,7 +202,7 @@ def test_what_its_levels_end_long_before_its_time_is_told_and_a_pass_schedules_i
         assert time.monotonic() < until
         assert broker.queue.claim(WANT, lease_ms=60_000, worker="w").messages == []
         broker.queue.maintain(lease_ms=60_000)
-    schedule_window(broker.database, broker.queue.timer, 2 * HOUR)
+    schedule_window(broker.database, timer, 2 * HOUR)
     assert levels(rabbitmq_server)[11] == 1  # 2,048 seconds and more
     with channel_of(rabbitmq_server) as channel:
         envelope = unpack(channel.basic_get(NAMES.level(11)))

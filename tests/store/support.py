@@ -8,7 +8,7 @@ from typing import Any, cast
 from django.db import transaction
 
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Claimed, ClaimRequest
+from django_delayq.brokers.base import Claimed, ClaimRequest, Window
 from django_delayq.store import DatabaseBackend
 from tests.brokers.rig import Carrier
 from tests.servers.process import PrivateServer
@@ -36,6 +36,12 @@ def clock_of(broker: DatabaseBackend) -> Carrier:
     """The broker of a store, which in these tests could do without one."""
     assert not broker.broker.needs_store
     return cast(Carrier, broker.broker)
+
+
+def window_of(broker: DatabaseBackend) -> Window:
+    """The window of a store's timer, which these tests are about."""
+    assert broker.broker.window is not None
+    return broker.broker.window
 
 
 def alarms(broker: DatabaseBackend) -> int:

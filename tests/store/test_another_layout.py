@@ -15,7 +15,7 @@ from django_delayq.store.alarms import schedule_window
 from django_delayq.store.polling import Sweep
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers, Server
-from tests.store.support import WANT, claim, site_on
+from tests.store.support import WANT, claim, site_on, window_of
 
 pytestmark = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 HOUR_MS = 3_600_000
@@ -58,7 +58,7 @@ def test_what_workers_with_the_old_prefix_still_placed_there_is_found_by_the_swe
     broker: DatabaseBackend, stored_delayq: dict[str, Any], settings: Settings, database: str
 ) -> None:
     send_delay_message("k", 1, id="late", delay="30m")
-    assert schedule_window(broker.database, broker.queue.timer, HOUR_MS) == 1
+    assert schedule_window(broker.database, window_of(broker), HOUR_MS) == 1
     options = {"unknown_keys": "allow", "shards": 4, "prefix": "delayq-4"}
     settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": options}}
     new = get_backend()

@@ -20,7 +20,7 @@ from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.support.timestamps import HOUR_MS
 from tests.brokers.rig import settlement
 from tests.servers import Server
-from tests.store.support import LEASE_MS, WANT, alarms, claim
+from tests.store.support import LEASE_MS, WANT, alarms, claim, window_of
 
 
 def _audit(*options: str) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def _audit(*options: str) -> dict[str, Any]:
 def _place(broker: DatabaseBackend, *ids: str, **options: Any) -> None:
     for id in ids:
         send_delay_message("k", 1, id=id, delay="10m", **options)
-    broker.queue.timer.set_cursor_back(broker.database.now_ms())
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    window_of(broker).set_cursor_back(broker.database.now_ms())
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
 
 
 def _forget_alarms(redis_server: Server) -> None:

@@ -19,7 +19,7 @@ from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.table_maintenance import TableMaintenance
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers, Server
-from tests.store.support import LEASE_MS, WANT, alarms, claim
+from tests.store.support import LEASE_MS, WANT, alarms, claim, window_of
 from tests.worker.rig import PATIENCE_S
 
 pytestmark = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
@@ -70,8 +70,8 @@ def test_the_tables_give_what_the_alarms_of_a_gone_node_would(broker: DatabaseBa
     node.start()
     cluster.wait_until_whole()
     broker.queue.ask_timer(lease_ms=LEASE_MS)
-    schedule_window(broker.database, broker.queue.timer)
-    assert broker.queue.timer.cursor() is not None
+    schedule_window(broker.database, window_of(broker))
+    assert window_of(broker).cursor() is not None
 
 
 def _full(cluster: ClusterServers, node: Server) -> AbstractContextManager[None]:
@@ -161,8 +161,8 @@ def test_a_node_that_comes_back_without_its_latest_alarms_gets_them_again_and_no
     broker: DatabaseBackend, cluster: ClusterServers, saved: bool
 ) -> None:
     node = cluster.owner(SHARDS.all[0].msg)
-    schedule_window(broker.database, broker.queue.timer)
-    broker.queue.timer.set_cursor_back(broker.database.now_ms())
+    schedule_window(broker.database, window_of(broker))
+    window_of(broker).set_cursor_back(broker.database.now_ms())
     send_delay_message("k", 1, id="before", delay="9s")
     if saved:
         with node.client() as client:
@@ -175,14 +175,14 @@ def test_a_node_that_comes_back_without_its_latest_alarms_gets_them_again_and_no
     node.start()
     cluster.wait_until_whole()
     assert alarms(broker) < 21
-    schedule_window(broker.database, broker.queue.timer)
+    schedule_window(broker.database, window_of(broker))
     assert alarms(broker) == 21
 
 
 def _pass(broker: DatabaseBackend) -> None:
     """A pass that does not wait for the cursor to lag."""
-    broker.queue.timer.set_cursor_back(broker.database.now_ms())
-    schedule_window(broker.database, broker.queue.timer)
+    window_of(broker).set_cursor_back(broker.database.now_ms())
+    schedule_window(broker.database, window_of(broker))
 
 
 def _until(is_so: Callable[[], bool]) -> None:

@@ -26,7 +26,7 @@ from django_delayq.store.alarms import schedule_window
 from django_delayq.store.polling import LATE_MS, Sweep
 from tests.scale import scaled
 from tests.servers import Server
-from tests.store.support import LEASE_MS, WANT, alarms, claim
+from tests.store.support import LEASE_MS, WANT, alarms, claim, window_of
 from tests.worker.processes import WorkerProcess
 
 KILLED_AFTER_COMMIT = """
@@ -114,7 +114,7 @@ def test_what_was_sent_while_the_broker_was_away_runs_once_it_is_back(own_server
     send_delay_message("k", 1, id="later", delay="30m")
     own_server.start()
     broker = _broker()
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
     assert alarms(broker) == 2
     assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
     sweep = Sweep(broker.database)

@@ -12,6 +12,7 @@ from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import schedule_window
 from django_delayq.store.settle import reclaim_lapsed
 from django_delayq.support.timestamps import HOUR_MS
+from tests.store.support import window_of
 
 MANY = 300
 # What is known of the table is else from whatever test had the database before, of rows that are gone.
@@ -45,7 +46,7 @@ def _plans(database: str, ask: Callable[[], object]) -> str:
 
 
 def test_a_pass_reads_past_no_backlog(overdue: DatabaseBackend, database: str) -> None:
-    plans = _plans(database, lambda: schedule_window(overdue.database, overdue.queue.timer, HOUR_MS))
+    plans = _plans(database, lambda: schedule_window(overdue.database, window_of(overdue), HOUR_MS))
     assert "delayq_ready_list" in plans
 
 
@@ -57,7 +58,7 @@ def test_a_pass_and_upkeep_read_past_nothing_that_is_overdue_or_far(broker: Data
         cursor.execute("UPDATE delayq_ready SET due_at = 5 WHERE id % 2 = 0")
         cursor.execute("UPDATE delayq_ready SET at_most_once = true, due_at = due_at + id WHERE id % 2 = 1")
         cursor.execute("VACUUM ANALYZE delayq_ready")
-    assert _pages_read(database, lambda: schedule_window(broker.database, broker.queue.timer, HOUR_MS)) < 5
+    assert _pages_read(database, lambda: schedule_window(broker.database, window_of(broker), HOUR_MS)) < 5
     now_ms = broker.database.now_ms()
     for special in "r.crashes >= 1", "r.at_most_once":
         assert _pages_read(database, lambda: reclaim_lapsed(broker.database, now_ms), special) < 5

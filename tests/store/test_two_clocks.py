@@ -25,7 +25,7 @@ from django_delayq.support.timestamps import HOUR_MS
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
 from tests.store.skewed import Skew
-from tests.store.support import LEASE_MS, WANT, claim, clock_of
+from tests.store.support import LEASE_MS, WANT, claim, clock_of, window_of
 from tests.worker.rig import PATIENCE_S, make_handler
 
 DAY_MS = 86_400_000
@@ -117,7 +117,7 @@ def test_what_a_broker_whose_clock_jumps_back_forgets_the_sweep_finds(
     broker: DatabaseBackend, put_off: Callable[[int], None], database: str
 ) -> None:
     send_delay_message("k", 1, id="a", delay="10m")
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
     put_off(-DAY_MS)
     ReadyMessage.objects.using(database).update(due_at=F("due_at") - 10 * MINUTE_MS - LATE_MS - 1)
     assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
@@ -129,7 +129,7 @@ def test_an_audit_tells_of_what_a_broker_whose_clock_jumped_back_would_be_late_w
     broker: DatabaseBackend, put_off: Callable[[int], None]
 ) -> None:
     send_delay_message("k", 1, id="a", delay="10m")
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
     assert broker.queue.audit().differences == []
     put_off(-DAY_MS)
     assert broker.queue.audit().differences == [

@@ -28,7 +28,7 @@ from django_delayq.support.timestamps import HOUR_MS
 from tests import databases
 from tests.brokers.rig import settlement
 from tests.servers import Server, SqliteFiles
-from tests.store.support import LEASE_MS, claim
+from tests.store.support import LEASE_MS, claim, window_of
 from tests.worker.processes import Line, Site
 
 COMMANDS = """
@@ -73,9 +73,9 @@ def test_no_router_is_asked(broker: DatabaseBackend, settings: Settings) -> None
     reschedule_delay_messages("b", delay="2h")
     cancel_delay_messages("b", tag="t")
     assert get_delay_message("a") is not None
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
     broker.queue.maintain(lease_ms=LEASE_MS)
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
     (claimed,) = claim(broker)
     broker.queue.renew([claimed], LEASE_MS)
     broker.queue.apply([settlement(claimed, SettleAction.FINISH)])

@@ -21,13 +21,13 @@ from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.support.timestamps import HOUR_MS
 from tests.brokers.rig import settlement
 from tests.servers import Server
-from tests.store.support import LEASE_MS, WANT, alarms, claim, clock_of
+from tests.store.support import LEASE_MS, WANT, alarms, claim, clock_of, window_of
 
 
 def _pass(broker: DatabaseBackend) -> int:
     """A pass that does not wait for the cursor to lag."""
-    broker.queue.timer.set_cursor_back(broker.database.now_ms())
-    return schedule_window(broker.database, broker.queue.timer)
+    window_of(broker).set_cursor_back(broker.database.now_ms())
+    return schedule_window(broker.database, window_of(broker))
 
 
 def _move(broker: DatabaseBackend, ms: int, *ids: str) -> None:
@@ -59,11 +59,11 @@ def test_each_row_is_read_once(broker: DatabaseBackend) -> None:
     _pass(broker)
     send_delay_messages(Send("k", 1, id=f"{n}", at=timezone.now() + timedelta(minutes=30)) for n in range(1_200))
     send_delay_message("k", 1, id="last", delay="40m")
-    cursor_ms = broker.queue.timer.cursor()
+    cursor_ms = window_of(broker).cursor()
     assert cursor_ms is not None
-    assert schedule_window(broker.database, broker.queue.timer, HOUR_MS) == 1_201
+    assert schedule_window(broker.database, window_of(broker), HOUR_MS) == 1_201
     assert alarms(broker) == 1_201
-    assert schedule_window(broker.database, broker.queue.timer, HOUR_MS) == 0
+    assert schedule_window(broker.database, window_of(broker), HOUR_MS) == 0
 
 
 def test_a_flushed_broker_gets_the_window_again_and_what_is_overdue_is_claimed_from_the_table(
@@ -75,7 +75,7 @@ def test_a_flushed_broker_gets_the_window_again_and_what_is_overdue_is_claimed_f
     with redis_server.client() as client:
         client.flushall()
     assert alarms(broker) == 0
-    schedule_window(broker.database, broker.queue.timer)
+    schedule_window(broker.database, window_of(broker))
     assert alarms(broker) == 20
     _find_overdue(broker)
     assert [one.id for one in claim(broker)] == ["overdue"]
@@ -87,7 +87,7 @@ def test_a_pass_that_a_flush_falls_into_sets_no_cursor(
     _pass(broker)
     soon = timezone.now() + timedelta(seconds=20)
     send_delay_messages(Send("k", 1, id=f"{n}", at=soon + timedelta(milliseconds=n)) for n in range(1_200))
-    advance = broker.queue.timer.advance_cursor
+    advance = window_of(broker).advance_cursor
 
     def advance_and_lose(alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         advance(alarms, from_ms, to_ms)
@@ -96,10 +96,10 @@ def test_a_pass_that_a_flush_falls_into_sets_no_cursor(
             client.flushall()
         return to_ms
 
-    monkeypatch.setattr(broker.queue.timer, "advance_cursor", advance_and_lose)
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
-    assert broker.queue.timer.cursor() is None
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    monkeypatch.setattr(window_of(broker), "advance_cursor", advance_and_lose)
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
+    assert window_of(broker).cursor() is None
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
     assert alarms(broker) == 1_200
 
 
@@ -108,7 +108,7 @@ def test_what_commits_while_a_pass_reads_is_not_passed_over(
 ) -> None:
     _pass(broker)
     _wait_for_a_lag(broker)
-    advance = broker.queue.timer.advance_cursor
+    advance = window_of(broker).advance_cursor
 
     def commit_first(alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         monkeypatch.undo()
@@ -116,23 +116,23 @@ def test_what_commits_while_a_pass_reads_is_not_passed_over(
             send_delay_messages(Send("k", 1, id=f"{n}", delay="9s") for n in range(1_500))
         return advance(alarms, from_ms, to_ms)
 
-    monkeypatch.setattr(broker.queue.timer, "advance_cursor", commit_first)
-    schedule_window(broker.database, broker.queue.timer)
+    monkeypatch.setattr(window_of(broker), "advance_cursor", commit_first)
+    schedule_window(broker.database, window_of(broker))
     assert alarms(broker) == 1_000, "one call takes so many"
-    schedule_window(broker.database, broker.queue.timer)
+    schedule_window(broker.database, window_of(broker))
     assert alarms(broker) == 1_500
 
 
 def _wait_for_a_lag(broker: DatabaseBackend) -> None:
     """As if the last pass had been a while ago."""
-    broker.queue.timer.set_cursor_back(broker.database.now_ms() + 1_000)
+    window_of(broker).set_cursor_back(broker.database.now_ms() + 1_000)
 
 
 def test_two_workers_in_one_pass_schedule_each_row(broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     _pass(broker)
     soon = timezone.now() + timedelta(minutes=10)
     send_delay_messages(Send("k", 1, id=f"{n}", at=soon + timedelta(milliseconds=n)) for n in range(2_500))
-    advance = broker.queue.timer.advance_cursor
+    advance = window_of(broker).advance_cursor
     pages = 0
 
     def beside_another(alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
@@ -140,11 +140,11 @@ def test_two_workers_in_one_pass_schedule_each_row(broker: DatabaseBackend, monk
         pages += 1
         if pages == 1:
             monkeypatch.undo()
-            schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+            schedule_window(broker.database, window_of(broker), HOUR_MS)
         return advance(alarms, from_ms, to_ms)
 
-    monkeypatch.setattr(broker.queue.timer, "advance_cursor", beside_another)
-    assert schedule_window(broker.database, broker.queue.timer, HOUR_MS) <= 1_000, "the other was further"
+    monkeypatch.setattr(window_of(broker), "advance_cursor", beside_another)
+    assert schedule_window(broker.database, window_of(broker), HOUR_MS) <= 1_000, "the other was further"
     assert alarms(broker) == 2_500
 
 
@@ -154,7 +154,7 @@ def test_a_page_that_ends_among_equals_leaves_the_others_to_the_next_pass_if_thi
     _pass(broker)
     soon = timezone.now() + timedelta(minutes=10)
     send_delay_messages(Send("k", 1, id=f"{n}", at=soon) for n in range(1_200))
-    advance = broker.queue.timer.advance_cursor
+    advance = window_of(broker).advance_cursor
 
     def advance_once(alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         if len(alarms) < BATCH:
@@ -162,11 +162,11 @@ def test_a_page_that_ends_among_equals_leaves_the_others_to_the_next_pass_if_thi
         return advance(alarms, from_ms, to_ms)
 
     with monkeypatch.context() as patch:
-        patch.setattr(broker.queue.timer, "advance_cursor", advance_once)
+        patch.setattr(window_of(broker), "advance_cursor", advance_once)
         with pytest.raises(SystemExit):
-            schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+            schedule_window(broker.database, window_of(broker), HOUR_MS)
     assert alarms(broker) == BATCH
-    schedule_window(broker.database, broker.queue.timer, HOUR_MS)
+    schedule_window(broker.database, window_of(broker), HOUR_MS)
     assert alarms(broker) == 1_200
 
 
@@ -186,7 +186,7 @@ def test_a_transaction_whose_commit_nobody_was_told_of(broker: DatabaseBackend, 
     with transaction.atomic(using=database):
         send_delay_message("k", 1, id="a", delay="20s")
         _move(broker, -20_000, "a")  # its hook thinks that it is due in 20 s
-    schedule_window(broker.database, broker.queue.timer)
+    schedule_window(broker.database, window_of(broker))
     assert alarms(broker) == 0
     _move(broker, -LATE_MS, "a")
     _find_overdue(broker)
@@ -197,7 +197,7 @@ def test_a_row_behind_the_cursor_that_nobody_told_of(broker: DatabaseBackend) ->
     _pass(broker)
     send_delay_message("k", 1, id="a", delay="1h")
     _move(broker, -HOUR_MS - LATE_MS, "a")
-    assert schedule_window(broker.database, broker.queue.timer) == 0
+    assert schedule_window(broker.database, window_of(broker)) == 0
     _find_overdue(broker)
     assert [one.id for one in claim(broker)] == ["a"]
 
@@ -222,10 +222,10 @@ def test_a_cursor_behind_its_alarms_does_no_harm(broker: DatabaseBackend) -> Non
 
 def test_a_database_clock_that_steps_back(broker: DatabaseBackend) -> None:
     ahead_ms = broker.database.now_ms() + 10_000 + WINDOW_MS
-    assert broker.queue.timer.advance_cursor([], None, ahead_ms) == ahead_ms  # as 10 s ago by the clock of now
+    assert window_of(broker).advance_cursor([], None, ahead_ms) == ahead_ms  # as 10 s ago by the clock of now
     send_delay_message("k", 1, id="a", delay="20s")
     _move(broker, -15_000, "a")
-    assert schedule_window(broker.database, broker.queue.timer) == 1
+    assert schedule_window(broker.database, window_of(broker)) == 1
     assert alarms(broker) == 1
 
 
@@ -253,7 +253,7 @@ def test_a_retry_into_the_window_while_redis_is_away(
     assert broker.queue.apply([settlement(held, SettleAction.RETRY, error="e", delay_ms=5_000)]) == [True]
     server.start()
     broker.queue.ask_timer(lease_ms=LEASE_MS)
-    assert broker.queue.timer.cursor() is not None
+    assert window_of(broker).cursor() is not None
     _move(broker, -5_000 - LATE_MS, "a")
     broker.queue.backlog |= Sweep(broker.database).find(WANT)
     assert [one.id for one in claim(broker)] == ["a"]

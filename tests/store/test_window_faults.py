@@ -10,7 +10,7 @@ from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import WINDOW_MS, schedule_window
 from django_delayq.support.timestamps import HOUR_MS
 from tests.store.skewed import DatabaseClock
-from tests.store.support import LEASE_MS, MOMENT_MS, WANT, alarms, claim, clock_of, wait_until_due
+from tests.store.support import LEASE_MS, MOMENT_MS, WANT, alarms, claim, clock_of, wait_until_due, window_of
 
 STEP_MS = 10_000
 
@@ -32,7 +32,7 @@ def test_a_clock_that_steps_back_makes_nothing_early_and_what_it_put_off_rings_i
 ) -> None:
     clock = DatabaseClock(database)
     with clock.in_use():
-        schedule_window(broker.database, broker.queue.timer)
+        schedule_window(broker.database, window_of(broker))
         send_delay_message("k", 1, id="rings")
         clock.jump(-STEP_MS)
         assert not _is_claimed(broker)
@@ -41,10 +41,10 @@ def test_a_clock_that_steps_back_makes_nothing_early_and_what_it_put_off_rings_i
         send_delay_message("k", 1, id="unheard", delay="1h")
         rows = ReadyMessage.objects.using(database).filter(message_id="unheard")
         rows.update(due_at=F("due_at") - HOUR_MS + WINDOW_MS // 2)  # behind where the cursor was
-        schedule_window(broker.database, broker.queue.timer)
+        schedule_window(broker.database, window_of(broker))
         (waits_ms,) = _waits_ms(broker, "unheard")
         assert 0 < waits_ms <= WINDOW_MS / 2 + MOMENT_MS
-        cursor_ms = broker.queue.timer.cursor()
+        cursor_ms = window_of(broker).cursor()
         assert cursor_ms is not None
         assert cursor_ms <= broker.database.now_ms() + WINDOW_MS
 
@@ -54,11 +54,11 @@ def test_a_clock_that_jumps_ahead_leaves_what_became_due_by_it_to_the_tables(
 ) -> None:
     clock = DatabaseClock(database)
     with clock.in_use():
-        schedule_window(broker.database, broker.queue.timer)
+        schedule_window(broker.database, window_of(broker))
         send_delay_message("k", 1, id="skipped", delay="20s")
         send_delay_message("k", 1, id="near", delay="35s")
         clock.jump(30_000)
-        assert schedule_window(broker.database, broker.queue.timer) == 1
+        assert schedule_window(broker.database, window_of(broker)) == 1
         (waits_ms,) = _waits_ms(broker, "near")
         assert waits_ms <= 5_000 + MOMENT_MS
         broker.queue.backlog |= {("default", "k")}  # as the sweep finds it
@@ -66,7 +66,7 @@ def test_a_clock_that_jumps_ahead_leaves_what_became_due_by_it_to_the_tables(
 
 
 def test_a_reschedule_within_the_window_to_earlier_and_to_later(broker: DatabaseBackend) -> None:
-    schedule_window(broker.database, broker.queue.timer)
+    schedule_window(broker.database, window_of(broker))
     send_delay_message("k", 1, id="later")
     reschedule_delay_messages("later", delay="9s")
     assert not _is_claimed(broker), "it was told of for now"
@@ -78,7 +78,7 @@ def test_a_reschedule_within_the_window_to_earlier_and_to_later(broker: Database
 
 
 def test_a_reschedule_into_the_window_from_beyond(broker: DatabaseBackend) -> None:
-    schedule_window(broker.database, broker.queue.timer)
+    schedule_window(broker.database, window_of(broker))
     send_delay_message("k", 1, id="in", delay="1h")
     assert alarms(broker) == 0
     reschedule_delay_messages("in", delay="9s")

@@ -19,7 +19,7 @@ class DatabaseBroker:
     """A `Broker` (brokers/base.py) without a server of its own: it needs a store, whose rows are the alarms."""
 
     needs_store: ClassVar[bool] = True
-    queue = alarm_index = limiter = None
+    queue = window = alarm_index = limiter = None
 
     def __init__(self, alias: Alias) -> None:
         self._alias = alias

@@ -69,9 +69,9 @@ class DatabaseTimer:
     """The `Timer` (brokers/base.py) of a site without a server.
 
     Only one thread may call `take_due` and `wait`; any may call `schedule`, `drop` and `wake`.
-    """
 
-    owner_key = ""
+    It has no window: it reads the rows, so no alarm is lost, and none is another store's.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -223,21 +223,6 @@ class DatabaseTimer:
             for known in self._known.values():
                 known.look_at_ms = 0
             self._changed.notify_all()
-
-    # Rows are no alarms that could be lost, or that another store could own.
-
-    def cursor(self) -> int | None:
-        return None
-
-    def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
-        self.schedule(alarms)
-        return None
-
-    def set_cursor_back(self, to_ms: int) -> None:
-        """Do nothing, because the rows themselves are read again and again."""
-
-    def owner(self, candidate: str = "") -> str:
-        return candidate
 
     # Reading rows
 

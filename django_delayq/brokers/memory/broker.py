@@ -65,7 +65,7 @@ class MemoryBroker:
 
     def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:
         self.alias = alias
-        self.queue = self.timer = self.alarm_index = self.presence = self.limiter = self
+        self.queue = self.timer = self.window = self.alarm_index = self.presence = self.limiter = self
         self._clock_ms = clock_ms
         self._places = Places()
         self._tokens = count(1)

@@ -39,7 +39,7 @@ UNWANTED_S = 1.0
 
 
 class RabbitMQBroker:
-    """A `Broker` that is its own `Timer` and `Heartbeats` (brokers/base.py).
+    """A `Broker` that is its own `Timer`, `Window` and `Heartbeats` (brokers/base.py).
 
     One connection publishes, and another one consumes. `wall` and `monotonic` return seconds; tests pass clocks that
     they move.
@@ -64,7 +64,7 @@ class RabbitMQBroker:
         self._leases = Leases()
         self._waker = Waker()
         self._wanted: list[Pair] = []
-        self.timer = self.presence = self
+        self.timer = self.window = self.presence = self
 
     @classmethod
     def check(cls, alias: Alias) -> None:

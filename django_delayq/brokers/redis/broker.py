@@ -37,7 +37,7 @@ class RedisBroker:
         self.alias = alias
         self._access = Access(alias)
         self.queue = RedisQueue(self._access)
-        self.timer = self.alarm_index = RedisTimer(self._access)
+        self.timer = self.window = self.alarm_index = RedisTimer(self._access)
         self.presence = RedisPresence(self._access)
         self.limiter = RedisLimiter(self._access)
 

@@ -69,7 +69,7 @@ class DueScan:
 
 
 class RedisTimer(DueScan):
-    """See `Timer` and `AlarmIndex` in brokers/base.py."""
+    """See `Timer`, `Window` and `AlarmIndex` in brokers/base.py."""
 
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)

@@ -53,9 +53,9 @@ def write(batches: Iterable[pa.RecordBatch], options: WriteOptions, alias: Alias
 def tell_timer(alias: Alias) -> None:
     """Let the next pass schedule the messages that are due soon, because no task has told the broker of them."""
     store = get_backend(alias.name).store
-    if store is not None:
+    if store is not None and store.broker.window is not None:
         with suppress(DelayqError), store.database.available():  # otherwise a sweep finds them
-            store.timer.set_cursor_back(store.database.now_ms())
+            store.broker.window.set_cursor_back(store.database.now_ms())
 
 
 def _told(bad: Sequence[Bad], rows: int) -> str:
