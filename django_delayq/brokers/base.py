@@ -422,6 +422,18 @@ class Tables(Queue, Protocol):
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""
 
+    def sweep(self) -> None:
+        """Look for overdue rows of which the timer does not tell; later claims take them from the table."""
+
+    def keep_window(self, *, lease_ms: int) -> None:
+        """Schedule what is due next. Begin degraded mode, or end it, when that is due.
+
+        Raises what the timer raises while it, or a part of it, is away.
+        """
+
+    def prune(self) -> bool:
+        """Remove a batch of what ended longer ago than the `retention` of the store. Return whether there is more."""
+
     def tagged(self, tag: str) -> list[str]:
         """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end."""
 

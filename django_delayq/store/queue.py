@@ -9,6 +9,7 @@ from time import monotonic
 from asgiref.sync import sync_to_async
 
 from django_delayq.brokers.base import (
+    BATCH,
     Alarm,
     Audit,
     Broker,
@@ -24,6 +25,7 @@ from django_delayq.brokers.base import (
     Pair,
     Takeover,
     Transition,
+    Window,
     check_batch,
     earliest,
     refuse_duplicates,
@@ -32,10 +34,10 @@ from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerRefused, DelayqError, PartlyUnavailable
 from django_delayq.core.transitions import release
 from django_delayq.store import audit, claim, enqueue, operations, presence, queries, settle
-from django_delayq.store.alarms import Degraded, own_timer
+from django_delayq.store.alarms import Degraded, own_timer, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
-from django_delayq.store.polling import LATE_MS, Polling, Underfilled, claim_until_none, count_by_pair
+from django_delayq.store.polling import LATE_MS, Polling, Sweep, Underfilled, claim_until_none, count_by_pair
 from django_delayq.store.queries import START
 
 STALE_BATCH = 100
@@ -64,6 +66,7 @@ class DatabaseQueue:
         self._broker_queue = broker.queue
         self._keeps_limits = broker.limiter is None
         self._polling = Polling(database)
+        self._sweep = Sweep(database)
         # Pairs that the last claim filled: if the timer has no more of them, the table may
         self._filled: set[Pair] = set()
         self._commit_notifier = CommitNotifier(broker, database.now_ms)
@@ -279,6 +282,47 @@ class DatabaseQueue:
         self._taken_to = taken.position
         self._forget(taken.alarms, taken.alarms)
         return Takeover(taken.buried, left=taken.position != START)
+
+    def sweep(self) -> None:
+        if self.window is None:  # the timer reads the rows by itself
+            return
+        with self.database.available():
+            found = self._sweep.find(self.underfilled.requests())
+        if found:
+            self.backlog |= found
+            self.wake()
+
+    def keep_window(self, *, lease_ms: int) -> None:
+        if self.window is None:
+            return
+        try:
+            with self.database.available():
+                self._keep_window(self.window, lease_ms)
+        except Exception:
+            self.degraded.begin_if_due()
+            raise
+
+    def _keep_window(self, window: Window, lease_ms: int) -> None:
+        """Schedule the window.
+
+        After an outage of the timer, do that before the degraded mode ends and workers rely on alarms.
+        """
+        try:
+            if self.degraded.away:
+                self.ask_timer(lease_ms=lease_ms)
+        except PartlyUnavailable:
+            schedule_window(self.database, window)  # the shards that answer go on, beside the tables
+            raise
+        schedule_window(self.database, window)
+        if self.degraded.on:
+            self.degraded.end()
+
+    def prune(self) -> bool:
+        if self.settings.retention is None:
+            return False
+        with self.database.available():
+            before_ms = self.database.now_ms() - self.settings.retention
+            return operations.prune_finished(self.database, before_ms) >= BATCH
 
     def ask_timer(self, *, lease_ms: int) -> None:
         """Do the timer's own maintenance, which proves that it can be written.

@@ -2,16 +2,12 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 from django.db import connections
 
-from django_delayq.brokers.base import BATCH
-from django_delayq.core.errors import PartlyUnavailable
-from django_delayq.store.alarms import schedule_window
-from django_delayq.store.operations import prune_finished
-from django_delayq.store.polling import Sweep
-from django_delayq.store.queue import DatabaseQueue
+from django_delayq.brokers.base import Tables
 from django_delayq.worker.logs import OutageLog
 
 EVERY_S = 1.0
@@ -25,12 +21,11 @@ class TableMaintenance:
     else has to wait for the answer.
     """
 
-    def __init__(self, queue: DatabaseQueue, lease_ms: int, outage_log: OutageLog) -> None:
-        self._queue = queue
+    def __init__(self, tables: Tables, lease_ms: int, outage_log: OutageLog) -> None:
+        self._tables = tables
         self._lease_ms = lease_ms
         self._outage_log = outage_log
-        self._pruning = Pruning(queue)
-        self._sweep = Sweep(queue.database)
+        self._prune_at = 0.0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._maintain_forever, name="delayq-tables", daemon=True)
 
@@ -46,67 +41,28 @@ class TableMaintenance:
         try:
             while not self._closed.is_set():
                 started_at = monotonic()
-                if self._queue.window is not None:  # else its timer reads the rows by itself
-                    self._try("sweeping", self._sweep_once)
-                    self._try("scheduling the window", self._keep_window)
-                if not self._try("pruning", self._pruning.prune_due):
+                self._try("sweeping", self._tables.sweep)
+                self._try("scheduling the window", partial(self._tables.keep_window, lease_ms=self._lease_ms))
+                if not self._try("pruning", self.prune_due):
                     self._closed.wait(EVERY_S - (monotonic() - started_at))
         finally:
             connections.close_all()
 
-    def _try(self, what: str, page: Callable[[], bool]) -> bool:
-        """Do one page of the work that `what` names. Return whether there is more."""
+    def _try(self, what: str, work: Callable[[], bool | None]) -> bool:
+        """Do a part of the work that `what` names. Return whether there is more."""
         try:
-            with self._queue.database.available():
-                is_full = page()
+            is_left = work()
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
             self._outage_log.begin(what, error)
-            self._queue.degraded.begin_if_due()
             return False
         if self._outage_log.failing:
             self._outage_log.end(what)
-        return is_full
-
-    def _sweep_once(self) -> bool:
-        found = self._sweep.find(self._queue.underfilled.requests())
-        if found:
-            self._queue.backlog |= found
-            self._queue.wake()
-        return False
-
-    def _keep_window(self) -> bool:
-        """Schedule the window.
-
-        After an outage of the timer, do that before the degraded mode ends and workers rely on alarms.
-        """
-        queue, window = self._queue, self._queue.window
-        if window is None:
-            return False
-        try:
-            if queue.degraded.away:
-                queue.ask_timer(lease_ms=self._lease_ms)
-        except PartlyUnavailable:
-            schedule_window(queue.database, window)  # the shards that answer go on, beside the tables
-            raise
-        schedule_window(queue.database, window)
-        if queue.degraded.on:
-            queue.degraded.end()
-        return False
-
-
-class Pruning:
-    """The pruning of finished rows: once a minute, and for as long as batches are full."""
-
-    def __init__(self, queue: DatabaseQueue) -> None:
-        self._queue = queue
-        self._due_at = 0.0
+        return bool(is_left)
 
     def prune_due(self) -> bool:
-        """Prune a batch if that is due. Return whether there is more."""
-        retention_ms = self._queue.settings.retention
-        if retention_ms is None or monotonic() < self._due_at:
+        """Prune a batch once a minute, and at once after a full one. Return whether there is more."""
+        if monotonic() < self._prune_at:
             return False
-        database = self._queue.database
-        is_full = prune_finished(database, database.now_ms() - retention_ms) >= BATCH
-        self._due_at = 0.0 if is_full else monotonic() + PRUNE_EVERY_S
+        is_full = self._tables.prune()
+        self._prune_at = 0.0 if is_full else monotonic() + PRUNE_EVERY_S
         return is_full

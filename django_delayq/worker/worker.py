@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from random import Random
 from time import monotonic, sleep
-from typing import Any, cast
+from typing import Any
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, Backend, ClaimRequest, Claims, SettleAction, Transition, pages
@@ -18,7 +18,6 @@ from django_delayq.conf import Alias
 from django_delayq.core import transitions
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import Span
-from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.dispatcher import Dispatcher
@@ -71,9 +70,7 @@ class Worker:
         self._figures = FigureWriter(backend.store.database, outage_log) if backend.store else None
         count = self._figures.count if self._figures else None
         self.settler = Settler(backend, self._leases, outage_log, self._wake, count)
-        self._table_maintenance = (
-            TableMaintenance(cast(DatabaseQueue, backend.store), lease_ms, outage_log) if backend.store else None
-        )
+        self._table_maintenance = TableMaintenance(backend.store, lease_ms, outage_log) if backend.store else None
         if backend.store and not options.drain:  # a drain also reclaims, at once, what has lapsed
             backend.store.database.clock_monitor.start(lease_ms)
         self._heartbeat = HeartbeatFile(options.heartbeat_file, tell or teller())

@@ -12,9 +12,8 @@ from django_delayq import send_delay_message
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ReadyMessage
-from django_delayq.store import DatabaseBackend
+from django_delayq.store import DatabaseBackend, queue
 from django_delayq.store.alarms import schedule_window
-from django_delayq.worker import table_maintenance
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.table_maintenance import TableMaintenance
 from tests.brokers.rig import ids
@@ -143,7 +142,7 @@ def test_a_commit_whose_node_is_full_keeps_no_later_one_from_its_own(
 def test_the_window_goes_on_with_the_nodes_that_answer(
     broker: DatabaseBackend, cluster: ClusterServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_maintenance, "schedule_window", partial(schedule_window, window_ms=HOUR_MS))
+    monkeypatch.setattr(queue, "schedule_window", partial(schedule_window, window_ms=HOUR_MS))
     gone = SHARDS.all[0]
     thread = TableMaintenance(broker.queue, LEASE_MS, OutageLog())
     with _degraded(broker, cluster.owner(gone.msg).memory_full()):

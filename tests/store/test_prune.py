@@ -18,9 +18,10 @@ from django_delayq.models import ErrorMessage, FinishMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.operations import prune_errors, prune_finished
 from django_delayq.support.units import to_ms
-from django_delayq.worker.table_maintenance import Pruning
+from django_delayq.worker.logs import OutageLog
+from django_delayq.worker.table_maintenance import TableMaintenance
 from tests.brokers.rig import settlement
-from tests.store.support import claim
+from tests.store.support import LEASE_MS, claim
 
 DAY_MS = 86_400_000
 Answer = Callable[[str], None]
@@ -136,11 +137,11 @@ def test_a_worker_prunes_by_itself_what_is_older_than_the_retention(
     broker: DatabaseBackend, database: str, stored_delayq: dict[str, Any]
 ) -> None:
     assert broker.queue.settings.retention == to_ms("30d", "default")
-    pruning = Pruning(broker.queue)
-    assert not pruning.prune_due()
+    maintenance = TableMaintenance(broker.queue, LEASE_MS, OutageLog())
+    assert not maintenance.prune_due()
     assert _left(database) == {"new", "failed", "failed_now"}  # what failed is kept until an operator says otherwise
     _age(database, 40)
-    assert not pruning.prune_due()  # not before a minute is over
+    assert not maintenance.prune_due()  # not before a minute is over
     assert "new" in _left(database)
 
 
@@ -151,5 +152,5 @@ def test_without_a_retention_all_is_kept(database: str, stored_delayq: dict[str,
     settings.DELAYQ = {"default": stored_delayq | {"STORE": {"RETENTION": None}}}
     broker = get_backend()
     assert isinstance(broker, DatabaseBackend)
-    assert not Pruning(broker.queue).prune_due()
+    assert not broker.queue.prune()
     assert len(_left(database)) == 5
