@@ -1,4 +1,4 @@
-"""A network that fails: a port before a server that can lose a reply, or cut a connection on a command."""
+"""A network that fails: a port before a server that can lose or hold a reply, or cut a connection on a command."""
 
 import select
 import socket
@@ -16,9 +16,10 @@ AnyServer = MariaDBServer | PostgresServer | RabbitMQServer | Server
 class Fault:
     """What happens to the first request that holds `match`; `happened` is set when it has."""
 
-    def __init__(self, match: bytes, reaches_server: bool) -> None:
+    def __init__(self, match: bytes, reaches_server: bool, cuts: bool = True) -> None:
         self.match = match
         self.reaches_server = reaches_server
+        self.cuts = cuts
         self.happened = threading.Event()
 
 
@@ -45,6 +46,10 @@ class Proxy:
     def lose_request(self, match: bytes) -> Fault:
         """The next request that holds `match` is lost with the connection."""
         return self._arm(Fault(match, reaches_server=False))
+
+    def hold_reply(self, match: bytes) -> Fault:
+        """The next request that holds `match` is carried out; no reply comes, for as long as its client waits."""
+        return self._arm(Fault(match, reaches_server=True, cuts=False))
 
     def _arm(self, fault: Fault) -> Fault:
         self._faults.append(fault)
@@ -83,6 +88,8 @@ class _Connection(socketserver.BaseRequestHandler):
             upstream.sendall(request)
             upstream.recv(1)  # the server has answered, so it has done it
         fault.happened.set()
+        if not fault.cuts:
+            self.request.recv(1)
         return False
 
     def _reply(self, upstream: socket.socket) -> bool:

@@ -46,6 +46,8 @@ class Lease:
     """Whether its handler was stopped, or told to stop, because the lease could not be renewed in time."""
     interrupted: bool = False
     """Whether this worker itself ended the lease, because the worker stops."""
+    maybe_settled: bool = False
+    """Whether its handler ended in a worker process that died, which may have settled it."""
     overdue: bool = False
     """Whether a log line has said that the handler runs past its time-out."""
     cancel: Callable[[], object] | None = None

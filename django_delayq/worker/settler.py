@@ -184,11 +184,10 @@ class Settler:
                 self._wake()  # other messages of the handler may have waited for these permits
             if self._count is not None:
                 self._count([ended for ended, was_held in answers if was_held])
-            for (lease, transition), was_held in answers:
+            for (_, transition), was_held in answers:
                 if was_held:
                     self.counts[transition.action] += 1
-                elif was_held is False:
-                    self._report_lost(lease, transition, repeated)
+            self._report_lost([ended for ended, was_held in answers if was_held is False], repeated)
             return
 
     def _without_lost(self, batch: list[Settlement]) -> list[Settlement]:
@@ -196,25 +195,36 @@ class Settler:
 
         A lease that could not be renewed in time is not lost yet: the broker knows whose it is.
         """
-        held = []
+        held: list[Settlement] = []
+        lost: list[Settlement] = []
         for lease, transition in batch:
-            if lease.lost and not transition.is_written:
-                self._report_lost(lease, transition, repeated=False)
-            else:
-                held.append((lease, transition))
+            (lost if lease.lost and not transition.is_written else held).append((lease, transition))
+        self._report_lost(lost, repeated=False)
         return held
 
-    def _report_lost(self, lease: Lease, transition: Transition, repeated: bool) -> None:
-        claimed = lease.claimed
-        if transition.action is SettleAction.RELEASE:
-            return  # nothing was done that another could do twice
-        extra = {"id": claimed.id, "key": transition.key, "queue": transition.queue, "token": claimed.token}
-        if repeated:
-            logger.warning(
-                "Message %r (%s): its %s was sent twice since an answer was lost; the second found it settled or lost.",
-                claimed.id, transition.key, transition.action.value, extra=extra,
-            )  # fmt: skip
-            return
+    def _report_lost(self, lost: Sequence[Settlement], repeated: bool) -> None:
+        """Report ends that found their lease gone. Of those that a dead process may have settled, say the number."""
+        for lease, transition in lost:
+            if not lease.maybe_settled and transition.action is not SettleAction.RELEASE:
+                _log_lost(lease, transition, repeated)  # of a release nothing was done that another could do twice
+        count = sum(lease.maybe_settled for lease, _ in lost)
+        if count:
+            logger.info(
+                "%d message(s) that had ended in a worker process before it died need nothing more:"
+                " it had settled them, or lost their leases.",
+                count,
+            )
+
+
+def _log_lost(lease: Lease, transition: Transition, repeated: bool) -> None:
+    claimed = lease.claimed
+    extra = {"id": claimed.id, "key": transition.key, "queue": transition.queue, "token": claimed.token}
+    if repeated:
+        logger.warning(
+            "Message %r (%s): its %s was sent twice since an answer was lost; the second found it settled or lost.",
+            claimed.id, transition.key, transition.action.value, extra=extra,
+        )  # fmt: skip
+    else:
         logger.error(
             "overrun: message %r (%s) ended after its lease was lost; its %s is refused"
             " (delayq explain tells of it).",

@@ -1,15 +1,21 @@
 """Real workers on a store: what dies under them costs no message, and runs none twice at once."""
 
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from django_delayq.brokers.base import ClaimRequest
+from django_delayq.models import FinishMessage
 from django_delayq.store import DatabaseBackend
-from tests.servers import Server
+from tests import databases
+from tests.proxy import proxy_before
+from tests.servers import PostgresServer, Server
 from tests.store.support import site_on
-from tests.worker.processes import Site, kill_and_take_over
+from tests.worker.processes import PATIENCE_S, Site, kill_and_take_over
 
 
 @pytest.fixture
@@ -23,6 +29,27 @@ def site(stored_delayq: dict[str, Any], database_env: dict[str, str], redis_serv
 def test_another_worker_takes_over_what_a_killed_one_ran(site: Site) -> None:
     kill_and_take_over(site)
     assert site.totals()["finished"] == 2
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
+def test_what_a_killed_process_had_settled_without_knowing_is_no_overrun(
+    stored_delayq: dict[str, Any], database: str, postgres_server: PostgresServer, redis_server: Server
+) -> None:
+    with proxy_before(postgres_server) as network:
+        far = connections.settings[database] | {"HOST": "127.0.0.1", "PORT": str(network.port)}
+        with site_on(stored_delayq, databases.environment(far), redis_server) as site:
+            worker = site.worker("--processes", "1")
+            settled = network.hold_reply(b"finished AS (INSERT INTO delayq_finish")
+            site.send("a")
+            pid = site.line.next_of("a").pid
+            assert settled.happened.wait(PATIENCE_S)
+            assert FinishMessage.objects.using(database).count() == 1
+            os.kill(pid, signal.SIGKILL)
+            worker.until_says("1 message(s) that had ended in a worker process before it died need nothing more")
+            assert worker.stop() == 0
+            assert "overrun" not in worker.text
+            assert site.line.none_waits()
+            assert site.totals()["finished"] == 1
 
 
 def test_a_flushed_redis_costs_no_message(site: Site, redis_server: Server) -> None:

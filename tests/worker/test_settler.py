@@ -164,6 +164,25 @@ def test_who_is_refused_is_sent_to_explain(caplog: pytest.LogCaptureFixture) -> 
     assert "delayq explain" in caplog.text
 
 
+@pytest.mark.parametrize("is_known_as_lost", [False, True], ids=["refused", "not renewed"])
+def test_an_end_that_a_dead_process_may_have_settled_is_no_overrun(
+    is_known_as_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(broker_class=WatchedBroker)
+    outage_log = OutageLog()
+    settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
+    for number in range(3):
+        lease = Lease(Claimed(f"{number}", 1, 0, None, b""), make_handler(nothing), 0.0, math.inf, 0.0)
+        lease.maybe_settled, lease.lost = number > 0, is_known_as_lost
+        settler.add(lease, end_of(f"{number}", 1, SettleAction.FINISH, "default", "k"))
+    with caplog.at_level(logging.INFO, "django_delayq"):
+        settler.start()
+        settler.close(PATIENCE_S)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert "overrun: message '0'" in caplog.text
+    assert "2 message(s) that had ended in a worker process before it died need nothing more" in caplog.text
+
+
 class BadSettlementBroker(WatchedBroker):
     """Refuses whatever is settled together with a message named "bad"."""
 

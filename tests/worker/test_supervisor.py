@@ -5,14 +5,19 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from django_delayq.brokers.base import Header, NewMessage
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.brokers.redis.shards import load
+from django_delayq.conf import get_alias
 from django_delayq.core.message import State
+from tests.proxy import proxy_before
 from tests.servers import Server
 from tests.servers.cluster import until
-from tests.worker.processes import Site, WorkerProcess
+from tests.worker.processes import PATIENCE_S, Site, WorkerProcess, site_with
 
 
 def up(site: Site, *arguments: str, count: int = 2) -> WorkerProcess:
@@ -118,6 +123,31 @@ def test_what_had_ended_in_a_process_that_is_killed_does_not_run_again(site: Sit
     assert (totals["finished"], totals["reclaimed"], totals["released"]) == (50, 0, released)
 
 
+def test_what_a_killed_process_had_settled_without_knowing_is_no_overrun(
+    redis_delayq: dict[str, Any], process_env: dict[str, str], redis_server: Server
+) -> None:
+    with (
+        proxy_before(redis_server) as network,
+        site_with(
+            redis_delayq | {"LOCATION": network.url}, RedisBroker(get_alias()), process_env, redis_server.directory
+        ) as site,
+    ):
+        site.send("before")
+        worker = site.worker("--processes", "1")
+        until(lambda: site.totals()["finished"] == 1)  # so the server knows the script by its digest
+        settled = network.hold_reply(load("finish").sha.encode())
+        site.send("a")
+        pid = site.line.next_of("a").pid
+        assert settled.happened.wait(PATIENCE_S)
+        assert site.totals()["finished"] == 2
+        os.kill(pid, signal.SIGKILL)
+        worker.until_says("1 message(s) that had ended in a worker process before it died need nothing more")
+        assert worker.stop() == 0
+        assert "overrun" not in worker.text
+        assert site.line.none_waits()
+        assert site.totals()["finished"] == 2
+
+
 def test_a_message_that_aborts_its_process_is_buried_at_the_third_time(site: Site) -> None:
     worker = site.worker("--processes", "1")
     site.send("a", key="abort")
@@ -206,7 +236,7 @@ def test_a_process_that_dies_idle_is_replaced(site: Site) -> None:
     worker = up(site)
     before = worker.children
     os.kill(before[0], signal.SIGKILL)
-    worker.until_says("its process died (signal 9)): of 0 message(s) it held, 0 had started. Starting another.")
+    worker.until_says("its process died (signal 9)): of 0 message(s) it held, 0 ran. Starting another.")
     until(lambda: len(site.broker.presence.workers()) == 2)
     assert len(set(worker.children) - set(before)) == 1
     assert worker.stop() == 0

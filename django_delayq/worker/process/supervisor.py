@@ -274,7 +274,7 @@ class Supervisor:
             return
         if death is not None:
             logger.warning(
-                "Worker process %d is gone (%s): of %d message(s) it held, %d had started. Starting another.",
+                "Worker process %d is gone (%s): of %d message(s) it held, %d ran. Starting another.",
                 process.pid, death_of(code) if process.killed_for is None else _reason_text(process.killed_for),
                 len(held), sum(one.runs for one in held),
             )  # fmt: skip
@@ -312,6 +312,7 @@ class Supervisor:
                 self._settler.release([lease])
                 continue
             transition = one.transition
+            lease.maybe_settled = transition is not None
             if transition is None:
                 is_over_time = 0 < one.started.deadline <= now and isinstance(death, ProcessEnded)
                 transition = after_death(lease, timeout_of(lease) if is_over_time else death, self._events)
