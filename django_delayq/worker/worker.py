@@ -30,14 +30,13 @@ from django_delayq.worker.lifecycle import LAST_WORDS_S, HeartbeatFile, teller
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.loop import Loop
-from django_delayq.worker.maintenance import Maintenance, Pauses, new_info
+from django_delayq.worker.maintenance import Maintenance, Pauses, TableMaintenance, new_info
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import claim_order
 from django_delayq.worker.prefetch import Executor
 from django_delayq.worker.process.sandbox import run_in_sandbox
 from django_delayq.worker.settler import Settler
 from django_delayq.worker.startup import buffers_of, executor_infos, queues_of, served_of
-from django_delayq.worker.table_maintenance import TableMaintenance
 
 LOOK_S = 0.05
 """How often a worker that winds down checks whether its handlers have ended, in seconds."""

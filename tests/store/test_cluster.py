@@ -15,7 +15,7 @@ from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend, queue
 from django_delayq.store.alarms import schedule_window
 from django_delayq.worker.logs import OutageLog
-from django_delayq.worker.table_maintenance import TableMaintenance
+from django_delayq.worker.maintenance import TableMaintenance
 from tests.brokers.rig import ids
 from tests.servers import ClusterServers, Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim, window_of

@@ -19,7 +19,7 @@ from django_delayq.models import StoreIdentity
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import Degraded
 from django_delayq.worker.logs import OutageLog
-from django_delayq.worker.table_maintenance import TableMaintenance
+from django_delayq.worker.maintenance import TableMaintenance
 from tests import databases
 from tests.servers import Server, SqliteFiles
 from tests.store.support import LEASE_MS, alarms, site_on

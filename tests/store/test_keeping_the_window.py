@@ -15,7 +15,7 @@ from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.worker.logs import OutageLog
-from django_delayq.worker.table_maintenance import TableMaintenance
+from django_delayq.worker.maintenance import TableMaintenance
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim

@@ -19,7 +19,7 @@ from django_delayq.store import DatabaseBackend
 from django_delayq.store.operations import prune_errors, prune_finished
 from django_delayq.support.units import to_ms
 from django_delayq.worker.logs import OutageLog
-from django_delayq.worker.table_maintenance import TableMaintenance
+from django_delayq.worker.maintenance import TableMaintenance
 from tests.brokers.rig import settlement
 from tests.store.support import LEASE_MS, claim
 
