@@ -175,5 +175,5 @@ class _Listener:
             self.hears = True
             self._subscribed.set()
             self._waiter.assume_missed()
-            while not self._stopping.is_set():
-                self._waiter.published(*self._subscription.next(_QUIET))
+            while not self._stopping.is_set() and (notice := subscription.next(_QUIET)) is not None:
+                self._waiter.published(*notice)

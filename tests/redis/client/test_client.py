@@ -352,6 +352,13 @@ def test_silence_is_no_outage(subscription: Subscription, own_server: Server) ->
             published.result()
 
 
+def test_one_that_is_closed_is_no_outage_either(subscription: Subscription) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        published = pool.submit(subscription.next, 30)
+        subscription.close()
+        assert published.result() is None
+
+
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
 def test_who_listens_is_told_that_the_server_is_away(
     subscription: Subscription, own_server: Server, fault: str

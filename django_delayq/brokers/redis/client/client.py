@@ -528,12 +528,13 @@ class Subscription:
     def __init__(self, connection: AbstractConnection, shown: str, channels: Sequence[str]) -> None:
         self._connection = connection
         self._shown = shown
+        self._is_closed = False
         connection.send_command("SUBSCRIBE", *channels)
         for _ in channels:
             connection.read_response()
 
-    def next(self, quiet_s: float) -> tuple[bytes, bytes]:
-        """Wait for what is published next, and return its channel and text.
+    def next(self, quiet_s: float) -> tuple[bytes, bytes] | None:
+        """Wait for what is published next, and return its channel and text; None once this is closed.
 
         After `quiet_s` seconds of silence the server is asked whether it lives. Raises `BrokerUnavailable` if it does
         not answer for as long again.
@@ -541,10 +542,13 @@ class Subscription:
         try:
             return self._next(quiet_s)
         except FAULTS as error:
+            if self._is_closed:
+                return None
             raise broker_error(error, self._shown) from None
 
     def close(self) -> None:
-        """Close the connection: whoever waits for what is published gets an error."""
+        """Close the connection, and end a running `next`. From any thread."""
+        self._is_closed = True
         self._connection.disconnect()
 
     def _next(self, quiet_s: float) -> tuple[bytes, bytes]:
