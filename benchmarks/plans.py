@@ -129,8 +129,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "window": lambda: schedule_window(database, clock, HORIZON_MS),
         "degraded mode": lambda: polling.due(database, wants),
         "claim of suspects": lambda: claim.claim_suspect(database, wants, LEASE_MS, "w"),
-        "suspects due": lambda: claim.suspects_due(database),
-        "maintenance": lambda: settle.reclaim_lapsed(database, now_ms),
+        "maintenance": lambda: settle.look_at_leases(database),
         "figures": lambda: statistics.waiting(database, now_ms),
         "throughput": lambda: throughput.measure(
             database, now_ms, [throughput.last_hour(now_ms), throughput.last_day(now_ms)]

@@ -13,13 +13,9 @@ from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database
 from django_delayq.store.settle import reclaim
 from django_delayq.store.sql.dialect import Sql
-from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, Row, checked, claimed_of
+from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, SUSPECT, Row, checked, claimed_of
 
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
-
-SUSPECT = f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND " + checked(
-    "r.token IS NULL AND r.due_at <= {now} AND NOT r.at_most_once"
-)
 
 
 @dataclass(slots=True)
@@ -209,16 +205,6 @@ def _end_unanswered(database: Database) -> list[Alarm]:
         ended += database.dialect.change(database, Sql(CLEAR_LEASE), leased, 'id, queue, "key"')
         database.unanswered.remove(leased)
     return [Alarm(queue, key, str(pk)) for pk, queue, key in ended]
-
-
-def suspects_due(database: Database) -> int:
-    """Return how many suspects are due, counted up to 100."""
-    ((count,),) = database.rows(
-        "SELECT count(*) FROM (SELECT 1 FROM delayq_ready r WHERE r.alias = %s"
-        f" AND {SUSPECT.format(now=database.dialect.now)} LIMIT 100) AS found",
-        [database.alias],
-    )
-    return int(count)
 
 
 def _any_of(sets: Collection[tuple[str, str]]) -> str:

@@ -23,6 +23,7 @@ from django_delayq.brokers.base import (
     NewMessage,
     OnConflict,
     Pair,
+    SettleAction,
     Takeover,
     Transition,
     Window,
@@ -44,6 +45,9 @@ STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
 ASKED_EVERY_S = 1.0
 """How often the timer is asked even amid a backlog: what others send over its connection arrives with its answers."""
+LOOK_S, LONGEST_REST_S = 0.5, 5.0
+"""How often it is looked for leases that ran out: each second, or, where there is no suspect, after a third of a
+lease, or this. A clock that jumps ahead must be noticed before a lease seems to have run out."""
 LEFT_ALONE_MS = 60_000
 """How long messages that the timer's server carries are put off, so that alarms come before them."""
 
@@ -71,6 +75,7 @@ class DatabaseQueue:
         self._filled: set[Pair] = set()
         self._commit_notifier = CommitNotifier(broker, database.now_ms)
         self._lapse_positions = settle.BEGIN
+        self._looked_at, self._looked_at_ms, self._rests_until = 0.0, 0, 0.0
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_asked_at = 0.0
@@ -248,6 +253,8 @@ class DatabaseQueue:
         with self.database.available():
             settled = settle.settle(self.database, transitions)
         self._polling.note_ready((alarm.queue, alarm.key) for alarm in settled.rearm if not alarm.wait_ms)
+        if any(one.action is SettleAction.CRASH for one in transitions):
+            self.look_again()  # there may be a suspect now
         self._forget(settled.drop, settled.rearm)
         return settled.answers
 
@@ -259,21 +266,44 @@ class DatabaseQueue:
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         result = MaintenanceResult(0) if self.degraded.on else self._maintain_timer(lease_ms)
         with self.database.available():
-            if self.database.clock_monitor.waits_for_writes:
-                self.database.prove_writes()
-                self.database.clock_monitor.take_writes(lease_ms)
-            asked_at = monotonic()
-            now_ms = self.database.now_ms()
-            if not self.database.clock_monitor.hear(now_ms, asked_at, lease_ms):
-                buried, self._lapse_positions = settle.reclaim_lapsed(self.database, now_ms, self._lapse_positions)
-                result.buried += buried
-                if self._keeps_limits:
-                    presence.forget_over(self.database, now_ms)
-            result.suspects_due = claim.suspects_due(self.database)
+            now_ms = self._maintain_rows(result, lease_ms)
         if result.next_lease_end_ms is not None:
             result.next_lease_end_ms += now_ms - result.now_ms
         result.now_ms = now_ms
         return result
+
+    def _maintain_rows(self, result: MaintenanceResult, lease_ms: int) -> int:
+        """Reclaim what has lapsed, unless the last look was a moment ago. Return the database's time.
+
+        Alarms lead to all leases but those of suspects and at-most-once messages, and to what no worker serves. So a
+        look need not follow each second, as long as there are no suspects.
+        """
+        asked_at = monotonic()
+        if asked_at < self._rests_until:
+            return self._looked_at_ms + int((asked_at - self._looked_at) * 1000)
+        monitor = self.database.clock_monitor
+        if monitor.waits_for_writes:
+            self.database.prove_writes()
+            monitor.take_writes(lease_ms)
+            asked_at = monotonic()
+        found = settle.look_at_leases(self.database, self._lapse_positions)
+        self._looked_at, self._looked_at_ms = asked_at, found.now_ms
+        result.suspects_due = found.suspects_due
+        if monitor.hear(found.now_ms, asked_at, lease_ms):
+            return found.now_ms
+        if found.lapsed:
+            result.buried += settle.reclaim_lapsed(self.database, found)
+            result.suspects_due = settle.look_at_leases(self.database, found.position).suspects_due
+        self._lapse_positions = found.position
+        if found.over and self._keeps_limits:
+            presence.forget_over(self.database, found.now_ms)
+        if not (found.lapsed or found.crashed or found.position.of_all != START or self.degraded.away):
+            self._rests_until = asked_at + min(max(lease_ms / 3000, LOOK_S), LONGEST_REST_S)
+        return found.now_ms
+
+    def look_again(self) -> None:
+        """Have the next maintenance look for leases that ran out, however lately the last one did."""
+        self._rests_until = 0.0
 
     def take_over(self, workers: Collection[str]) -> Takeover:
         with self.database.available():

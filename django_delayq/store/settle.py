@@ -23,7 +23,7 @@ from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.queries import REST_FACTOR, START, Position, page_after
 from django_delayq.store.sql.dialect import Sql, marks
-from django_delayq.store.sql.rows import CRASHED, ONCE, Row
+from django_delayq.store.sql.rows import CRASHED, ONCE, SUSPECT, Row
 from django_delayq.store.sql.stepwise import TimedTransition, bury, leases, wait_again
 
 
@@ -114,7 +114,7 @@ AGAIN: Position = (0, 1)
 
 
 class LapsePositions(NamedTuple):
-    """The positions where the next looks for lapsed leases begin: among all rows, and among at-most-once ones."""
+    """The positions where the next look at leases begins: among all rows, and among at-most-once ones."""
 
     of_all: Position
     of_at_most_once: Position
@@ -123,6 +123,22 @@ class LapsePositions(NamedTuple):
 
 
 BEGIN = LapsePositions(START, START, 0.0)
+
+
+class Leases(NamedTuple):
+    """What one look at leases found, at one time of the database's clock."""
+
+    now_ms: int
+    lapsed: list[int]
+    """The pks of rows whose lease ran out."""
+    suspects_due: int
+    """How many suspects are due, counted up to `PAGE`."""
+    crashed: bool
+    """Whether any message has crashed: it may be a suspect, or become one."""
+    over: bool
+    """Whether limits or heartbeats are over."""
+    position: LapsePositions
+    """Where the next look goes on: after the last row at the first."""
 
 
 def reclaim(
@@ -195,26 +211,68 @@ def _lapse(
     return TimedTransition(transition, claimed.claimed_ms, lease_until_ms)
 
 
-def reclaim_lapsed(
-    database: Database, now_ms: int, after: LapsePositions = BEGIN
-) -> tuple[list[BuriedInfo], LapsePositions]:
-    """Reclaim leases that ran out, whether or not an alarm leads to them.
+def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
+    """Find leases that ran out, also those to which no alarm leads, and what else is due: in one statement.
 
-    One call looks at the next `BATCH` due rows, and at the leased suspects and at-most-once messages, which have an
-    index each. Return the buried messages, and the positions for the next call; after the last row it begins at the
-    first.
+    One look is at the next `BATCH` due rows, and at the leased suspects and at-most-once messages, which have an index
+    each.
     """
-    suspects = database.rows(
-        f"SELECT r.id FROM delayq_ready r WHERE r.alias = %s AND {CRASHED} AND {_ran_out(database)} LIMIT {PAGE}",
-        [database.alias],
+    began_at = monotonic()
+    parts = _parts_of_look(database, after)
+    if began_at < after.rests_until:
+        del parts["all"]
+    found: dict[str, list[Row]] = {part: [] for part in (*parts, "all")}
+    selects = [f"SELECT '{part}', {part}_part.* FROM ({sql.text}) AS {part}_part" for part, sql in parts.items()]
+    values = [value for sql in parts.values() for value in sql.parameters]
+    for part, *row in database.rows(" UNION ALL ".join(selects), values):
+        found[part].append(tuple(row))
+    took_s = monotonic() - began_at
+    of_at_most_once, of_all = _end_of(found["once"]), _end_of(found["all"])
+    if "all" in parts:
+        position = LapsePositions(
+            of_all, of_at_most_once, monotonic() + REST_FACTOR * took_s if took_s > LONG_S else 0.0
+        )
+    else:
+        position = after._replace(of_at_most_once=of_at_most_once)
+    lapsed = [pk for part in ("suspects", "once", "all") for _, pk, has_lapsed, _ in found[part] if has_lapsed]
+    return Leases(
+        int(found["clock"][0][0]),
+        list(dict.fromkeys(lapsed)),
+        int(found["due"][0][0]),
+        bool(found["crashed"]),
+        bool(found["over"]),
+        position,
     )
-    at_most_once, of_at_most_once = _lapsed(database, after.of_at_most_once, "delayq_ready_once", ONCE)
-    every, of_all, rests_until = _every_lapsed(database, after)
-    found = dict.fromkeys([*(pk for (pk,) in suspects), *at_most_once, *every])
+
+
+def _parts_of_look(database: Database, after: LapsePositions) -> dict[str, Sql]:
+    """Return the SELECTs of a look, each of a due time or a count, a pk, whether it has lapsed, and its number."""
+    now, of_alias, crashed = database.dialect.now, [database.alias], f"r.alias = %s AND {CRASHED}"
+    suspects = f"SELECT 1 FROM delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=now)} LIMIT {PAGE}"
+    return {
+        "clock": Sql(_row(now)),
+        "due": Sql(f"{_row('count(*)')} FROM ({suspects}) AS suspects", of_alias),
+        "crashed": Sql(f"{_row('0')} FROM delayq_ready r WHERE {crashed} LIMIT 1", of_alias),
+        "suspects": Sql(
+            f"{_row('0', 'r.id', '1')} FROM delayq_ready r WHERE {crashed} AND {_ran_out(database)} LIMIT {PAGE}",
+            of_alias,
+        ),
+        "over": Sql(f"{_row('0')} FROM delayq_limit l WHERE l.alias = %s AND l.over_ms < {now} LIMIT 1", of_alias),
+        "once": _lapsed(database, after.of_at_most_once, "delayq_ready_once", ONCE),
+        "all": _lapsed(database, after.of_all, "delayq_ready_list"),
+    }
+
+
+def _row(number: str, pk: str = "0", has_lapsed: str = "0") -> str:
+    return f"SELECT {number} AS due_at, {pk} AS id, {has_lapsed} AS wanted, 0 AS number"
+
+
+def reclaim_lapsed(database: Database, found: Leases) -> list[BuriedInfo]:
+    """Reclaim the leases that a look found to have run out. Return the messages that were buried."""
     buried = []
-    for page in pages(list(found), PAGE):
-        buried += [info for info in reclaim(database, page, now_ms).values() if info]
-    return buried, LapsePositions(of_all, of_at_most_once, rests_until)
+    for page in pages(found.lapsed, PAGE):
+        buried += [info for info in reclaim(database, page, found.now_ms).values() if info]
+    return buried
 
 
 class TakenOver(NamedTuple):
@@ -237,8 +295,10 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
     columns = ["r.queue", 'r."key" AS of_key', "r.worker"]
     is_over = True
     while True:
-        found, after = _page(database, after, columns, "delayq_ready_list", Sql(*_among(dead, "worker")))
-        for page in pages(found, PAGE):
+        page_of_dead = _page(database, after, columns, "delayq_ready_list", Sql(*_among(dead, "worker")))
+        found = database.rows(f"{page_of_dead.text} ORDER BY number", page_of_dead.parameters)
+        after = found[-1][:2] if found and found[-1][-2] == BATCH else START
+        for page in pages([row for row in found if row[-1]], PAGE):
             ended = reclaim(database, [pk for _, pk, *_ in page], now_ms, dead)
             taken.alarms.extend(Alarm(queue, key, str(pk)) for _, pk, queue, key, *_ in page if pk in ended)
             taken.buried.extend(info for info in ended.values() if info)
@@ -249,38 +309,31 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
             return taken._replace(position=after if is_over else AGAIN)
 
 
-def _every_lapsed(database: Database, after: LapsePositions) -> tuple[list[int], Position, float]:
-    """Return the pks of lapsed leases among the next due rows, where to go on, and until when not to look again."""
-    began_at = monotonic()
-    if began_at < after.rests_until:
-        return [], after.of_all, after.rests_until
-    every, position = _lapsed(database, after.of_all, "delayq_ready_list")
-    took_s = monotonic() - began_at
-    return every, position, monotonic() + REST_FACTOR * took_s if took_s > LONG_S else 0.0
+def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> Sql:
+    """Return a SELECT of the lapsed leases among the next `BATCH` due rows. See `_end_of` for the last of these."""
+    page = _page(database, after, [f"{_ran_out(database)} AS ran_out"], index, Sql("ran_out"), condition)
+    return Sql(f"SELECT due_at, id, wanted, number FROM ({page.text}) AS page", page.parameters)
 
 
-def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> tuple[list[int], Position]:
-    """Return the pks of lapsed leases among the next `BATCH` due rows, and where to go on."""
-    found, position = _page(database, after, [f"{_ran_out(database)} AS ran_out"], index, Sql("ran_out"), condition)
-    return [pk for _, pk, *_ in found], position
+def _end_of(page: Sequence[Row]) -> Position:
+    """Return the position of the last row of a full page, and `START` after the last page."""
+    return next(((due_ms, pk) for due_ms, pk, *_, number in page if number == BATCH), START)
 
 
 def _page(
     database: Database, after: Position, columns: Sequence[str], index: str, wanted: Sql, condition: str = "true"
-) -> tuple[list[Row], Position]:
-    """Look at the next `BATCH` rows that are due. Return those for which `wanted` holds, and where to go on.
+) -> Sql:
+    """Return a SELECT of the next `BATCH` rows that are due: those for which `wanted` holds, and the last of a page.
 
-    `wanted` is a condition on `columns`.
+    `wanted` is a condition on `columns`. The last two columns are the row's number, and whether it is `wanted`.
     """
     looked_at = page_after(database, after, 0, columns, index, condition)
-    found = database.rows(
-        f"SELECT numbered.*, CASE WHEN {wanted.text} THEN 1 ELSE 0 END FROM"
+    return Sql(
+        f"SELECT numbered.*, CASE WHEN {wanted.text} THEN 1 ELSE 0 END AS wanted FROM"
         " (SELECT looked_at.*, row_number() OVER (ORDER BY due_at, id) AS number"
-        f" FROM ({looked_at.text}) AS looked_at) AS numbered WHERE {wanted.text} OR number = {BATCH} ORDER BY number",
+        f" FROM ({looked_at.text}) AS looked_at) AS numbered WHERE {wanted.text} OR number = {BATCH}",
         [*wanted.parameters, *looked_at.parameters, *wanted.parameters],
     )
-    is_full = bool(found) and found[-1][-2] == BATCH
-    return [row for row in found if row[-1]], found[-1][:2] if is_full else START
 
 
 def _among(workers: Sequence[str], column: str) -> tuple[str, Sequence[str]]:

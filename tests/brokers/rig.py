@@ -263,6 +263,7 @@ def stored_rig(clock: Rig, using: str = "default", options: Options = OPTIONS) -
         schedule_window(broker.database, clock.timer, older + 1_000)  # as workers do before that time comes
         age_rows(using, older)
         clock.advance(older)
+        broker.queue.look_again()
 
     def now_us() -> int:
         return broker.database.now_ms() * 1000
@@ -282,6 +283,7 @@ def alone_rig(using: str, options: Options = OPTIONS) -> Rig:
     def advance(ms: int) -> None:
         age_rows(using, ms + 1)
         timer.timer.forget()  # what it read has moved
+        broker.queue.look_again()
 
     return Rig(broker, cast(AlarmTimer, timer.timer), advance, lambda: broker.database.now_ms() * 1000)
 

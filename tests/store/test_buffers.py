@@ -255,7 +255,7 @@ def _reclaim(scene: Scene, count: int) -> Callable[[], object]:
 
 
 def _upkeep(scene: Scene, count: int) -> Callable[[], object]:
-    return lambda: settle.reclaim_lapsed(scene.database, scene.database.now_ms())
+    return lambda: settle.look_at_leases(scene.database)
 
 
 def _again(scene: Scene, count: int, on_conflict: OnConflict) -> Callable[[], object]:
@@ -322,7 +322,7 @@ def _sweep(scene: Scene, count: int) -> Callable[[], object]:
 
 
 def _suspects(scene: Scene, count: int) -> Callable[[], object]:
-    return lambda: (claim.suspects_due(scene.database), claim.claim_suspect(scene.database, WANTS, LEASE_MS, "w"))
+    return lambda: claim.claim_suspect(scene.database, WANTS, LEASE_MS, "w")
 
 
 def _pairs(scene: Scene, count: int) -> Callable[[], object]:

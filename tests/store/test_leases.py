@@ -103,6 +103,7 @@ def test_upkeep_rests_after_a_look_at_all_rows_that_took_long(
         claim(broker)
     broker.queue.maintain(lease_ms=LEASE_MS)
     _lapse(database)
+    broker.queue.look_again()
     assert [one.id for one in broker.queue.maintain(lease_ms=LEASE_MS).buried] == ["b"], (
         "which an index of its own leads to"
     )

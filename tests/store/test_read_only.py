@@ -127,6 +127,7 @@ def test_what_lapsed_meanwhile_is_left_to_who_renews_it_then(broker: DatabaseBac
     other = DatabaseBackend(alias, alias.store, RedisBroker(alias))
     other.queue.maintain(lease_ms=LEASE_MS)
     ReadyMessage.objects.using(database).update(lease_until=1, due_at=1, crashes=1)
+    other.queue.look_again()
     make_read_only(connections[database])
     with read_only(database):
         for _ in range(2):

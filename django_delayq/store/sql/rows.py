@@ -5,6 +5,7 @@ from typing import Any
 from django_delayq.brokers.base import Claimed, Header, Info
 from django_delayq.core.history import Ended, PastAttempt
 from django_delayq.core.message import State
+from django_delayq.core.transitions import SUSPECT_CRASHES
 
 Row = tuple[Any, ...]
 
@@ -52,6 +53,12 @@ def checked(condition: str) -> str:
     In a table that was never analysed, the planner believes that conditions on three columns leave one row.
     """
     return f"CASE WHEN {condition} THEN 1 = 1 ELSE 1 = 0 END"
+
+
+SUSPECT = f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND " + checked(
+    "r.token IS NULL AND r.due_at <= {now} AND NOT r.at_most_once"
+)
+"""A suspect that is due."""
 
 
 def shared_with(**values: str) -> str:
