@@ -50,7 +50,7 @@ class Place:
     name: str
     location: str
     nodes: Sequence[Server]
-    """The primaries of Redis."""
+    """The primaries of Redis; none where the database is alone."""
     database: Database
     directory: Path
     is_stored: bool = True
@@ -80,17 +80,22 @@ class Place:
         told = f"{self.name}, {self.many} more handlers, {self.queues} queue(s)"
         if self.options:
             told += f", {self.options}"
+        if not self.nodes:
+            return told
         return f"{told}, Redis {'keeps' if self.keeps else 'loses'} its data"
 
     @property
     def env(self) -> dict[str, str]:
         """What every process of the round has in its environment."""
-        alias = {
+        alias: dict[str, Any] = {
             "BROKER": "django_delayq.brokers.redis.RedisBroker",
             "LOCATION": self.location,
             "STORE": {"DEGRADED_AFTER": f"{DEGRADED_AFTER_S}s"} if self.is_stored else None,
             "OPTIONS": {"lease": f"{LEASE_S}s", "shards": SHARDS if self.cluster else 1},
         }
+        if not self.nodes:
+            del alias["LOCATION"]
+            alias |= {"BROKER": "django_delayq.brokers.database.DatabaseBroker", "STORE": {}}
         settings = self.database.settings(DATABASE)
         settings["OPTIONS"] = {**settings.get("OPTIONS", {}), **self.options}
         if self.user:
@@ -218,6 +223,24 @@ def _sentinel(draw: Random, directory: Path) -> Iterator[Place]:
         yield Place("Sentinel", failover.location(), nodes, database, directory, failover=failover)
 
 
+@contextmanager
+def _postgresql_alone(draw: Random, directory: Path) -> Iterator[Place]:
+    with closing(PostgresServer(_needed(postgres_programs()))) as database:
+        yield Place("PostgreSQL alone", "", [], database, directory)
+
+
+@contextmanager
+def _mariadb_alone(draw: Random, directory: Path) -> Iterator[Place]:
+    with closing(MariaDBServer(_needed(mariadb_program()))) as database:
+        options = draw.choice([{}, {"isolation_level": "repeatable read"}])
+        yield Place("MariaDB alone", "", [], database, directory, options=options)
+
+
+@contextmanager
+def _sqlite_alone(draw: Random, directory: Path) -> Iterator[Place]:
+    yield Place("SQLite alone", "", [], SqliteFiles(directory), directory)
+
+
 KEEPS: dict[str, Any] = {"appendonly": "yes", "appendfsync": "always"}
 PLACES: dict[str, Callable[[Random, Path], Any]] = {
     "postgresql": _postgresql,
@@ -227,6 +250,9 @@ PLACES: dict[str, Callable[[Random, Path], Any]] = {
     "cluster": _cluster,
     "storeless-cluster": _cluster_without_a_store,
     "sentinel": _sentinel,
+    "postgresql-alone": _postgresql_alone,
+    "mariadb-alone": _mariadb_alone,
+    "sqlite-alone": _sqlite_alone,
 }
 
 

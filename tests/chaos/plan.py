@@ -45,7 +45,11 @@ class Plan:
 
     def steps(self, place: Place) -> dict[str, list[Step]]:
         """Return the faults, in order, of each of what they hit."""
-        return {hit: list(self._steps(hit, faults, place)) for hit, faults in FAULTS.items()}
+        return {
+            hit: list(self._steps(hit, faults, place))
+            for hit, faults in FAULTS.items()
+            if hit != "redis" or place.nodes
+        }
 
     def _steps(self, hit: str, faults: Sequence[Fault], place: Place) -> list[Step]:
         draw, steps = self.draw(hit), []
