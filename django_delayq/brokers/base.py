@@ -198,8 +198,11 @@ class Heartbeats(Protocol):
 class Presence(Protocol):
     """The workers that are alive, and the pauses: queues and keys of which they start nothing."""
 
-    def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
-        """Record a worker's heartbeat, which is forgotten 60 s after the last one, and return the pauses in force."""
+    def heartbeat(self, worker: WorkerInfo) -> list[Pause] | None:
+        """Record a worker's heartbeat, which is forgotten 60 s after the last one, and return the pauses in force.
+
+        Return None if a worker misses no change of `pause_version`, and so need not be told here as well.
+        """
 
     def leave(self, worker: str) -> None:
         """Delete a worker's heartbeat when it stops."""

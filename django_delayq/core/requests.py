@@ -147,6 +147,7 @@ class Claims:
     - `without_body`: ids without a message, because someone else removed it; the claim has dropped them.
     - `buried`: messages that must not start twice, and whose leases had run out.
     - `away`: why a part of the broker could not be asked; empty if all could.
+    - `due`: pairs of which a timer has no alarms, but knows that rows are due, and since when.
     """
 
     messages: list[Claimed]
@@ -157,6 +158,7 @@ class Claims:
     without_body: list[str] = field(default_factory=list)
     buried: list[BuriedInfo] = field(default_factory=list)
     away: str = ""
+    due: dict[Pair, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

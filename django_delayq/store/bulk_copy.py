@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import IntegrityError
 
-from django_delayq.brokers.base import Header, NewMessage
+from django_delayq.brokers.base import Header, NewMessage, Pair
 from django_delayq.core import codec
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql.postgresql import PostgreSQL, header_as, insert_from
@@ -66,7 +66,24 @@ def _copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
     ended = _ended(database, [message.id for message in messages])
     if ended:  # nobody has seen these rows: they are not committed yet
         database.changed("DELETE FROM delayq_ready WHERE alias = %s AND message_id = ANY(%s)", [database.alias, ended])
+    _notify(database, messages, now_ms)
     return len(messages) - len(ended)
+
+
+def _notify(database: Database, messages: Sequence[NewMessage], now_ms: int) -> None:
+    """Have the commit notify workers of the pairs of which something is due soon, where it can."""
+    if not database.notice:
+        return
+    first: dict[Pair, int] = {}
+    for one in messages:
+        pair, due_ms = (one.header.queue, one.header.key), one.at_ms or now_ms + one.delay_ms
+        first[pair] = min(first.get(pair, due_ms), due_ms)
+    soon = database.dialect.values_table(
+        "soon",
+        {"alias": str, "queue": str, "key": str, "due_at": int},
+        [(database.alias, *pair, due_ms) for pair, due_ms in first.items()],
+    )
+    database.rows(f"SELECT 1{database.noticed(len(messages))} FROM {soon.text}", soon.parameters)
 
 
 def _lines(alias: str, messages: Sequence[NewMessage], now_ms: int, up_ms: int) -> str:
@@ -113,7 +130,8 @@ def copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     database.changed(_CREATE)
     lines, kinds = _staged(messages)
     _copy(database, f"COPY {_STAGING} FROM STDIN (NULL '')", lines)
-    inserted = f"WITH inserted AS ({insert_from(_NOT_ENDED)} {PostgreSQL.unless_there} RETURNING id)"
+    insert = f"{insert_from(_NOT_ENDED)} {PostgreSQL.unless_there}"
+    inserted = f"WITH inserted AS ({insert} RETURNING id{database.noticed(len(messages))})"
     ((count, first, last),) = database.rows(
         f"{inserted} SELECT count(*), min(id), max(id) FROM inserted",
         [codec.dumps(kinds).decode(), database.alias, database.alias, database.alias],

@@ -67,6 +67,7 @@ def claim(
     asked_at = monotonic()
     try:
         claimed = _lease(database, found, lease_ms, token, worker)
+        claimed.now_ms = claimed.now_ms or database.now_ms()
         claimed.rearm = rearm
         for one in claimed.messages:
             del by_pk[int(one.pk)]
@@ -83,7 +84,7 @@ def claim_found(database: Database, found: Sql, of_found: Sql, lease_ms: int, wo
     """Lease the due and free rows that `found` selects and locks, in one statement.
 
     `found` is SQL for FROM that names the rows `r`. `of_found` is a condition that holds for all of them, by which they
-    are found again if the answer is lost.
+    are found again if the answer is lost. If no row is leased, `now_ms` is 0: the statement did not return the time.
     """
     token = secrets.randbits(63)
     try:
@@ -176,7 +177,10 @@ def claim_suspect(database: Database, requests: Iterable[ClaimRequest], lease_ms
         f" ORDER BY r.due_at + 0, r.id LIMIT 1{dialect.skip_locked}",
         [database.alias, *chain.from_iterable(sets)],
     )
-    return claim_found(database, found, Sql(f"r.alias = %s AND {CRASHED}", [database.alias]), lease_ms, worker)
+    crashed = Sql(f"r.alias = %s AND {CRASHED}", [database.alias])
+    claimed = claim_found(database, found, crashed, lease_ms, worker)
+    claimed.now_ms = claimed.now_ms or database.now_ms()
+    return claimed
 
 
 def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: str) -> ClaimedRows:
@@ -187,7 +191,7 @@ def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: st
         [lease_ms, token, worker],
     )
     leased = dialect.change(database, changes, found, f"id, {dialect.now}, {CLAIMED}")
-    now_ms = int(leased[0][1]) if leased else database.now_ms()
+    now_ms = int(leased[0][1]) if leased else 0
     in_order = sorted(leased, key=lambda row: (row[8], row[0]))
     return ClaimedRows(now_ms, [claimed_of(pk, tuple(row), token, now_ms) for pk, _, *row in in_order])
 

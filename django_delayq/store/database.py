@@ -29,6 +29,8 @@ from django_delayq.support.logging import logger
 from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
 
+FEW = 20
+"""The most rows of one statement of which a commit notifies workers one by one."""
 WARN_MS = 100
 JUMP = 0.1
 """The part of a lease by which the clock may be off before that counts as a jump.
@@ -171,6 +173,12 @@ class Database:
         """SQL for FROM of the rows that claims with a lost answer may have leased. The next claim ends these leases."""
         self.notice = ""
         """SQL of one more column to select of rows that become due, by which a commit notifies workers; '' for none."""
+        self.notice_of_many = ""
+        """Like `notice`, for many rows: the notice does not say when each is due."""
+
+    def noticed(self, count: int) -> str:
+        """Return the column by which a commit notifies workers of `count` rows that one statement writes."""
+        return self.notice if count <= FEW else self.notice_of_many
 
     @property
     def connection(self) -> BaseDatabaseWrapper:

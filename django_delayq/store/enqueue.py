@@ -128,7 +128,7 @@ def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnC
         f"{changes}, due_at = {due}, scheduled_at = {due}",
         database.dialect.values_table("input", columns, rows),
         where,
-        f'message_id, id, queue, "key", due_at, due_at - {dialect.now}{database.notice}',
+        f'message_id, id, queue, "key", due_at, due_at - {dialect.now}{database.noticed(len(messages))}',
     )
 
 

@@ -69,7 +69,7 @@ def reschedule(
         [parameter, parameter, parameter],
     )
     waiting = database.dialect.under_ids(database.alias, ids, WAITING, dialect.lock)
-    returning = f'id, message_id, queue, "key", due_at - {dialect.now}{database.notice}'
+    returning = f'id, message_id, queue, "key", due_at - {dialect.now}{database.noticed(len(ids))}'
     changed = database.dialect.change(database, changes, waiting, returning)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms, *_ in changed]
     return {id for _, id, *_ in changed}, alarms
@@ -154,7 +154,8 @@ def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
     )
     found = database.dialect.among("r.id", [pk for pk, _ in pasts])
     rows = database.rows(
-        f"SELECT r.id, r.message_id, r.queue, r.key{database.notice} FROM delayq_ready r WHERE {found.text}",
+        f"SELECT r.id, r.message_id, r.queue, r.key{database.noticed(len(pasts))}"
+        f" FROM delayq_ready r WHERE {found.text}",
         found.parameters,
     )
     delete(database, [pk for pk, *_ in rows], "delayq_error")

@@ -8,10 +8,10 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic, sleep
-from typing import Any
 
-from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, ClaimRequest, Claims, Pair
+from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, ClaimRequest, Claims, Pair, pages
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
@@ -30,6 +30,10 @@ While another session keeps a transaction open, the entries of rows that have en
 """
 
 
+LATE_COMMITS_MS = 1_000
+"""How far behind now a claim begins at the latest: what is due may be committed a little later."""
+
+
 class TableClaims:
     """Claims of rows without alarms: each goes on where the last one of its (queue, key) ended.
 
@@ -42,23 +46,34 @@ class TableClaims:
         self._low_end_at: dict[Pair, float] = {}
 
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
-        """Lease due rows, and return the requested pairs that may have more."""
+        """Lease due rows, and return the requested pairs that may have more.
+
+        Leases that ran out are looked for at the low end of the index, once nothing else is left to claim there.
+        """
         began_at = monotonic()
         pairs = {request.pair for request in requests}
         onward = {pair for pair in pairs if began_at < self._low_end_at.get(pair, 0.0)}
         since = {pair: self._since.get(pair, 0) for pair in onward}
-        if onward == pairs and len(pairs) <= SETS and sum(request.count for request in requests) <= BATCH:
-            found, full = _claim_onward(self._database, requests, lease_ms, worker, since)
-        else:
-            found, full = claim_due(self._database, requests, lease_ms, worker, since)
+        found, full = claim_ready(self._database, requests, lease_ms, worker, since)
+        short = [request for request in requests if request.pair not in onward | full]
+        if short:
+            lapsed, _ = claim_due(self._database, short, lease_ms, worker)
+            found.messages += lapsed.messages
+            found.buried += lapsed.buried
+            found.now_ms = found.now_ms or lapsed.now_ms
         ended_at = monotonic()
         rests_s = max(LOW_END_S, REST_FACTOR * (ended_at - began_at))
         self._low_end_at |= dict.fromkeys(pairs - onward, ended_at + rests_s)
         for message in found.messages:
             if message.header:
                 pair = message.header.queue, message.header.key
-                self._since[pair] = max(self._since.get(pair, 0), message.due_ms)
+                since_ms = min(message.due_ms, found.now_ms - LATE_COMMITS_MS)
+                self._since[pair] = max(self._since.get(pair, 0), since_ms)
         return found, full
+
+    def go_back(self, pair: Pair, due_ms: int) -> None:
+        """Let the next claim of a pair begin at this due time, or earlier."""
+        self._since[pair] = min(self._since.get(pair, 0), due_ms - LATE_COMMITS_MS)
 
     def begin_at_low_end(self, pair: Pair) -> None:
         """Let the next claim of a pair begin at the low end of the index. Any thread may call it."""
@@ -133,6 +148,71 @@ def count_by_pair(messages: Iterable[Claimed]) -> Counter[Pair]:
     return Counter([(one.header.queue, one.header.key) for one in messages if one.header])
 
 
+def claim_ready(
+    database: Database,
+    requests: Sequence[ClaimRequest],
+    lease_ms: int,
+    worker: str,
+    since: Mapping[Pair, int] | None = None,
+) -> tuple[Claims, set[Pair]]:
+    """Lease what waits and is due, by one statement for `SETS` pairs; return the pairs of which there may be more.
+
+    Rows that another claim has locked are skipped. Of a pair in `since`, those count that are due then or later.
+    """
+    claimed = Claims([], [], 0, None)
+    full: set[Pair] = set()
+    for page in pages(_merged(database, requests), SETS):
+        if len(claimed.messages) >= BATCH:
+            full.update(request.pair for request in page)
+            continue
+        rows = _claim_page(database, page, BATCH - len(claimed.messages), lease_ms, worker, since or {})
+        claimed.messages += rows.messages
+        claimed.now_ms = claimed.now_ms or rows.now_ms
+        given = count_by_pair(rows.messages)
+        once = {(one.header.queue, one.header.key) for one in rows.messages if one.header and one.header.at_most_once}
+        for request in page:
+            most = request.idle_slots if request.pair in once else request.count
+            if given[request.pair] >= min(most, request.count) or len(claimed.messages) >= BATCH:
+                full.add(request.pair)
+    return claimed, full
+
+
+def _claim_page(
+    database: Database, page: Sequence[ClaimRequest], most: int, lease_ms: int, worker: str, since: Mapping[Pair, int]
+) -> claim.ClaimedRows:
+    """Lease at most `most` rows of the pairs, those of the first pairs first.
+
+    At-most-once messages are leased for idle slots only: a message that is leased may be lost with its worker.
+    """
+    dialect = database.dialect
+    of_pair = (
+        f"FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s AND r.key = %s AND r.due_at >= %s"
+        f" AND r.due_at <= {dialect.now}"
+    )
+    first = f"{dialect.by_due_time} {dialect.limit.format(count='%s')}"
+    due = (
+        "SELECT id FROM (SELECT due{i}.*, row_number() OVER (ORDER BY due_at, id) AS number FROM ("
+        f"SELECT r.id, r.due_at, r.at_most_once {of_pair} AND {WAITING} AND r.crashes < {SUSPECT_CRASHES}"
+        f" {first}{dialect.skip_locked}) AS due{{i}}) AS numbered{{i}} WHERE NOT at_most_once OR number <= %s"
+    )
+    among = f"SELECT * FROM (SELECT r.id {of_pair} {first}) AS first{{i}}"
+    names = [(database.alias, one.queue, one.key, since.get(one.pair, 0)) for one in page]
+    counts = [(min(one.count, BATCH), one.idle_slots) for one in page]
+    found = Sql(
+        f"(SELECT id FROM ({_union(due, len(page))}) AS due LIMIT {most}) AS r",
+        [value for name, count in zip(names, counts, strict=True) for value in (*name, *count)],
+    )
+    leased = Sql(
+        f"r.id IN (SELECT id FROM ({_union(among, len(page))}) AS among)",
+        [value for name in names for value in (*name, BATCH)],
+    )
+    return claim.claim_found(database, found, leased, lease_ms, worker)
+
+
+def _union(select: str, count: int) -> str:
+    return " UNION ALL ".join(select.format(i=i) for i in range(count))
+
+
 def claim_due(
     database: Database,
     requests: Sequence[ClaimRequest],
@@ -146,39 +226,6 @@ def claim_due(
         return Claims([], [], 0, None), full
     rows = claim.claim(database, alarms, requests, lease_ms, worker)
     return Claims(rows.messages, [], rows.now_ms, None, buried=rows.buried), full
-
-
-def _claim_onward(
-    database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str, since: Mapping[Pair, int]
-) -> tuple[Claims, set[Pair]]:
-    """Lease rows that are due and wait, like `claim_due` but in one statement.
-
-    Leases that ran out are left to a claim that begins at the low end of the index.
-    """
-    dialect = database.dialect
-    ending = dialect.limit.format(count="%s") + dialect.skip_locked
-    of_pair = (
-        "SELECT id FROM (SELECT id, at_most_once, row_number() OVER (ORDER BY due_at, id) AS place FROM ("
-        f"SELECT r.id, r.due_at, r.at_most_once FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s"
-        f" AND r.key = %s AND r.due_at >= %s AND r.due_at <= {dialect.now} AND {WAITING}"
-        f" AND r.crashes < {SUSPECT_CRASHES} {dialect.by_due_time} {ending}) AS due{{i}}) AS placed{{i}}"
-        " WHERE NOT at_most_once OR place <= %s"
-    )
-    counts, idle_slots = Counter[Pair](), Counter[Pair]()
-    for request in requests:
-        counts[request.pair] += request.count
-        idle_slots[request.pair] += request.idle_slots
-    parameters = list[Any]()
-    for pair, count in counts.items():
-        parameters += [database.alias, *pair, since[pair], count, idle_slots[pair]]
-    found = Sql(f"({' UNION ALL '.join(of_pair.format(i=i) for i in range(len(counts)))}) AS r", parameters)
-    of_found = Sql(
-        f"r.alias = %s AND r.due_at >= %s AND r.due_at <= {dialect.now}", [database.alias, min(since.values())]
-    )
-    rows = claim.claim_found(database, found, of_found, lease_ms, worker)
-    given = count_by_pair(rows.messages)
-    full = {pair for pair, count in counts.items() if given[pair] >= count}
-    return Claims(rows.messages, [], rows.now_ms, None), full
 
 
 def claim_until_none(
@@ -212,13 +259,7 @@ def due(
     later. Rows that another claim has locked are skipped, because otherwise all workers would look at the same ones;
     another `lock` clause changes that.
     """
-    counts: Counter[Pair] = Counter()
-    for request in requests:
-        counts[request.pair] += request.count
-    sets = [(queue, key, min(count, BATCH)) for (queue, key), count in counts.items() if count > 0]
-    if len(sets) > SETS:
-        known = set(_with_rows(database, [one[:2] for one in sets]))
-        sets = [one for one in sets if one[:2] in known]
+    sets = [(one.queue, one.key, min(one.count, BATCH)) for one in _merged(database, requests)]
     found: list[Alarm] = []
     full: set[Pair] = set()
     for start in range(0, len(sets), SETS):
@@ -231,6 +272,20 @@ def due(
         full.update((queue, key) for queue, key, count in page if given[queue, key] >= count)
         found += alarms
     return found[:BATCH], full.union((alarm.queue, alarm.key) for alarm in found[BATCH:])
+
+
+def _merged(database: Database, requests: Iterable[ClaimRequest]) -> list[ClaimRequest]:
+    """Return one request for each pair of which something is wanted. Of very many pairs, only those with a row."""
+    merged: dict[Pair, ClaimRequest] = {}
+    for one in requests:
+        if one.count > 0:
+            before = merged.get(one.pair, replace(one, count=0, idle_slots=0))
+            count, idle_slots = before.count + one.count, before.idle_slots + one.idle_slots
+            merged[one.pair] = replace(one, count=count, idle_slots=idle_slots)
+    if len(merged) > SETS:
+        known = set(_with_rows(database, list(merged)))
+        return [one for pair, one in merged.items() if pair in known]
+    return list(merged.values())
 
 
 def _with_rows(database: Database, asked: list[Pair]) -> list[Pair]:

@@ -40,8 +40,12 @@ class DatabasePresence:
         self._heartbeats = broker.presence
         self._window = broker.window
         self._degraded = degraded
+        self._reads_rows = broker.database is not None  # it tells of pauses with their commit, or each second
 
-    def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
+    def heartbeat(self, worker: WorkerInfo) -> list[Pause] | None:
+        if self._reads_rows:
+            self._heartbeats.heartbeat(worker)
+            return None
         if not self._degraded.is_alone:
             own_timer(self._database, self._alias, self._window)
             self._heartbeats.heartbeat(worker)

@@ -69,6 +69,7 @@ class DatabaseQueue:
         self._can_list_alarms = broker.alarm_index is not None
         self._broker_queue = broker.queue
         self._keeps_limits = broker.limiter is None
+        self._reads_rows = broker.window is None  # the timer does: it needs no look where there is a backlog
         self._polling = Polling(database)
         self._sweep = Sweep(database)
         # Pairs that the last claim filled: if the timer has no more of them, the table may
@@ -112,8 +113,9 @@ class DatabaseQueue:
                 return found
         backlog = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
         asked = _without(requests, self.backlog, backlog.messages)
-        if not asked:
-            if monotonic() < self._timer_asked_at + ASKED_EVERY_S:
+        if requests and not asked:
+            rests = self._reads_rows and not self.database.unanswered  # which only a claim by the timer ends
+            if rests or monotonic() < self._timer_asked_at + ASKED_EVERY_S:
                 self._timer_left_out = True
                 return backlog
             asked = [replace(request, count=1, idle_slots=0) for request in requests]
@@ -141,15 +143,18 @@ class DatabaseQueue:
         """Claim by alarms, and from the table for pairs whose alarms were all stale, or have come to an end."""
         found, stale = self._claim_by_timer(requests, lease_ms, worker)
         self._all_stale = bool(stale)
-        # An error from here on also fails the next claim, which follows at once. These messages must not be lost.
-        with contextlib.suppress(DelayqError):
+        try:
             if stale:
                 more, stale = self._claim_by_timer(_stale_batches(requests, stale), lease_ms, worker)
                 _add(found, more)
-            _add(
-                found,
-                self._claim_backlog(_those_of(requests, stale | self._note_filled(requests, found)), lease_ms, worker),
-            )
+            for pair, due_ms in found.due.items():
+                self._polling.table_claims.go_back(pair, due_ms)
+            self.backlog |= found.due.keys()
+            of_table = stale | self._note_filled(requests, found) | found.due.keys()
+            _add(found, self._claim_backlog(_those_of(requests, of_table), lease_ms, worker))
+        except DelayqError:  # it also fails the next claim, which follows at once
+            if not (found.messages or found.buried):
+                raise
         return found
 
     def _note_filled(self, requests: Sequence[ClaimRequest], found: Claims) -> set[Pair]:
@@ -160,7 +165,7 @@ class DatabaseQueue:
         given = count_by_pair(found.messages)
         short = {request.pair for request in requests if given[request.pair] < request.count}
         filled, self._filled = self._filled, set(given).difference(short)
-        if self.window is not None:
+        if not self._reads_rows:
             overdue = _pairs_of(one for one in found.messages if one.due_ms < found.now_ms - LATE_MS)
             self.backlog |= overdue if found.more_available else overdue & self._filled
         return short & filled
@@ -171,7 +176,9 @@ class DatabaseQueue:
                 return self._polling.due_pairs(pairs)
         if not self.degraded.away:  # otherwise the claim tells whether the timer is back: a look does not
             with contextlib.suppress(DelayqError):
-                return {*self.timer.due_pairs(pairs), *self.backlog.intersection(pairs)}
+                backlog = self.backlog.intersection(pairs)
+                asked = [pair for pair in pairs if pair not in backlog] if self._reads_rows else pairs
+                return {*self.timer.due_pairs(asked), *backlog}
         return pairs
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
@@ -211,8 +218,8 @@ class DatabaseQueue:
         if found.away:  # only maintenance can tell that nothing is away
             self.degraded.hear(found.away)
         self._leave(found.messages)
-        if self.window is None and not (found.alarms or self.database.unanswered):
-            return found, set()  # it has just read the rows
+        if self._reads_rows and not (found.alarms or self.database.unanswered):
+            return found, set()
         rows = claim.ClaimedRows(found.now_ms)
         if found.alarms or self.database.unanswered:
             try:
@@ -229,6 +236,7 @@ class DatabaseQueue:
         claimed = Claims(
             rows.messages, [], rows.now_ms, next_due_ms, found.more_available, found.without_body, rows.buried
         )
+        claimed.due = found.due
         in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
         return claimed, {request.pair for request in requests} & in_vain - _pairs_of(rows.messages)
 
@@ -294,10 +302,11 @@ class DatabaseQueue:
         if found.lapsed:
             result.buried += settle.reclaim_lapsed(self.database, found)
             result.suspects_due = settle.look_at_leases(self.database, found.position).suspects_due
+        saw_all = self._lapse_positions[:2] == found.position[:2] == settle.BEGIN[:2]
         self._lapse_positions = found.position
         if found.over and self._keeps_limits:
             presence.forget_over(self.database, found.now_ms)
-        if not (found.lapsed or found.crashed or found.position.of_all != START or self.degraded.away):
+        if saw_all and not (found.lapsed or found.crashed or self.degraded.away):
             self._rests_until = asked_at + min(max(lease_ms / 3000, LOOK_S), LONGEST_REST_S)
         return found.now_ms
 
@@ -503,8 +512,11 @@ def _stale_batches(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[C
 
 def _add(found: Claims, more: Claims) -> None:
     """Add to a claim what a later one gave."""
+    if not found.messages:
+        found.now_ms = more.now_ms or found.now_ms
     found.messages += more.messages
     found.buried += more.buried
     found.without_body += more.without_body
     found.more_available |= more.more_available
+    found.due |= more.due
     found.next_due_ms = earliest(found.next_due_ms, more.next_due_ms)

@@ -151,7 +151,9 @@ class Maintenance:
         """
         self._info.running, self._info.runs = len(held), runs_of(held)
         try:
-            self._pauses.take(self._backend.presence.heartbeat(self._info))
+            pauses = self._backend.presence.heartbeat(self._info)
+            if pauses is not None:
+                self._pauses.take(pauses)
             self._takeovers.learn(self._info)
         except DelayqError as error:
             self._outage_log.begin("sending a heartbeat", error)

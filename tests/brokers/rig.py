@@ -72,6 +72,12 @@ class Rig:
         """What is known of an id, also where the broker itself can't be asked for one."""
 
     @property
+    def tells_of_all_pauses(self) -> bool:
+        """Whether a worker misses none for which it is not connected: then a heartbeat need not be answered."""
+        store = self.broker.store
+        return store is not None and store.broker.database is not None
+
+    @property
     def carries_messages(self) -> bool:
         """Whether there are messages: else it is a timer alone."""
         return not getattr(self.broker, "needs_store", False)

@@ -3,14 +3,20 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import time
 
 import pytest
 from django.db import connections, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, OnConflict, Pause, SettleAction
 from django_delayq.brokers.database import timer
 from django_delayq.brokers.database.timer import DatabaseTimer
-from django_delayq.store import DatabaseBackend
+from django_delayq.models import ReadyMessage
+from django_delayq.store import DatabaseBackend, enqueue
+from django_delayq.store.bulk_copy import copy_missing, copy_new
+from django_delayq.store.database import Database
+from django_delayq.support.timestamps import to_epoch_ms
 from tests.brokers.rig import settlement
 
 LONG_S = 60.0  # far longer than a test may take: only a wake-up ends such a wait
@@ -67,6 +73,7 @@ CHANGES: dict[str, Callable[[DatabaseBackend], object]] = {
     "a replacement": lambda site: send(site, "far", on_conflict="replace"),
     "an earlier due time": lambda site: send(site, "far", on_conflict="earliest"),
     "a reschedule": lambda site: site.queue.reschedule(["far"], at_ms=0),
+    "many sends": lambda site: send(site, *(f"{n}" for n in range(100))),
     "a rescue": lambda site: site.queue.rescue(["failed"]),
     "a pause": lambda site: site.presence.pause(Pause("q", None, "x")),
 }
@@ -86,17 +93,28 @@ def test_the_commit_of_another_process_ends_the_wait(
         awake()
 
 
-def test_a_commit_notifies_once_of_each_pair_and_a_rollback_of_none(
+@contextmanager
+def listening(database: str) -> Iterator[Callable[[], list[list[str]]]]:
+    """A session that listens; gives what collects the notices that came, in parts, in order."""
+    connection = connections[database]
+    with connection.copy().get_new_connection(connection.get_connection_params()) as listens:
+        listens.autocommit = True
+        listens.execute("LISTEN delayq")
+        yield lambda: sorted(notice.payload.split("\x1f") for notice in listens.notifies(timeout=1))
+
+
+def rows_due_soon(database: str) -> list[list[str]]:
+    """What a notice of each row that is due says: once of those that are due at the same time."""
+    rows = ReadyMessage.objects.using(database).filter(due_at__lte=time() * 1000)
+    told = {("default", row.queue, row.key, str(to_epoch_ms(row.due_at))) for row in rows}
+    return [list(one) for one in sorted(told)]
+
+
+def test_a_commit_notifies_of_what_is_due_soon_and_a_rollback_of_nothing(
     postgres_database: str, new_backend: NewBackend
 ) -> None:
     site = new_backend(postgres_database)
-    with (
-        connections[postgres_database]
-        .copy()
-        .get_new_connection(connections[postgres_database].get_connection_params()) as listens
-    ):
-        listens.autocommit = True
-        listens.execute("LISTEN delayq")
+    with listening(postgres_database) as heard:
         with transaction.atomic(postgres_database):
             send(site, "a", "b")
             send(site, "c")
@@ -106,5 +124,30 @@ def test_a_commit_notifies_once_of_each_pair_and_a_rollback_of_none(
             send(site, "e")
             transaction.set_rollback(True, postgres_database)
         send(site, "later", delay_ms=HOUR)
-        came = [notice.payload.split("\x1f") for notice in listens.notifies(timeout=1)]
-    assert sorted(came) == [["default", "q", "k"], ["default", "q", "other"]]
+        assert heard() == rows_due_soon(postgres_database)
+
+
+@pytest.mark.parametrize("copy", [enqueue.insert_new, copy_new, copy_missing])
+def test_many_at_once_notify_once_of_each_pair(
+    postgres_database: str, new_backend: NewBackend, copy: Callable[[Database, list[NewMessage]], int]
+) -> None:
+    site = new_backend(postgres_database)
+    messages = [NewMessage(f"{n}", Header("q", f"k{n % 2}"), b"{}", delay_ms=n) for n in range(100)]
+    messages += [NewMessage(f"far {n}", Header("q", "far"), b"{}", delay_ms=HOUR) for n in range(100)]
+    with listening(postgres_database) as heard:
+        assert copy(site.database, messages) == 200
+        assert heard() == [["default", "q", "k0", "0"], ["default", "q", "k1", "0"]]
+
+
+def test_what_a_notice_tells_of_is_claimed_without_a_look(postgres_database: str, new_backend: NewBackend) -> None:
+    site, worker = new_backend(postgres_database), new_backend(postgres_database)
+    with waiter(worker) as awake:
+        send(site, "new")
+        awake()
+    with CaptureQueriesContext(connections[postgres_database]) as captured:
+        claims = worker.queue.claim(WANTS, lease_ms=60_000, worker="w")
+    assert [one.id for one in claims.messages] == ["new"]
+    assert len(captured) <= 2  # the second asks for leases that have ended, once a second
+    with CaptureQueriesContext(connections[postgres_database]) as captured:
+        assert worker.queue.claim(WANTS, lease_ms=60_000, worker="w").messages == []
+    assert len(captured) == 0

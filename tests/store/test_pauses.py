@@ -93,7 +93,9 @@ def test_workers_that_read_too_soon_learn_of_it_with_a_heartbeat_after_the_commi
 
 def _heartbeat(broker: DatabaseBackend) -> list[Pause]:
     with closed_after("default"):
-        return broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+        answer = broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
+    assert answer is not None
+    return answer
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)

@@ -29,11 +29,12 @@ class DatabaseBroker:
         database = Database(self._alias.name, self._alias.database)
         if database.vendor == "postgresql":
             database.notice = notice(database, NOTICE_MS)
+            database.notice_of_many = notice(database, NOTICE_MS, "0")
         return database
 
     @cached_property
     def timer(self) -> DatabaseTimer:
-        return DatabaseTimer(self.database)
+        return DatabaseTimer(self.database, lambda: self.presence.workers())
 
     @cached_property
     def presence(self) -> DatabaseHeartbeats:

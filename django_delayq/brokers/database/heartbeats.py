@@ -25,35 +25,39 @@ class DatabaseHeartbeats:
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         now = self._database.dialect.now
-        row = LimitRow(
-            alias=self._database.alias,
-            key=NO_KEY,
-            value=worker.name,
-            slots=codec.dumps(worker).decode(),
-            line_ms=RawSQL(now, []),  # noqa: S611
-            since_ms=0,
-            turn_us=0,
-            over_ms=RawSQL(f"{now} + %s", [FORGOTTEN_MS]),  # noqa: S611
-        )
-        is_told_which = self._database.connection.features.supports_update_conflicts_with_target
+        times = {
+            "line_ms": RawSQL(now, []),  # noqa: S611
+            "over_ms": RawSQL(f"{now} + %s", [FORGOTTEN_MS]),  # noqa: S611
+        }
+        slots = codec.dumps(worker).decode()
         with self._database.available(), self._database.telling_what_it_lacks():
-            LimitRow.objects.using(self._database.using).bulk_create(
-                [row],
-                update_conflicts=True,
-                update_fields=["slots", "line_ms", "over_ms"],
-                unique_fields=["alias", "key", "value"] if is_told_which else None,
-            )
+            if not self._rows().filter(value=worker.name).update(slots=slots, **times):
+                self._insert(LimitRow(value=worker.name, slots=slots, since_ms=0, turn_us=0, **times))
+                self._timer.announce_workers()
+
+    def _insert(self, row: LimitRow) -> None:
+        row.alias, row.key = self._database.alias, NO_KEY
+        is_told_which = self._database.connection.features.supports_update_conflicts_with_target
+        LimitRow.objects.using(self._database.using).bulk_create(
+            [row],
+            update_conflicts=True,
+            update_fields=["slots", "line_ms", "over_ms"],
+            unique_fields=["alias", "key", "value"] if is_told_which else None,
+        )
 
     def leave(self, worker: str) -> None:
         with self._database.available():
             self._rows().filter(value=worker).delete()
+        self._timer.announce_workers()
 
     def workers(self) -> list[WorkerInfo]:
         oldest = RawSQL(f"{self._database.dialect.now} - %s", [HEARTBEAT_MS])  # noqa: S611
         with self._database.available():
             rows = list(self._rows().filter(line_ms__gte=oldest).order_by("value"))
         decode = codec.decoder_for(WorkerInfo).decode  # ignores the fields of later versions
-        return [replace(decode(row.slots.encode()), seen_ms=row.line_ms) for row in rows]
+        found = [replace(decode(row.slots.encode()), seen_ms=row.line_ms) for row in rows]
+        self._timer.note_workers(found)
+        return found
 
     def announce_pauses(self) -> None:
         self._timer.announce_pauses()

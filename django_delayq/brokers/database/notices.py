@@ -3,18 +3,19 @@
 import secrets
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from time import monotonic
 from typing import Any
 
-from django_delayq.brokers.base import Pair
 from django_delayq.store.database import Database
 from django_delayq.support.logging import logger
 
 CHANNEL = "delayq"
 APART = "\x1f"
-"""The separator of the names in a notice. Names have no control characters."""
+"""The separator of the parts of a notice. Names have no control characters."""
+PAUSES, WORKERS = "pauses", "workers"
+"""What a notice says that is about no row: pauses have changed; a worker has started or stopped."""
 ANSWER_S = 1.0
 """How long a new listener waits for a notice that it has sent itself."""
 LOOK_S = 1.0
@@ -27,33 +28,36 @@ class Deaf(Exception):
     """LISTEN does not work on a connection. The text says why."""
 
 
-def notice(database: Database, within_ms: int) -> str:
+def notice(database: Database, within_ms: int, due: str = "due_at") -> str:
     """Return SQL for one more column in the result of a statement: it notifies of a row that is due within `within_ms`.
 
-    The notice names the pair. PostgreSQL sends equal notices of a transaction only once.
+    The notice names the pair and the due time; with "0" as `due` only the pair. PostgreSQL sends equal notices of a
+    transaction only once.
     """
-    names = "concat_ws(E'\\x1f', alias, queue, \"key\")"
+    text = f"concat_ws(E'\\x1f', alias, queue, \"key\", {due})"
     return (
         f", CASE WHEN due_at <= {database.dialect.now} + {within_ms}"
-        f" THEN CAST(pg_notify('{CHANNEL}', {names}) AS text) END"
+        f" THEN CAST(pg_notify('{CHANNEL}', {text}) AS text) END"
     )
 
 
-def notify(database: Database, text: str) -> None:
-    """Send one notice when the caller's transaction commits, or at once without one."""
+def notify(database: Database, what: str) -> None:
+    """Send one notice about `what` when the caller's transaction commits, or at once without one."""
     with database.available():
+        text = APART.join([database.alias, what])
         database.rows("SELECT CAST(pg_notify(%s, %s) AS text)", [CHANNEL, text])
 
 
 class Listener:
     """A thread that listens for notices, and keeps trying while it can't.
 
-    It calls `hear` for each notice, with the notice's pair, or with None when pauses have changed. It calls
-    `note_listening` with True when it begins to hear notices, and with False when it stops.
+    It calls `hear` for each notice of its alias, with the other parts of the notice: a queue, a key and a due time, or
+    `PAUSES`, or `WORKERS`. It calls `note_listening` with True when it begins to hear notices, and with False when it
+    stops.
     """
 
     def __init__(
-        self, database: Database, hear: Callable[[Pair | None], None], note_listening: Callable[[bool], None]
+        self, database: Database, hear: Callable[[Sequence[str]], None], note_listening: Callable[[bool], None]
     ) -> None:
         self._database = database
         self._hear = hear
@@ -92,9 +96,9 @@ class Listener:
         try:
             while not self._closed.is_set():
                 for text in _come(connection, LOOK_S):
-                    alias, *pair = text.split(APART)
+                    alias, *about = text.split(APART)
                     if alias == self._database.alias:
-                        self._hear((pair[0], pair[1]) if len(pair) == 2 else None)
+                        self._hear(about)
         finally:
             self._note_listening(False)
 

@@ -1,12 +1,17 @@
-"""Use rows as their own alarms: each process reads the rows of the next seconds, and sleeps until the first is due.
+"""Use rows as their own alarms: each process reads the due times of the next seconds, and sleeps until the first.
 
-It writes nothing. A row that was read is only a hint, like every alarm: whether it is due is decided by its claim.
+It writes nothing. A due time that was read is only a hint, like every alarm: once it has come, the pair is claimed from
+the table, and there each row goes to one claim.
+
+Workers take turns: each has its *shift* of time, and claims at once what falls due in it. It looks for what fell due in
+the shifts of others when its own next one begins: by then that is taken, unless they are busy or dead.
 """
 
 import math
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from time import monotonic
 
 from django.db import DatabaseError
@@ -18,51 +23,72 @@ from django_delayq.brokers.base import (
     Claims,
     MaintenanceResult,
     Pair,
+    WorkerInfo,
     check_batch,
-    earliest,
 )
-from django_delayq.brokers.database.notices import Listener, notify
-from django_delayq.brokers.database.rows import PAIRS, look
-from django_delayq.brokers.schedule import Schedule
+from django_delayq.brokers.database.notices import PAUSES, WORKERS, Listener, notify
+from django_delayq.brokers.database.rows import PAIRS, Found, look
 from django_delayq.core.errors import DelayqError
 from django_delayq.store.database import Database
 
 WINDOW_MS = 5_000
-"""How far ahead rows are read."""
+"""How far ahead due times are read."""
 LOOK_S, POLL_S = 2.0, 0.25
-"""How often the rows are read: if commits notify this process of rows that are due soon, and if they don't."""
+"""How often they are read: if commits notify this process of rows that are due soon, and if they don't."""
 NOTICE_MS = 3_000
 """A commit notifies of rows that are due within this time. Rows that are due later are read in time anyway."""
 ROWS = 5_000
 """The most rows that are read for all pairs at once. For more than a hundred pairs it is 50 for each."""
+SHIFT_MS, GRACE_MS = 100, 20
+"""How long a shift is, and for how long the others leave to its worker what falls due at its end."""
+LEFT_MS = 200
+"""Once something has been due for this long, its worker is busy or dead: all others help until the next look."""
 
 
 class _Known:
-    """The rows of one (queue, key) that were read: when each is due, in ms of the monotonic clock."""
+    """What was read of one (queue, key). Its times are in ms of the monotonic clock, in order."""
 
     def __init__(self) -> None:
-        self.alarms: Schedule[str] = Schedule()
+        self.times: list[int] = []
+        """When something is due."""
+        self.leased: dict[str, int] = {}
+        """The rows whose leases end soon, each with its end: a worker that is alive renews before."""
         self.lapsed: dict[str, int] = {}
-        """The rows whose leases have run out, with their due times. They become alarms in `maintain`."""
-        self.look_at_ms = 0
-        self.is_full = False
-        """Whether more rows than were read may be due within the window."""
+        """Rows whose leases `maintain` saw end. They become alarms."""
+        self.look_at_ms: float = 0
+        self.reads_to_ms = math.inf
+        """The last time that was read, where more rows than were read may be due within the window."""
+        self.is_left = False
+        """Whether workers had left something undone of their shifts when it was last read."""
 
     def looks_at_ms(self) -> float:
-        """Return when to read the rows again: at once (0) if a full page is used up, because more may be due."""
-        return 0 if self.is_full and not (self.alarms or self.lapsed) else self.look_at_ms
+        """Return when to read it again: at the latest when everything that was read of it is due."""
+        return min(self.look_at_ms, self.reads_to_ms)
 
-    def next_at_ms(self) -> float:
-        """Return when the first row is due; infinity if there is none."""
-        first = self.alarms.first()
-        return math.inf if first is None else first
+    def add(self, time_ms: int) -> None:
+        """Note that something is due at that time."""
+        at = bisect_right(self.times, time_ms)
+        if not at or self.times[at - 1] != time_ms:
+            self.times.insert(at, time_ms)
+
+    def first_ms(self) -> int | None:
+        """Return when something is due first."""
+        return min([*self.times[:1], *self.lapsed.values()], default=None)
+
+    def end_leases(self, now_ms: int, most: int) -> int:
+        """Have rows claimed whose leases have ended, and return how many."""
+        ended = [pk for pk, end_ms in self.leased.items() if end_ms <= now_ms][:most]
+        for pk in ended:
+            self.lapsed[pk] = self.leased.pop(pk)
+        return len(ended)
 
     def take(self, now_ms: int, most: int) -> list[str]:
-        """Return at most `most` rows that are due, and forget them."""
-        due = [pk for _, pk in self.alarms.due(now_ms, most)]
-        for pk in due:
-            self.alarms.drop(pk)
-        return due
+        """Forget what is due by now, and return rows whose leases have ended."""
+        del self.times[: bisect_right(self.times, now_ms)]
+        lapsed = list(self.lapsed)[:most]
+        for pk in lapsed:
+            del self.lapsed[pk]
+        return lapsed
 
 
 class DatabaseTimer:
@@ -73,8 +99,9 @@ class DatabaseTimer:
     It has no window: it reads the rows, so no alarm is lost, and none is another store's.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, read_workers: Callable[[], list[WorkerInfo]] = list) -> None:
         self._database = database
+        self._read_workers = read_workers
         self._changed = threading.Condition()
         self._known: defaultdict[Pair, _Known] = defaultdict(_Known)
         self._wanted: list[Pair] = []
@@ -84,6 +111,9 @@ class DatabaseTimer:
         """Whether commits notify this process."""
         self._announced = 0
         self._ahead_ms = 0  # how far the database's clock was ahead of the monotonic one when rows were last read
+        self._name = ""
+        self._workers: Sequence[WorkerInfo] = ()
+        self._has_stale_workers = False
 
     # Alarms
 
@@ -95,7 +125,7 @@ class DatabaseTimer:
             for alarm in alarms:
                 pair = alarm.queue, alarm.key
                 if pair in self._known and alarm.wait_ms <= WINDOW_MS:
-                    self._known[pair].alarms.put_earlier(alarm.pk, _after(now_ms, alarm.wait_ms))
+                    self._known[pair].add(_after(now_ms, alarm.wait_ms))
             self._changed.notify_all()
 
     def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
@@ -103,41 +133,68 @@ class DatabaseTimer:
         self.schedule(rearm)
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        counts: Counter[Pair] = Counter()
-        for request in requests:
-            if request.count > 0:
-                counts[request.queue, request.key] += request.count
+        """Return the pairs that are due, which are to be claimed from the table, and alarms of leases that ended."""
+        self._name = worker
+        pairs = list(dict.fromkeys(request.pair for request in requests if request.count > 0))
         self.listen()
-        self._look_due(counts)
+        self._look_due(pairs, lease_ms)
         with self._changed:
             now_ms = _now_ms()
+            self._wanted = pairs
+            due = [pair for pair in pairs if self._wakes_at_ms(pair) <= now_ms]
             alarms: list[Alarm] = []
-            self._wanted = []
-            for pair, count in counts.items():
-                taken = self._known[pair].take(now_ms, min(count, BATCH - len(alarms)))
-                alarms += [Alarm(*pair, pk) for pk in taken]
-                if len(taken) < count:
-                    self._wanted.append(pair)  # a pair that got all that it asked for is not waited for
-            next_at_ms = earliest(*(self._known[pair].alarms.first() for pair in counts))
-            left = next_at_ms is not None and next_at_ms <= now_ms
-            next_due_ms = None if next_at_ms is None else next_at_ms + self._ahead_ms
-            return Claims([], alarms, now_ms + self._ahead_ms, next_due_ms, left)
+            since: dict[Pair, int] = {}
+            for pair in due:
+                since[pair] = min([*self._known[pair].times[:1], now_ms]) + self._ahead_ms
+                alarms += [Alarm(*pair, pk) for pk in self._known[pair].take(now_ms, BATCH - len(alarms))]
+            next_ms = min((self._wakes_at_ms(pair) for pair in pairs), default=math.inf)
+            next_due_ms = None if next_ms == math.inf else int(next_ms) + self._ahead_ms
+            return Claims([], alarms, now_ms + self._ahead_ms, next_due_ms, due=since)
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         self._look_due(pairs)
         with self._changed:
             now_ms = _now_ms()
-            return [pair for pair in pairs if self._known[pair].next_at_ms() <= now_ms]
+            return [pair for pair in pairs if self._wakes_at_ms(pair) <= now_ms]
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        self._look_due(list(self._known))
-        lapsed = 0
+        """Have rows claimed whose leases have ended. Read who shares the shifts, if one has come or gone."""
+        if self._has_stale_workers:
+            self._has_stale_workers = False
+            self.note_workers(self._read_workers())
+        self._look_due(list(self._known), lease_ms)
         with self._changed:
+            now_ms = _now_ms()
+            result = MaintenanceResult(now_ms + self._ahead_ms)
             for known in self._known.values():
-                for pk in list(known.lapsed)[: BATCH - lapsed]:
-                    known.alarms.put_earlier(pk, known.lapsed.pop(pk))
-                    lapsed += 1
-            return MaintenanceResult(_now_ms() + self._ahead_ms, lapsed)
+                result.reclaimed += known.end_leases(now_ms, BATCH - result.reclaimed)
+            ends = [end_ms for known in self._known.values() for end_ms in known.leased.values()]
+            result.next_lease_end_ms = min(ends) + self._ahead_ms if ends else None
+            return result
+
+    # Shifts
+
+    def note_workers(self, workers: Sequence[WorkerInfo]) -> None:
+        """Note who is alive: they share the shifts of what they serve."""
+        self._workers = sorted(workers, key=lambda each: each.name)
+
+    def _wakes_at_ms(self, pair: Pair) -> float:
+        """Return when to claim a pair: when something is due, or in the next shift if that is in another's."""
+        known = self._known[pair]
+        first_ms = known.first_ms()
+        if first_ms is None:
+            return math.inf
+        wakes_at_ms = self._in_own_shift(pair, first_ms)
+        return min(wakes_at_ms, first_ms + GRACE_MS) if known.is_left else wakes_at_ms
+
+    def _in_own_shift(self, pair: Pair, first_ms: int) -> int:
+        """Return this time, or the begin of this worker's next shift if it is in another's."""
+        names = [one.name for one in self._workers if pair[0] in one.queues and pair[1] in one.keys]
+        if len(names) < 2 or self._name not in names:
+            return first_ms
+        shift_number, into_ms = divmod(first_ms + self._ahead_ms, SHIFT_MS)
+        shifts = (names.index(self._name) - shift_number) % len(names)
+        return max(first_ms - into_ms + shifts * SHIFT_MS, first_ms + GRACE_MS) if shifts else first_ms
 
     # Sleep
 
@@ -146,12 +203,13 @@ class DatabaseTimer:
         heard = self.pause_version
         while True:
             with self._changed:
-                if self._must_wake(heard):
+                now_ms = _now_ms()
+                wakes_at_ms = min(map(self._wakes_at_ms, self._wanted), default=math.inf)
+                if wakes_at_ms <= now_ms or self._woken or self.pause_version != heard:
                     self._woken = False
                     return True
-                next_ms = min([until_ms, *(self._known[pair].looks_at_ms() for pair in self._wanted)])
-                next_ms = min([next_ms, *(self._known[pair].next_at_ms() for pair in self._wanted)])
-                if (rest_ms := next_ms - _now_ms()) > 0:
+                looks_at_ms = min((self._known[pair].looks_at_ms() for pair in self._wanted), default=math.inf)
+                if (rest_ms := min(until_ms, wakes_at_ms, looks_at_ms) - now_ms) > 0:
                     self._changed.wait(rest_ms / 1000)
                     continue
             if _now_ms() >= until_ms:
@@ -161,18 +219,13 @@ class DatabaseTimer:
             except (DelayqError, DatabaseError):
                 return True  # the next claim raises it
 
-    def _must_wake(self, heard: int) -> bool:
-        now_ms = _now_ms()
-        is_due = any(self._known[pair].next_at_ms() <= now_ms for pair in self._wanted)
-        return is_due or self._woken or self.pause_version != heard
-
     def wake(self) -> None:
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """Forget all rows, so that they are read again."""
+        """Forget all times, so that they are read again."""
         with self._changed:
             self._known = defaultdict(_Known, {pair: _Known() for pair in self._known})
 
@@ -193,11 +246,17 @@ class DatabaseTimer:
         return self._announced if self.is_listening else self._announced + int(monotonic())
 
     def announce_pauses(self) -> None:
-        self.hear(None)
+        """See `Heartbeats`."""
+        self.hear_pauses()
         if self._database.notice:
-            notify(self._database, self._database.alias)
+            notify(self._database, PAUSES)
 
     # Notices
+
+    def announce_workers(self) -> None:
+        """Have all workers read who is alive. Where none is notified, each reads it with its next heartbeat."""
+        if self._database.notice:
+            notify(self._database, WORKERS)
 
     def listen(self) -> None:
         """Begin to listen for notices of commits, unless the database can't send any."""
@@ -206,13 +265,35 @@ class DatabaseTimer:
                 self._listener = Listener(self._database, self.hear, self.note_listening)
                 self._listener.start()
 
-    def hear(self, pair: Pair | None) -> None:
-        """Read the rows of a pair again at its next use; for None, note that pauses have changed."""
+    def hear(self, about: Sequence[str]) -> None:
+        """Take in a notice."""
+        match about:
+            case [queue, key, due_ms]:
+                self.hear_row((queue, key), int(due_ms))
+            case [what] if what == PAUSES:
+                self.hear_pauses()
+            case [what] if what == WORKERS:
+                self._has_stale_workers = True
+
+    def hear_row(self, pair: Pair, due_ms: int) -> None:
+        """Note that something of a pair will be due, or, without a due time, that much of it is, now or soon.
+
+        All read it then, one after the other, because mostly the first ones have claimed the most of it by then.
+        """
         with self._changed:
-            if pair is None:
-                self._announced += 1
-            elif pair in self._known:
-                self._known[pair].look_at_ms = 0
+            known = self._known.get(pair)
+            if known is None:
+                return
+            time_ms = max(due_ms - self._ahead_ms, _now_ms())
+            known.add(time_ms)
+            if not due_ms:
+                known.look_at_ms = min(known.look_at_ms, self._in_own_shift(pair, time_ms))
+            self._changed.notify_all()
+
+    def hear_pauses(self) -> None:
+        """Note that pauses have changed."""
+        with self._changed:
+            self._announced += 1
             self._changed.notify_all()
 
     def note_listening(self, is_listening: bool) -> None:
@@ -220,47 +301,56 @@ class DatabaseTimer:
         with self._changed:
             self._announced += 1 + (int(monotonic()) if is_listening else 0)
             self.is_listening = is_listening
-            for known in self._known.values():
-                known.look_at_ms = 0
+            self._read_again(self._known)
             self._changed.notify_all()
 
     # Reading rows
 
-    def _look_due(self, pairs: Iterable[Pair]) -> None:
-        """Read the rows of those pairs whose rows have not been read for long enough."""
+    def _read_again(self, pairs: Iterable[Pair]) -> None:
+        for pair in pairs:
+            self._known[pair].look_at_ms = 0
+
+    def _look_due(self, pairs: Iterable[Pair], lease_ms: int = 0) -> None:
+        """Read the due times of those pairs that have not been read for long enough."""
         with self._changed:
             now_ms = _now_ms()
             asked = [pair for pair in pairs if self._known[pair].looks_at_ms() <= now_ms]
-            before = {pair: {pk for _, pk in self._known[pair].alarms} for pair in asked}
-            rest_s = LOOK_S if self.is_listening else POLL_S
+            before = {pair: list(self._known[pair].times) for pair in asked}
+            rest_ms = int((LOOK_S if self.is_listening else POLL_S) * 1000)
             for pair in asked:  # set before reading, because a notice that comes meanwhile makes it earlier
-                self._known[pair].look_at_ms = now_ms + int(rest_s * 1000)
+                self._known[pair].look_at_ms, self._known[pair].reads_to_ms = now_ms + rest_ms, math.inf
         if not asked:
             return
         most = max(min(ROWS // len(asked), BATCH), PAIRS)
         try:
             with self._database.available():
-                clock_ms, rows = look(self._database, asked, WINDOW_MS, most)
+                clock_ms, rows = look(self._database, asked, WINDOW_MS, min(rest_ms, lease_ms // 3), most)
         except Exception:
-            for pair in asked:
-                self.hear(pair)
+            with self._changed:
+                self._read_again(asked)
             raise
         with self._changed:
             told_ms = _now_ms()
             self._ahead_ms = clock_ms - told_ms
             for pair in asked:
-                known = self._known[pair]
-                found = rows.get(pair, [])
-                for pk in before[pair]:  # alarms that were scheduled meanwhile stay
-                    known.alarms.drop(pk)
-                known.lapsed = {}
-                for due_ms, row, has_lapsed in found:
-                    at_ms = _after(told_ms, due_ms - clock_ms)
-                    if has_lapsed:
-                        known.lapsed[str(row)] = at_ms
-                    else:
-                        known.alarms.put_earlier(str(row), at_ms)
-                known.is_full = len(found) >= most
+                self._take_in(self._known[pair], before[pair], rows.get(pair, []), told_ms, most)
+
+    def _take_in(self, known: _Known, before: Collection[int], found: Sequence[Found], told_ms: int, most: int) -> None:
+        """Replace what was known before by what was found. What was scheduled meanwhile stays."""
+        known.times = sorted(set(known.times).difference(before))
+        known.leased = {}
+        known.is_left = False
+        for at_ms, pk, is_leased in found:
+            time_ms = _after(told_ms, at_ms - self._ahead_ms - told_ms)
+            if is_leased and str(pk) not in known.lapsed:
+                known.leased[str(pk)] = time_ms
+            elif is_leased:
+                continue
+            else:
+                known.add(time_ms)
+                known.is_left |= time_ms < told_ms - LEFT_MS
+        if len(found) >= most:
+            known.reads_to_ms = max(known.times, default=told_ms)
 
 
 def _now_ms() -> int:

@@ -47,7 +47,9 @@ class Executor(Protocol):
     """The part of `Database` that runs statements."""
 
     alias: str
-    notice: str
+
+    def noticed(self, count: int) -> str:
+        """Return the column to select of so many rows that become due, where a commit notifies of them."""
 
     @property
     def dialect(self) -> "Dialect":
@@ -172,7 +174,7 @@ class Dialect:
         values, parameters = self._values_of(database.alias, messages)
         rows = database.rows(
             f"INSERT INTO delayq_ready ({SHARED}) VALUES {values}"
-            f" {self.on_conflict(messages)} RETURNING message_id, id, due_at, sent_at{database.notice}",
+            f" {self.on_conflict(messages)} RETURNING message_id, id, due_at, sent_at{database.noticed(len(messages))}",
             parameters,
         )
         return [Inserted(*row[:4]) for row in rows]

@@ -84,7 +84,7 @@ class PostgreSQL(Dialect):
         )
         rows = database.rows(
             f"{insert_from(values, _KIND)} {self.on_conflict(messages)}"
-            f" RETURNING message_id, id, due_at, sent_at{database.notice}",
+            f" RETURNING message_id, id, due_at, sent_at{database.noticed(len(messages))}",
             [
                 codec.dumps(kinds).decode(),
                 _APART.join([message.id for message in messages]),
