@@ -7,8 +7,7 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq.brokers.base import ClaimRequest, WorkerInfo
-from django_delayq.brokers.database import timer
-from django_delayq.store import DatabaseBackend, queue
+from django_delayq.store import DatabaseBackend, queue, timer
 from django_delayq.worker.maintenance import HEARTBEAT_EVERY_S
 
 SECONDS = 70

@@ -10,12 +10,11 @@ from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, OnConflict, Pause, SettleAction
-from django_delayq.brokers.database import timer
-from django_delayq.brokers.database.timer import DatabaseTimer
 from django_delayq.models import ReadyMessage
-from django_delayq.store import DatabaseBackend, enqueue
+from django_delayq.store import DatabaseBackend, enqueue, timer
 from django_delayq.store.bulk_copy import copy_missing, copy_new
 from django_delayq.store.database import Database
+from django_delayq.store.timer import DatabaseTimer
 from django_delayq.support.timestamps import to_epoch_ms
 from tests.brokers.rig import settlement
 

@@ -7,9 +7,8 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, WorkerInfo
-from django_delayq.brokers.database import timer
 from django_delayq.models import ReadyMessage
-from django_delayq.store import DatabaseBackend
+from django_delayq.store import DatabaseBackend, timer
 
 WORKERS = 4
 WANTS = [ClaimRequest("q", "k", 10)]

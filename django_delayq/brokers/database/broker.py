@@ -8,10 +8,10 @@ from django.db import connections
 
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.database.heartbeats import DatabaseHeartbeats
-from django_delayq.brokers.database.notices import notice
-from django_delayq.brokers.database.timer import NOTICE_MS, DatabaseTimer
 from django_delayq.conf import LOCATION, Alias
 from django_delayq.store.database import Database
+from django_delayq.store.notices import notice
+from django_delayq.store.timer import NOTICE_MS, DatabaseTimer
 from django_delayq.support.translatable import text as _
 
 

@@ -6,11 +6,11 @@ from django.db.models import QuerySet
 from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import WorkerInfo
-from django_delayq.brokers.database.timer import DatabaseTimer
 from django_delayq.brokers.shared_state import FORGOTTEN_MS, HEARTBEAT_MS
 from django_delayq.core import codec
 from django_delayq.models import LimitRow
 from django_delayq.store.database import Database
+from django_delayq.store.timer import DatabaseTimer
 
 NO_KEY = ""
 """The key of a heartbeat's row. No handler can have it, so no row of a limit has it."""

@@ -26,10 +26,10 @@ from django_delayq.brokers.base import (
     WorkerInfo,
     check_batch,
 )
-from django_delayq.brokers.database.notices import PAUSES, WORKERS, Listener, notify
-from django_delayq.brokers.database.rows import PAIRS, Found, look
 from django_delayq.core.errors import DelayqError
 from django_delayq.store.database import Database
+from django_delayq.store.due_times import PAIRS, Found, look
+from django_delayq.store.notices import PAUSES, WORKERS, Listener, notify
 
 WINDOW_MS = 5_000
 """How far ahead due times are read."""
