@@ -45,7 +45,7 @@ def claim(
     `alarms` are what `requests` asked for, in due order within each (queue, key). Rows whose lease ran out are
     reclaimed and claimed again; after a jump of the clock, only once a lease has passed.
     """
-    ended = _end_unanswered(database)
+    ended = end_unanswered(database)
     by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
     rearm = [alarm for alarm in ended if int(alarm.pk) not in by_pk]
     if not by_pk:
@@ -202,7 +202,7 @@ def _note_unanswered(database: Database, where: Sql, token: int) -> None:
     database.unanswered.append(Sql(held, [*where.parameters, token]))
 
 
-def _end_unanswered(database: Database) -> list[Alarm]:
+def end_unanswered(database: Database) -> list[Alarm]:
     """End the leases of earlier claims whose answers were lost, and return alarms for their rows."""
     ended: list[Row] = []
     for leased in tuple(database.unanswered):

@@ -4,14 +4,24 @@ So workers go on while the timer is away, claim a backlog, and find rows that th
 last is the sweep: it looks for (queue, key) pairs that have overdue rows although workers have slots free for them.
 """
 
-import math
-import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic, sleep
 
-from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, ClaimRequest, Claims, Pair, pages
+from django_delayq.brokers.base import (
+    BATCH,
+    Alarm,
+    BuriedInfo,
+    Claimed,
+    ClaimRequest,
+    Claims,
+    MaintenanceResult,
+    Pair,
+    Timer,
+    pages,
+)
+from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
@@ -19,7 +29,6 @@ from django_delayq.store.queries import REST_FACTOR, waiting_pairs
 from django_delayq.store.sql.dialect import Sql
 from django_delayq.store.sql.rows import LEASE_FREE, WAITING
 
-EVERY_S = 1.0
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
 """The most (queue, key) pairs that one statement looks at."""
@@ -80,67 +89,105 @@ class TableClaims:
         self._low_end_at[pair] = 0.0
 
 
-class Polling:
-    """Claims from the tables alone: for each (queue, key) once a second, and at once after a full batch of it."""
+class RowClaims:
+    """Claims with a timer that reads the rows: with the database alone, and while another broker is away.
 
-    def __init__(self, database: Database) -> None:
+    The timer tells which (queue, key) pairs have something due, and which leases ended. A pair is claimed from the
+    table until a claim gets less than it requested.
+    """
+
+    def __init__(self, database: Database, timer: Timer, table_claims: TableClaims) -> None:
         self._database = database
-        self.table_claims = TableClaims(database)
-        self._due_at: dict[Pair, float] = {}
-        self._next_at = 0.0
-        self._woken = threading.Event()
+        self._timer = timer
+        self._table_claims = table_claims
+        self._wanted: frozenset[Pair] = frozenset()
+        self._full: frozenset[Pair] = frozenset()
+        """The pairs of which the last claim got all that it requested. They may have more."""
 
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-        """Claim what is due, for the pairs that are to be read now. See `Queue.claim`."""
-        now = monotonic()
-        asked = [request for request in requests if self._due_at.get(request.pair, 0.0) <= now]
-        found = Claims([], [], 0, None)
-        if asked:
-            found, full = self.table_claims.claim(asked, lease_ms, worker)
-            # If nothing was leased, other workers hold the rows that were found, and another look at once would find
-            # the same.
-            at_once = full if found.messages else ()
-            later = monotonic() + EVERY_S
-            self._due_at |= {pair: 0.0 if pair in at_once else later for pair in (request.pair for request in asked)}
-        self._next_at = min((self._due_at[request.pair] for request in requests), default=math.inf)
+        """Claim what is due. See `Queue.claim`."""
+        self._wanted = frozenset(request.pair for request in requests)
+        if self._database.unanswered:
+            self._end_unanswered()
+        found = self._claim_lapsed(requests, lease_ms, worker)
+        due = [one for one in less(requests, found.messages) if one.count > 0 and one.pair in self._full]
+        if not due:
+            return found
+        try:
+            more, full = self._table_claims.claim(due, lease_ms, worker)
+        except DelayqError:  # it also fails the next claim, which follows at once
+            if not (found.messages or found.buried):
+                raise
+            return found
+        self._full = self._full.difference(request.pair for request in due) | full
+        found.messages += more.messages
+        found.buried += more.buried
+        found.now_ms = more.now_ms or found.now_ms
+        if full:
+            found.more_available, found.next_due_ms = True, found.now_ms
         return found
 
-    def due_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Return the pairs for which a claim would read the tables now.
+    def _claim_lapsed(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
+        """Claim rows whose leases ended, and note which pairs have something due, except those that may have more."""
+        asked = [request for request in requests if request.pair not in self._full]
+        if requests and not asked:
+            return Claims([], [], 0, None)
+        found = self._timer.take_due(asked, lease_ms=lease_ms, worker=worker)
+        for pair, due_ms in found.due.items():
+            self._table_claims.go_back(pair, due_ms)
+        self._full |= found.due.keys()
+        if not found.alarms:
+            return found
+        try:
+            rows = claim.claim(self._database, found.alarms, asked, lease_ms, worker)
+        except Exception:
+            self.note(found.alarms)
+            raise
+        self.note(rows.rearm)
+        return Claims(rows.messages, [], rows.now_ms, found.next_due_ms, buried=rows.buried)
 
-        If they are very many, only those that have rows.
-        """
-        now = monotonic()
-        asked = [pair for pair in pairs if self._due_at.get(pair, 0.0) <= now]
-        if len(asked) <= SETS:
-            return asked
-        found = _with_rows(self._database, asked)
-        self._due_at |= dict.fromkeys(set(asked).difference(found), monotonic() + EVERY_S)
-        return found
+    def _end_unanswered(self) -> None:
+        """End the leases of claims whose answers were lost, so that their rows are claimed again."""
+        ended = claim.end_unanswered(self._database)
+        self.note(ended)
+        self._full |= {(alarm.queue, alarm.key) for alarm in ended}
 
-    def note_ready(self, pairs: Iterable[Pair]) -> None:
-        """Let the next claim read the tables for these pairs, because leases of them were released."""
-        for pair in pairs:  # from any thread: a claim under way must still find each pair
-            self._due_at[pair] = 0.0
-            self.table_claims.begin_at_low_end(pair)
+    def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
+        """Return the pairs that have something due. See `Timer.due_pairs`."""
+        full = self._full.intersection(pairs)
+        return {*full, *self._timer.due_pairs([pair for pair in pairs if pair not in full])}
 
-    @property
-    def rest_s(self) -> float:
-        """Return for how many seconds a claim of the pairs last requested would not read the tables."""
-        return max(self._next_at - monotonic(), 0)
+    def note(self, alarms: Sequence[Alarm]) -> None:
+        """Note rows that wait again. Any thread may call it."""
+        for alarm in alarms:
+            if not alarm.wait_ms:  # it may have been due before what was claimed since
+                self._table_claims.begin_at_low_end((alarm.queue, alarm.key))
+        self._timer.schedule(alarms)
+
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
+        """Let rows be claimed whose leases have ended. See `Timer.maintain`."""
+        return self._timer.maintain(lease_ms=lease_ms)
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until the next look, `wake`, or `timeout` seconds.
-
-        Return True: a claim before that look costs nothing.
-        """
-        self._woken.wait(min(timeout, self.rest_s))
-        self._woken.clear()
-        return True
+        """Sleep until a claim of the pairs that were last requested may find something. See `Timer.wait`."""
+        return not self._wanted.isdisjoint(self._full) or self._timer.wait(timeout)
 
     def wake(self) -> None:
-        """End the running or the next sleep."""
-        self._woken.set()
+        """End the running or the next sleep. Any thread may call it."""
+        self._timer.wake()
+
+
+def less(requests: Iterable[ClaimRequest], messages: Iterable[Claimed]) -> list[ClaimRequest]:
+    """Return the requests less what `messages` already gave."""
+    given = count_by_pair(messages)
+    return [
+        replace(
+            request,
+            count=max(request.count - given[request.pair], 0),
+            idle_slots=max(request.idle_slots - given[request.pair], 0),
+        )
+        for request in requests
+    ]
 
 
 def count_by_pair(messages: Iterable[Claimed]) -> Counter[Pair]:

@@ -38,8 +38,18 @@ from django_delayq.store import audit, claim, enqueue, operations, presence, que
 from django_delayq.store.alarms import Degraded, own_timer, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
-from django_delayq.store.polling import LATE_MS, Polling, Sweep, Underfilled, claim_until_none, count_by_pair
+from django_delayq.store.polling import (
+    LATE_MS,
+    RowClaims,
+    Sweep,
+    TableClaims,
+    Underfilled,
+    claim_until_none,
+    count_by_pair,
+    less,
+)
 from django_delayq.store.queries import START
+from django_delayq.store.timer import POLL_S, DatabaseTimer
 
 STALE_BATCH = 100
 """How many alarms are taken at least, over all pairs whose alarms were all stale."""
@@ -69,8 +79,10 @@ class DatabaseQueue:
         self._can_list_alarms = broker.alarm_index is not None
         self._broker_queue = broker.queue
         self._keeps_limits = broker.limiter is None
-        self._reads_rows = broker.window is None  # the timer does: it needs no look where there is a backlog
-        self._polling = Polling(database)
+        self._table_claims = TableClaims(database)
+        self._is_alone = broker.window is None  # then the broker's timer reads the rows, otherwise a stand-in does
+        row_timer = broker.timer if self._is_alone else DatabaseTimer(database)
+        self._row_claims = RowClaims(database, row_timer, self._table_claims)
         self._sweep = Sweep(database)
         # Pairs that the last claim filled: if the timer has no more of them, the table may
         self._filled: set[Pair] = set()
@@ -79,7 +91,7 @@ class DatabaseQueue:
         self._looked_at, self._looked_at_ms, self._rests_until = 0.0, 0, 0.0
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
-        self._timer_asked_at = 0.0
+        self._timer_asked_at = self._rows_asked_at = 0.0
         # Whether the last claim did not ask the timer, which waits for what an earlier claim requested
         self._timer_left_out = False
 
@@ -102,20 +114,29 @@ class DatabaseQueue:
 
     # Messages out
 
+    @property
+    def _reads_rows(self) -> bool:
+        """Return whether a timer that reads the rows is asked: with the database alone, and in degraded mode."""
+        return self._is_alone or self.degraded.on
+
+    @property
+    def _reads_rows_alone(self) -> bool:
+        """Return whether no other timer is asked beside it."""
+        return self._is_alone or self.degraded.is_alone
+
     def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         self._all_stale = False
-        if self.degraded.on:
-            self._timer_left_out = True
+        if self._reads_rows:
+            self._timer_left_out, self._rows_asked_at = True, monotonic()
             with self.database.available():
-                found = self._polling.claim(requests, lease_ms, worker)
+                found = self._row_claims.claim(requests, lease_ms, worker)
             # Leased messages must not wait for the timer, nor be lost if it fails. The next claim asks it.
-            if found.messages or found.buried or self.degraded.is_alone:
+            if found.messages or found.buried or self._reads_rows_alone:
                 return found
         backlog = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
         asked = _without(requests, self.backlog, backlog.messages)
-        if requests and not asked:
-            rests = self._reads_rows and not self.database.unanswered  # which only a claim by the timer ends
-            if rests or monotonic() < self._timer_asked_at + ASKED_EVERY_S:
+        if not asked:
+            if monotonic() < self._timer_asked_at + ASKED_EVERY_S:
                 self._timer_left_out = True
                 return backlog
             asked = [replace(request, count=1, idle_slots=0) for request in requests]
@@ -133,7 +154,7 @@ class DatabaseQueue:
         if not requests:
             return Claims([], [], 0, None)
         with self.database.available():
-            found, may_be_left = self._polling.table_claims.claim(requests, lease_ms, worker)
+            found, may_be_left = self._table_claims.claim(requests, lease_ms, worker)
         self.backlog = self.backlog.difference(_pairs_wanted(requests)) | may_be_left
         if may_be_left:
             found.more_available, found.next_due_ms = True, found.now_ms
@@ -143,18 +164,15 @@ class DatabaseQueue:
         """Claim by alarms, and from the table for pairs whose alarms were all stale, or have come to an end."""
         found, stale = self._claim_by_timer(requests, lease_ms, worker)
         self._all_stale = bool(stale)
-        try:
+        # An error from here on also fails the next claim, which follows at once. These messages must not be lost.
+        with contextlib.suppress(DelayqError):
             if stale:
                 more, stale = self._claim_by_timer(_stale_batches(requests, stale), lease_ms, worker)
                 _add(found, more)
-            for pair, due_ms in found.due.items():
-                self._polling.table_claims.go_back(pair, due_ms)
-            self.backlog |= found.due.keys()
-            of_table = stale | self._note_filled(requests, found) | found.due.keys()
-            _add(found, self._claim_backlog(_those_of(requests, of_table), lease_ms, worker))
-        except DelayqError:  # it also fails the next claim, which follows at once
-            if not (found.messages or found.buried):
-                raise
+            _add(
+                found,
+                self._claim_backlog(_those_of(requests, stale | self._note_filled(requests, found)), lease_ms, worker),
+            )
         return found
 
     def _note_filled(self, requests: Sequence[ClaimRequest], found: Claims) -> set[Pair]:
@@ -165,20 +183,17 @@ class DatabaseQueue:
         given = count_by_pair(found.messages)
         short = {request.pair for request in requests if given[request.pair] < request.count}
         filled, self._filled = self._filled, set(given).difference(short)
-        if not self._reads_rows:
-            overdue = _pairs_of(one for one in found.messages if one.due_ms < found.now_ms - LATE_MS)
-            self.backlog |= overdue if found.more_available else overdue & self._filled
+        overdue = _pairs_of(one for one in found.messages if one.due_ms < found.now_ms - LATE_MS)
+        self.backlog |= overdue if found.more_available else overdue & self._filled
         return short & filled
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
-        if self.degraded.is_alone:
+        if self._reads_rows_alone:
             with self.database.available():
-                return self._polling.due_pairs(pairs)
+                return self._row_claims.due_pairs(pairs)
         if not self.degraded.away:  # otherwise the claim tells whether the timer is back: a look does not
             with contextlib.suppress(DelayqError):
-                backlog = self.backlog.intersection(pairs)
-                asked = [pair for pair in pairs if pair not in backlog] if self._reads_rows else pairs
-                return {*self.timer.due_pairs(asked), *backlog}
+                return {*self.timer.due_pairs(pairs), *self.backlog.intersection(pairs)}
         return pairs
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
@@ -191,7 +206,7 @@ class DatabaseQueue:
         if found.messages:
             return found
         buried, without_body = found.buried, list[str]()
-        left = [] if self.degraded.on else requests
+        left = [] if self._reads_rows else requests
         while left and not found.messages:
             found, stale = self._claim_by_timer(left, lease_ms, worker)
             self._note_filled(left, found)
@@ -218,8 +233,6 @@ class DatabaseQueue:
         if found.away:  # only maintenance can tell that nothing is away
             self.degraded.hear(found.away)
         self._leave(found.messages)
-        if self._reads_rows and not (found.alarms or self.database.unanswered):
-            return found, set()
         rows = claim.ClaimedRows(found.now_ms)
         if found.alarms or self.database.unanswered:
             try:
@@ -236,7 +249,6 @@ class DatabaseQueue:
         claimed = Claims(
             rows.messages, [], rows.now_ms, next_due_ms, found.more_available, found.without_body, rows.buried
         )
-        claimed.due = found.due
         in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
         return claimed, {request.pair for request in requests} & in_vain - _pairs_of(rows.messages)
 
@@ -260,7 +272,6 @@ class DatabaseQueue:
         check_batch(transitions)
         with self.database.available():
             settled = settle.settle(self.database, transitions)
-        self._polling.note_ready((alarm.queue, alarm.key) for alarm in settled.rearm if not alarm.wait_ms)
         if any(one.action is SettleAction.CRASH for one in transitions):
             self.look_again()  # there may be a suspect now
         self._forget(settled.drop, settled.rearm)
@@ -272,8 +283,9 @@ class DatabaseQueue:
             return settle.renew(self.database, leases, lease_ms)
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        result = MaintenanceResult(0) if self.degraded.on else self._maintain_timer(lease_ms)
+        result = None if self.degraded.on else self._maintain_timer(lease_ms)
         with self.database.available():
+            result = result or self._row_claims.maintain(lease_ms=lease_ms)
             now_ms = self._maintain_rows(result, lease_ms)
         if result.next_lease_end_ms is not None:
             result.next_lease_end_ms += now_ms - result.now_ms
@@ -385,18 +397,19 @@ class DatabaseQueue:
     def wait(self, timeout: float) -> bool:
         if self._all_stale:
             return True
-        if not self.degraded.on:
-            return self._timer_left_out or self.timer.wait(timeout)
-        if self.degraded.is_alone:
-            return self._polling.wait(timeout)
+        if self._reads_rows_alone:
+            return self._row_claims.wait(timeout)
         if self._timer_left_out:
             return True
-        rest_s = self._polling.rest_s
+        if not self.degraded.on:
+            return self.timer.wait(timeout)
+        rest_s = max(self._rows_asked_at + POLL_S - monotonic(), 0)  # what is away can't end the wait
         return self.timer.wait(min(timeout, rest_s)) or rest_s <= timeout
 
     def wake(self) -> None:
-        self._polling.wake()
-        self.timer.wake()
+        self._row_claims.wake()
+        if not self._is_alone:
+            self.timer.wake()
 
     def _forget(self, drop: Sequence[Alarm], rearm: Sequence[Alarm]) -> None:
         """Drop claimed alarms, and rearm those of rows that still wait.
@@ -404,7 +417,8 @@ class DatabaseQueue:
         A failure does no harm: the rows have moved already, and alarms that were not dropped lapse, and are found
         stale.
         """
-        if (drop or rearm) and self.degraded.silent_since is None:
+        self._row_claims.note(rearm)
+        if (drop or rearm) and not self._is_alone and self.degraded.silent_since is None:
             with contextlib.suppress(DelayqError):
                 self.degraded.ask(partial(self.timer.drop, drop, rearm))
 
@@ -491,16 +505,7 @@ def _without(
     requests: Iterable[ClaimRequest], pairs: Collection[Pair], messages: Iterable[Claimed]
 ) -> list[ClaimRequest]:
     """Return the requests for pairs that are not in `pairs`, less what `messages` already gave."""
-    given = count_by_pair(messages)
-    return [
-        replace(
-            request,
-            count=max(request.count - given[request.pair], 0),
-            idle_slots=max(request.idle_slots - given[request.pair], 0),
-        )
-        for request in requests
-        if request.pair not in pairs
-    ]
+    return [request for request in less(requests, messages) if request.pair not in pairs]
 
 
 def _stale_batches(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[ClaimRequest]:
@@ -512,11 +517,8 @@ def _stale_batches(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[C
 
 def _add(found: Claims, more: Claims) -> None:
     """Add to a claim what a later one gave."""
-    if not found.messages:
-        found.now_ms = more.now_ms or found.now_ms
     found.messages += more.messages
     found.buried += more.buried
     found.without_body += more.without_body
     found.more_available |= more.more_available
-    found.due |= more.due
     found.next_due_ms = earliest(found.next_due_ms, more.next_due_ms)

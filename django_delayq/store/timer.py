@@ -1,5 +1,7 @@
 """Use rows as their own alarms: each process reads the due times of the next seconds, and sleeps until the first.
 
+This is the timer of the database alone, and of every store while its broker is away.
+
 It writes nothing. A due time that was read is only a hint, like every alarm: once it has come, the pair is claimed from
 the table, and there each row goes to one claim.
 
@@ -10,7 +12,7 @@ the shifts of others when its own next one begins: by then that is taken, unless
 import math
 import threading
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from time import monotonic
 
@@ -33,8 +35,12 @@ from django_delayq.store.notices import PAUSES, WORKERS, Listener, notify
 
 WINDOW_MS = 5_000
 """How far ahead due times are read."""
-LOOK_S, POLL_S = 2.0, 0.25
-"""How often they are read: if commits notify this process of rows that are due soon, and if they don't."""
+LOOK_S, POLL_S, LOOK_REST_FACTOR = 2.0, 0.25, 4
+"""How often they are read: if commits notify this process of rows that are due soon, and if they don't.
+
+After a look that took long, `LOOK_REST_FACTOR` times as long passes: while another session keeps a transaction open, a
+look reads the index entries of all rows that have ended since.
+"""
 NOTICE_MS = 3_000
 """A commit notifies of rows that are due within this time. Rows that are due later are read in time anyway."""
 ROWS = 5_000
@@ -135,7 +141,10 @@ class DatabaseTimer:
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Return the pairs that are due, which are to be claimed from the table, and alarms of leases that ended."""
         self._name = worker
-        pairs = list(dict.fromkeys(request.pair for request in requests if request.count > 0))
+        counts: Counter[Pair] = Counter()
+        for request in requests:
+            counts[request.pair] += request.count
+        pairs = [pair for pair, count in counts.items() if count > 0]
         self.listen()
         self._look_due(pairs, lease_ms)
         with self._changed:
@@ -146,7 +155,8 @@ class DatabaseTimer:
             since: dict[Pair, int] = {}
             for pair in due:
                 since[pair] = min([*self._known[pair].times[:1], now_ms]) + self._ahead_ms
-                alarms += [Alarm(*pair, pk) for pk in self._known[pair].take(now_ms, BATCH - len(alarms))]
+                most = min(counts[pair], BATCH - len(alarms))
+                alarms += [Alarm(*pair, pk) for pk in self._known[pair].take(now_ms, most)]
             next_ms = min((self._wakes_at_ms(pair) for pair in pairs), default=math.inf)
             next_due_ms = None if next_ms == math.inf else int(next_ms) + self._ahead_ms
             return Claims([], alarms, now_ms + self._ahead_ms, next_due_ms, due=since)
@@ -332,7 +342,10 @@ class DatabaseTimer:
         with self._changed:
             told_ms = _now_ms()
             self._ahead_ms = clock_ms - told_ms
+            long_rest_ms = (told_ms - now_ms) * LOOK_REST_FACTOR
             for pair in asked:
+                if long_rest_ms > rest_ms:
+                    self._known[pair].look_at_ms = told_ms + long_rest_ms
                 self._take_in(self._known[pair], before[pair], rows.get(pair, []), told_ms, most)
 
     def _take_in(self, known: _Known, before: Collection[int], found: Sequence[Found], told_ms: int, most: int) -> None:

@@ -12,7 +12,8 @@ from django_delayq import (
 from django_delayq.core.message import OnConflict, State
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.polling import Polling
+from django_delayq.store.polling import RowClaims, TableClaims
+from django_delayq.store.timer import DatabaseTimer
 from tests.store.support import LEASE_MS, WANT, claim
 
 
@@ -68,5 +69,8 @@ def test_upkeep_finds_it_behind_more_than_it_looks_at_in_one_call(broker: Databa
 
 def test_a_worker_that_goes_on_from_the_tables_alone_comes_upon_it(broker: DatabaseBackend, database: str) -> None:
     _lapse(broker, database)
-    assert Polling(broker.database).claim(WANT, LEASE_MS, "w").messages == []
+    from_tables = RowClaims(broker.database, DatabaseTimer(broker.database), TableClaims(broker.database))
+    assert from_tables.claim(WANT, LEASE_MS, "w").messages == []
+    assert from_tables.maintain(lease_ms=LEASE_MS).reclaimed == 1
+    assert from_tables.claim(WANT, LEASE_MS, "w").messages == []
     _must_be_buried(database)

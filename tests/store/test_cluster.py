@@ -105,7 +105,8 @@ def test_of_a_node_that_is_gone_or_full_the_tables_tell_and_of_the_others_their_
     fault: Callable[[ClusterServers, Server], AbstractContextManager[None]],
 ) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
+    monkeypatch.setattr("django_delayq.store.queue.monotonic", lambda: clock[0])
+    monkeypatch.setattr("django_delayq.store.timer._now_ms", lambda: int(clock[0] * 1000))
     gone = SHARDS.all[0]
     with _degraded(broker, fault(cluster, cluster.owner(gone.msg))):
         assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables were asked just now

@@ -16,12 +16,15 @@ from django_delayq.brokers.base import BATCH, Alarm, Claimed, ClaimRequest, Sett
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from django_delayq.store.polling import SETS, Polling, claim_due, due
+from django_delayq.store.due_times import PAIRS as PAIRS_OF_A_LOOK
+from django_delayq.store.polling import SETS, RowClaims, TableClaims, claim_ready, due
+from django_delayq.store.timer import POLL_S, DatabaseTimer
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim
 
 HOUR_MS = 3_600_000
+LONG_S = 600.0  # far longer than a test may take
 
 
 @pytest.fixture
@@ -87,28 +90,49 @@ def test_the_feed_leaves_out_what_is_leased_and_what_must_run_alone(broker: Data
     assert _found(broker, *WANT) == ["lapsed"]
 
 
-def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_second(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+def row_claims(broker: DatabaseBackend) -> RowClaims:
+    """Claims from the tables alone."""
+    return RowClaims(broker.database, DatabaseTimer(broker.database), TableClaims(broker.database))
+
+
+class Clock:
+    """The clock of the timer that reads the rows, in ms, which stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def go_on(self) -> None:
+        """Let so much time pass that the rows are read again."""
+        self.now_ms += int(POLL_S * 1000)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("django_delayq.store.timer._now_ms", clock)
+    return clock
+
+
+def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_quarter_of_a_second(
+    broker: DatabaseBackend, database: str, clock: Clock
 ) -> None:
-    clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
-    feed = Polling(broker.database)
+    feed = row_claims(broker)
     one = [ClaimRequest("default", "k", 1)]
     _send(database, "a", "b")
     assert [each.id for each in feed.claim(one, LEASE_MS, "w").messages] == ["a"]
     assert [each.id for each in feed.claim(WANT, LEASE_MS, "w").messages] == ["b"]
     _send(database, "c")
     assert feed.claim(one, LEASE_MS, "w").messages == []
-    clock[0] += 1
+    clock.go_on()
     assert [each.id for each in feed.claim(one, LEASE_MS, "w").messages] == ["c"]
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
-def test_keys_without_work_keep_none_from_the_tables(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
-    feed = Polling(broker.database)
+def test_keys_without_work_keep_none_from_the_tables(broker: DatabaseBackend, database: str, clock: Clock) -> None:
+    feed = row_claims(broker)
     keys = [f"k{n}" for n in range(12)]
     for key in keys:
         _send(database, *(f"{key}-{n}" for n in range(10)), key=key)
@@ -122,26 +146,18 @@ def test_keys_without_work_keep_none_from_the_tables(
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
-def test_a_sleep_lasts_until_the_first_of_what_was_wanted_last_is_asked_again(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+def test_a_sleep_ends_at_once_where_there_may_be_more_of_what_was_wanted_last(
+    broker: DatabaseBackend, database: str
 ) -> None:
-    clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
-    feed = Polling(broker.database)
-    early, late = ClaimRequest("default", "early", 1), ClaimRequest("default", "late", 1)
+    feed = row_claims(broker)
+    full, empty = ClaimRequest("default", "full", 1), ClaimRequest("default", "empty", 1)
     _send(database, "a", key="full")
-    feed.claim([ClaimRequest("default", "full", 1)], LEASE_MS, "w")
-    assert feed.rest_s == 0, "there may be more"
-    feed.claim([early], LEASE_MS, "w")
-    clock[0] += 0.75
-    feed.claim([late], LEASE_MS, "w")
-    assert feed.rest_s == 1, "nothing of the others was wanted"
-    feed.claim([early, late], LEASE_MS, "w")
-    assert feed.rest_s == 0.25
-    clock[0] += 0.25
-    _send(database, "b", key="early")
-    _send(database, "c", key="late")
-    assert [each.id for each in feed.claim([early, late], LEASE_MS, "w").messages] == ["b"]
+    feed.claim([full], LEASE_MS, "w")
+    assert feed.wait(LONG_S), "there may be more"
+    feed.claim([empty], LEASE_MS, "w")
+    assert not feed.wait(0), "nothing of the other was wanted"
+    feed.claim([full, empty], LEASE_MS, "w")
+    assert not feed.wait(0), "there was no more"
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
@@ -154,29 +170,28 @@ def test_of_very_many_wanted_sets_only_those_are_asked_that_have_rows(broker: Da
     assert len(asked) == 2
 
 
-def test_of_very_many_pairs_with_rows_a_look_tells_which_and_for_a_second_leaves_out_the_others(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+def test_of_very_many_pairs_with_rows_a_look_tells_which_and_leaves_out_the_others_for_a_moment(
+    broker: DatabaseBackend, database: str, clock: Clock
 ) -> None:
-    clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: clock[0])
-    feed = Polling(broker.database)
+    feed = row_claims(broker)
     with_rows = [("default", f"k{n}") for n in range(BATCH + 1)]
     pairs = [*with_rows, *(("default", f"empty{n}") for n in range(BATCH + 1))]
     send_delay_messages(Send(key, 1) for _, key in with_rows)
     with CaptureQueriesContext(connections[database]) as asked:
-        assert feed.due_pairs(pairs) == with_rows
-    assert len(asked) == 1
+        assert feed.due_pairs(pairs) == set(with_rows)
+    assert len(asked) <= 2 + len(with_rows) / PAIRS_OF_A_LOOK  # which pairs have rows, and the pages of these
     _send(database, "a", key="empty0")
-    assert feed.due_pairs(pairs) == with_rows
-    clock[0] += 1
-    assert feed.due_pairs(pairs) == [*with_rows, ("default", "empty0")]
+    with CaptureQueriesContext(connections[database]) as asked:
+        assert feed.due_pairs(pairs) == set(with_rows)
+    assert len(asked) == 0
+    clock.go_on()
+    assert feed.due_pairs(pairs) == {*with_rows, ("default", "empty0")}
 
 
 @pytest.mark.usefixtures("gives_up_soon")
 def test_what_is_given_back_is_claimed_again_without_a_second_between(
-    broker: DatabaseBackend, server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, server: Server, database: str, clock: Clock
 ) -> None:
-    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
     _send(database, "a", "b")
     server.kill()
     with pytest.raises(BrokerUnavailable):
@@ -192,17 +207,17 @@ def test_a_lease_that_is_given_back_amid_a_claim_disturbs_it_not(
 ) -> None:
     asked_later = ClaimRequest("default", "other", 1)
     _send(database, "a")
-    feed = Polling(broker.database)
+    feed = row_claims(broker)
     assert feed.claim([asked_later], LEASE_MS, "w").messages == []
 
     def claim_while_another_thread_gives_back(*arguments: Any) -> Any:
-        feed.note_ready([(asked_later.queue, asked_later.key)])
-        return claim_due(*arguments)
+        feed.note([Alarm(asked_later.queue, asked_later.key, "1")])
+        return claim_ready(*arguments)
 
-    monkeypatch.setattr("django_delayq.store.polling.claim_due", claim_while_another_thread_gives_back)
+    monkeypatch.setattr("django_delayq.store.polling.claim_ready", claim_while_another_thread_gives_back)
     found = feed.claim([ClaimRequest("default", "k", 1), asked_later], LEASE_MS, "w")
     assert [one.id for one in found.messages] == ["a"]
-    assert feed.rest_s == 0.0, "what was given back is asked for next"
+    assert asked_later.pair in feed.due_pairs([asked_later.pair]), "what was given back is asked for next"
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
@@ -301,9 +316,8 @@ def test_a_redis_without_memory_is_away_until_it_has_some(
 
 @pytest.mark.usefixtures("soon_degraded")
 def test_a_redis_without_memory_still_tells_of_what_it_has(
-    broker: DatabaseBackend, server: Server, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, server: Server, clock: Clock
 ) -> None:
-    monkeypatch.setattr("django_delayq.store.polling.monotonic", lambda: 1_000.0)
     with server.memory_full():
         assert _begin(broker)
         assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []  # the tables are not asked again
@@ -364,15 +378,17 @@ def test_while_redis_is_away_any_queue_may_have_something_due_and_a_look_says_no
 @pytest.mark.usefixtures("gives_up_soon", "soon_degraded")
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 def test_who_goes_on_from_the_tables_asks_no_pair_again_that_had_nothing_a_moment_ago(
-    broker: DatabaseBackend, server: Server
+    broker: DatabaseBackend, server: Server, database: str, clock: Clock
 ) -> None:
     server.kill()
     with pytest.raises(BrokerUnavailable):
         broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
     broker.degraded.begin_if_due()
-    assert broker.queue.due_pairs(PAIRS) == PAIRS
     broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w")
-    assert broker.queue.due_pairs(PAIRS) == PAIRS[1:]
+    with CaptureQueriesContext(connections[database]) as asked:
+        assert not broker.queue.due_pairs(PAIRS)
+        assert not broker.queue.due_pairs(PAIRS)
+    assert len(asked) == 1, "of the pair of which nothing was wanted"
 
 
 @pytest.mark.usefixtures("gives_up_soon")
