@@ -40,7 +40,7 @@ class DatabasePresence:
         self._heartbeats = broker.presence
         self._window = broker.window
         self._degraded = degraded
-        self._reads_rows = broker.database is not None  # it tells of pauses with their commit, or each second
+        self._reads_rows = broker.window is None  # its timer tells of pauses: with their commit, or each second
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause] | None:
         if self._reads_rows:

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest_django import Settings
@@ -15,20 +16,42 @@ from tests.commands import support
 from tests.servers import Servers
 
 MEMORY = "memory"
+ALONE = "the database alone"
 
 
-@pytest.fixture(params=[MEMORY, *(servers.redis_binaries() or [""])], ids=lambda binary: binary or "no redis-server")
-def broker(request: pytest.FixtureRequest, settings: Settings, session_servers: Servers) -> Backend:
-    """The broker of the default alias: a new memory broker, then each redis-server that is installed, emptied."""
-    if request.param == MEMORY:
-        settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
-    elif request.param:
-        url = session_servers.shared(request.param).url
-        alias = {"BROKER": "django_delayq.brokers.redis.RedisBroker", "LOCATION": url, "STORE": None}
-        settings.DELAYQ = {"default": alias}
-    else:
-        servers.missing("redis-server")
+CARRYING = [MEMORY, *(servers.redis_binaries() or [""])]
+
+
+def _name(kind: str) -> str:
+    return kind or "no redis-server"
+
+
+@pytest.fixture(params=[*CARRYING, ALONE], ids=_name)
+def broker(request: pytest.FixtureRequest, settings: Settings) -> Backend:
+    """The broker of the default alias: a new memory broker, each installed redis-server, and a database alone."""
+    settings.DELAYQ = {"default": _alias(request, request.param)}
     return get_backend()
+
+
+@pytest.fixture(params=CARRYING, ids=_name)
+def carrying(request: pytest.FixtureRequest, settings: Settings) -> Backend:
+    """The same without the database alone: the messages are in no table."""
+    settings.DELAYQ = {"default": _alias(request, request.param)}
+    return get_backend()
+
+
+def _alias(request: pytest.FixtureRequest, kind: str) -> dict[str, Any]:
+    if kind == MEMORY:
+        return {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}
+    if kind == ALONE:
+        broker = "django_delayq.brokers.database.DatabaseBroker"
+        database = request.getfixturevalue("sqlite_database")
+        return {"BROKER": broker, "DATABASE": database, "OPTIONS": {"unknown_keys": "allow"}}
+    if not kind:
+        servers.missing("redis-server")
+    all_servers: Servers = request.getfixturevalue("session_servers")
+    url = all_servers.shared(kind).url
+    return {"BROKER": "django_delayq.brokers.redis.RedisBroker", "LOCATION": url, "STORE": None}
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from django_delayq.brokers.memory import MemoryBroker
 from tests.commands.support import bury, claim, delayq, delayq_json, send
 
 
-def test_what_adds_up_is_ok_and_summed_in_one_line(broker: Backend) -> None:
-    bury(broker, "e")
-    send(broker, "r")
-    claim(broker)
-    send(broker, "p", "c", delay_ms=60_000)
-    broker.queue.cancel(["c"])
+def test_what_adds_up_is_ok_and_summed_in_one_line(carrying: Backend) -> None:
+    bury(carrying, "e")
+    send(carrying, "r")
+    claim(carrying)
+    send(carrying, "p", "c", delay_ms=60_000)
+    carrying.queue.cancel(["c"])
     assert delayq("audit").splitlines() == [
         "sent 4: pending 1, ready 0, running 1, failed 1, finished 0, cancelled 1, purged 0, dropped 0",
         "audit: ok",

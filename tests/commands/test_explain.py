@@ -102,8 +102,8 @@ def test_an_expired_message_says_that_it_is_buried_next(clocked_broker: Backend,
     assert "It has expired" in delayq_json("explain", "a")["happens_next"]
 
 
-def test_a_buried_message_shows_its_traceback_line_by_line(broker: Backend) -> None:
-    bury(broker, "a", error="ValueError: no", detail="Traceback:\n  line 1\nValueError: \x1b[2J")
+def test_a_buried_message_shows_its_traceback_line_by_line(carrying: Backend) -> None:
+    bury(carrying, "a", error="ValueError: no", detail="Traceback:\n  line 1\nValueError: \x1b[2J")
     lines = delayq("explain", "a").splitlines()
     assert lines[0] == "a: failed"
     assert any(line.startswith("failed: 20") for line in lines)
@@ -124,7 +124,7 @@ def test_a_last_error_can_not_forge_a_line(broker: Backend) -> None:
     assert "next: all is well" not in delayq("explain", "a").splitlines()
 
 
-def test_an_id_that_is_nowhere_is_named(broker: Backend) -> None:
+def test_an_id_that_is_nowhere_is_named(carrying: Backend) -> None:
     with pytest.raises(CommandError, match="No message waits, runs or has failed under 'nobody'") as raised:
         delayq("explain", "nobody")
     assert raised.value.returncode == 1

@@ -37,8 +37,8 @@ def test_an_id_that_reorders_text_is_shown_as_an_escape(broker: Backend) -> None
     assert r"a\u202eb" in delayq("peek", "default")
 
 
-def test_data_that_is_no_json_is_shown_harmless_and_flagged(broker: Backend) -> None:
-    send(broker, "a", body=b"\x1b[2J\xff")
+def test_data_that_is_no_json_is_shown_harmless_and_flagged(carrying: Backend) -> None:
+    send(carrying, "a", body=b"\x1b[2J\xff")
     assert r"\x1b[2J\xff" in delayq("peek", "default")
     (seen,) = delayq_json("peek", "default")
     assert (seen["data"], seen["unreadable"]) == (None, True)

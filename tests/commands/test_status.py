@@ -8,11 +8,11 @@ from tests.commands.support import Clock, bury, claim, delayq, delayq_json, send
 DAY_MS = 86_400_000
 
 
-def test_counts_each_state_and_each_queue_and_key(broker: Backend) -> None:
-    bury(broker, "e")
-    send(broker, "r1", "r2", "r3")
-    claim(broker)
-    send(broker, "p", queue="mail", key="order.remind", delay_ms=DAY_MS)
+def test_counts_each_state_and_each_queue_and_key(carrying: Backend) -> None:
+    bury(carrying, "e")
+    send(carrying, "r1", "r2", "r3")
+    claim(carrying)
+    send(carrying, "p", queue="mail", key="order.remind", delay_ms=DAY_MS)
     seen = delayq_json("status")
     assert seen["states"] == {"pending": 1, "ready": 2, "running": 1, "error": 1}
     sets = [(each["queue"], each["key"], each["pending"], each["ready"]) for each in seen["waiting"]]

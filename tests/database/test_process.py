@@ -68,6 +68,29 @@ def test_a_frozen_worker_holds_up_no_other_and_one_that_joins_helps(site: Site) 
     assert site.line.none_waits()
 
 
+def test_a_limit_holds_over_all_workers_and_a_killed_one_gives_its_permit_up(site: Site) -> None:
+    site.env["DELAYQ_TEST_LIMITS"] = "1"
+    site.send("a", key="only")
+    killed = site.worker()
+    held = site.line.next()
+    site.send("b", key="only")
+    other = site.worker()
+    other.until_says("Connections at most")
+    assert site.line.none_waits()
+    killed.kill()
+    held.release()
+    ended: list[str] = []
+    while len(ended) < 2:
+        call = site.line.next()
+        assert call.what == "holds"
+        assert site.line.none_waits()
+        call.release()
+        ended.append(site.line.next_of(call.id).id)
+    assert sorted(ended) == ["a", "b"]
+    assert other.stop() == 0
+    assert site.totals()["finished"] == 2
+
+
 def test_what_kills_its_process_thrice_is_buried_and_nothing_else(site: Site) -> None:
     worker = site.worker("--processes", "1")
     site.send("bad", key="die")

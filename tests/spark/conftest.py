@@ -15,7 +15,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Repo
 from django_delayq.spark.session import build_session
 from tests import databases, servers
 from tests.servers import PostgresServer, Server, Servers, SqliteFiles
-from tests.spark.support import ALIASES, CARRIED, EMBEDDED, PASSWORD, STORED
+from tests.spark.support import ALIASES, ALONE, CARRIED, EMBEDDED, PASSWORD, STORED
 
 QUICK_START = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file=/dev/null",
@@ -64,6 +64,7 @@ def spark_site(
         yield {
             "default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None},
             CARRIED: {**redis, "STORE": None, "OPTIONS": {"prefix": "carried", "shards": 2}},
+            ALONE: {"BROKER": "django_delayq.brokers.database.DatabaseBroker", "DATABASE": on_postgres},
             STORED: {**redis, "DATABASE": on_postgres, "OPTIONS": {"prefix": "stored"}},
             EMBEDDED: {**redis, "DATABASE": on_sqlite, "OPTIONS": {"prefix": "embedded"}},
         }

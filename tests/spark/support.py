@@ -11,6 +11,9 @@ from django_delayq.spark.write.summary import WriteSummary, read_summary
 CARRIED, STORED, EMBEDDED = ALIASES = ("carried", "stored", "embedded")
 """Redis without a store; a store on PostgreSQL; a store on SQLite."""
 
+ALONE = "alone"
+"""PostgreSQL alone."""
+
 PASSWORD = "of no database, yet nobody's business"
 """What Spark's processes give to databases that ask for none."""
 

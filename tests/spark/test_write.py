@@ -3,16 +3,19 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from django.db import connections
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq import cancel_delay_messages, get_delay_message
 from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import ClaimRequest
 from django_delayq.spark.errors import reason_of
-from tests.spark.support import CARRIED, STORED, waiting, write
+from tests.spark.support import ALONE, CARRIED, STORED, waiting, write
 
 
 def reminders(spark: SparkSession, count: int = 10) -> DataFrame:
@@ -30,6 +33,21 @@ def test_a_row_becomes_a_message(spark: SparkSession, using: str, tmp_path: Path
     assert (message.key, message.queue, message.tag) == ("remind", "default", "november")
     assert message.due_at == datetime.fromtimestamp(4_000_000_000 + 7 * 86_400, UTC)
     assert message.data == {"customer": 7, "amount": "1.50"}
+
+
+def test_a_write_to_the_database_alone_notifies_of_what_is_due_soon(
+    spark: SparkSession, spark_site: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    connection = connections[spark_site[ALONE]["DATABASE"]]
+    with connection.copy().get_new_connection(connection.get_connection_params()) as listens:
+        listens.autocommit = True
+        listens.execute("LISTEN delayq")
+        soon = reminders(spark).withColumn("due_at", f.current_timestamp())
+        assert write(soon.coalesce(1), ALONE, tmp_path, idColumns="data.customer").sent == 10
+        heard = {tuple(notice.payload.split("\x1f")[:3]) for notice in listens.notifies(timeout=1)}
+    assert heard == {(ALONE, "default", "remind")}
+    claims = get_backend(ALONE).queue.claim([ClaimRequest("default", "remind", 100)], lease_ms=60_000, worker="w")
+    assert len(claims.messages) == 10
 
 
 def test_a_job_run_again_sends_nothing_twice_though_a_message_has_ended(

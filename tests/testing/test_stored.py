@@ -27,6 +27,7 @@ from tests.testing.handlers import (
 )
 
 STORED: dict[str, Any] = {"default": {"STORE": {}}}
+ALONE: dict[str, Any] = {"default": {"BROKER": "django_delayq.brokers.database.DatabaseBroker", "STORE": {}}}
 
 
 @override_settings(DELAYQ=STORED)
@@ -103,6 +104,16 @@ class InATransactionTestCase(DelayqMixin, TransactionTestCase):
         assert not Group.objects.exists()
 
 
+@override_settings(DELAYQ=ALONE)
+class InATestCaseOfTheDatabaseAlone(InATestCase):
+    pass
+
+
+@override_settings(DELAYQ=ALONE)
+class InATransactionTestCaseOfTheDatabaseAlone(InATransactionTestCase):
+    pass
+
+
 @override_settings(DELAYQ={"default": {"STORE": {}, "DATABASE": "other"}})
 class OnAnotherDatabase(DelayqMixin, TestCase):
     databases = {"other"}  # noqa: RUF012
@@ -116,9 +127,9 @@ class OnAnotherDatabase(DelayqMixin, TestCase):
 
 @pytest.mark.django_db
 class TestRows:
-    @pytest.fixture(autouse=True)
-    def _stored(self, settings: Settings) -> None:
-        settings.DELAYQ = STORED
+    @pytest.fixture(autouse=True, params=[STORED, ALONE], ids=["stored", "alone"])
+    def _stored(self, request: pytest.FixtureRequest, settings: Settings) -> None:
+        settings.DELAYQ = request.param
 
     def test_all_that_was_written_gets_older(self, run_due) -> None:  # type: ignore[no-untyped-def]
         fail.send("x")

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from django_delayq import Message, delay_execute
-from tests.spark.support import ALIASES
+from tests.spark.support import ALIASES, ALONE
 
 
 @dataclass
@@ -24,6 +24,6 @@ def remind(message: Message[Reminder]) -> None: ...
 def note(message: Message[Any]) -> None: ...
 
 
-for alias in ALIASES:
+for alias in (*ALIASES, ALONE):
     delay_execute("remind", using=alias)(remind)
     delay_execute("note", using=alias, queue="notes")(note)
