@@ -114,11 +114,10 @@ class ClaimRequest:
     key: str
     count: int
     idle_slots: int = BATCH
+    pair: Pair = field(init=False, repr=False, compare=False)  # made once: a claim looks at it several times
 
-    @property
-    def pair(self) -> Pair:
-        """Return its queue and key."""
-        return self.queue, self.key
+    def __post_init__(self) -> None:
+        self.pair = self.queue, self.key
 
 
 @dataclass(slots=True)
