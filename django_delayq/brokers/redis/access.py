@@ -1,8 +1,8 @@
-"""The access of one alias to its Redis: what the timer and the queue share, and what holds for each of their calls.
+"""Run operations on the Redis of one alias, for its timer, queue, presence and limiter.
 
-All processes must agree on the layout of the keys under a prefix, because an id is looked for where another process
-stored it. And a send is confirmed as OPTIONS["confirm"] asks: it returns once the loss of the primary or its memory
-can't undo it.
+All processes must use the same layout of keys under a prefix, because each looks for an id where another one has stored
+it. This is checked here. Sends are also confirmed here, if OPTIONS["confirm"] asks for it: a confirmed send returns
+only once the loss of the primary, or of its memory, can't undo it.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,11 +32,11 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUn
 R = TypeVar("R")
 
 LOOK_BUDGET = 60.0
-"""Seconds that a query of everything (audit, failed messages, an id among them) may take, in many round trips."""
+"""Seconds that an operation may take which reads everything in many round trips, such as an audit."""
 
 
 class Access:
-    """Runs operations on the Redis of one alias. The timer, the queue, the presence and the limiter share it."""
+    """The client of one alias, with the knowledge about its Redis that all parts of the backend share."""
 
     def __init__(self, alias: Alias) -> None:
         self.options = alias.options
@@ -52,7 +52,7 @@ class Access:
         self.maintenance = MaintenanceSchedule(alias, self.shards.all, self.planner, self.ownership, self.client)
 
     def open(self) -> None:
-        """Connect, and check that the shards are those that other processes use."""
+        """Connect, and check that the layout is the one that other processes use."""
         self.client.run(gather([self.layout.agree(), self.confirming.ask()]))
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Access:
     def run(
         self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
     ) -> R:
-        """Return the result of an operation. After `budget` seconds raise the error that `on_unavailable` makes."""
+        """Return the result of an operation. After `budget` seconds, raise the error that `on_unavailable` returns."""
         try:
             return self.client.run(self.layout.agreed(operation), budget, on_unavailable)
         except BrokerUnavailable:
@@ -79,7 +79,7 @@ class Access:
     def raise_if_away(self, away: str) -> None:
         """Raise `PartlyUnavailable` if `away`, the reason why some shards were not reached, is not empty.
 
-        Then the next maintenance asks all shards.
+        The next maintenance then asks all shards.
         """
         if away:
             self.maintenance.ask_all()
@@ -87,25 +87,25 @@ class Access:
 
 
 LAYOUT = 1
-"""The version of the keys and what they hold. A layout that this one can't work beside gets another number."""
+"""The version of the keys and their content. A change that earlier versions can't work with gets another number."""
 
 
 class Layout:
-    """This process's knowledge of the layout that Redis is used with: at first nothing."""
+    """The check that Redis is used with this layout. It is made once, before the first operation of this process."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._is_agreed = False
 
     def agreed(self, operation: Operation[R]) -> Operation[R]:
-        """Run the operation once Redis is known to be used with this layout.
+        """Check the layout, if that was not done yet, and then run the operation.
 
-        Raises `BrokerRefused`, before anything is changed, if it is used with another one.
+        Raises `BrokerRefused`, before anything is changed, if Redis is used with another layout.
         """
         return operation if self._is_agreed else self._first(operation)
 
     def agree(self) -> Operation[None]:
-        """Record the layout in Redis, unless one is recorded there. Raises `BrokerRefused` if that is another one."""
+        """Record the layout in Redis, unless one is recorded already. Raises `BrokerRefused` if that is another one."""
         ours = LAYOUT, len(self._shards.all)
         (reply,) = yield [Call(load("agree"), (self._shards.first.meta,), ours)]
         version, count = (each.decode(errors="replace") for each in reply)
@@ -137,13 +137,13 @@ class Layout:
 
 REPLICA_MS = 1_000
 FSYNC_MS = 1_500
-"""How long one round trip waits for the confirmation, within the time that a send may take. A server that writes to
-disk once a second may take a second before it begins."""
+"""How long one round trip waits for the confirmation, within the time that a send may take. A server that writes to its
+disk once a second may begin a second later."""
 
 
 class _Wait(NamedTuple):
     command: tuple[str | int, ...]
-    probe: tuple[str | int, ...]  # the same command, which waits no more than a moment
+    probe: tuple[str | int, ...]  # the same command, but it waits only 1 ms
     within_ms: int
     is_confirmed: Callable[[Reply], bool]
     what: str
@@ -157,14 +157,14 @@ _WAITS: Mapping[str, _Wait] = {
         ("WAITAOF", 1, 0, FSYNC_MS),
         ("WAITAOF", 1, 0, 1),
         FSYNC_MS,
-        lambda told: told[0] >= 1,
+        lambda reply: reply[0] >= 1,
         "it is not in the file on disk: the disk is slow, or appendfsync is no",
     ),
 }
 
 
 class Confirming:
-    """This process's knowledge of whether Redis can confirm: at first nothing."""
+    """The confirmation of writes that OPTIONS["confirm"] asks for, and whether the servers are known to be able to."""
 
     def __init__(self, confirm: str | None, shards: Shards) -> None:
         self._wait = None if confirm is None else _WAITS[confirm]
@@ -174,19 +174,21 @@ class Confirming:
     def ask(self) -> Operation[None]:
         """Ask each server, before anything is written to it, whether it can confirm.
 
-        One that can't (too old, without the file, without the permission) answers with an error that says what to mend.
-        One that is away is asked another time.
+        A server that can't (it is too old, or has no append-only file or no permission) makes this raise an error that
+        says what to mend. A server that is away is asked again next time.
         """
         if self._wait is None or self._is_able:
             return
-        told = yield from gather_available([ask(colocated(keys.msg, *self._wait.probe)) for keys in self._shards.all])
-        self._is_able = not any(isinstance(each, TransientError) for each in told)
+        replies = yield from gather_available(
+            [ask(colocated(keys.msg, *self._wait.probe)) for keys in self._shards.all]
+        )
+        self._is_able = not any(isinstance(reply, TransientError) for reply in replies)
 
     def confirmed(self, operation: Operation[R]) -> Operation[R]:
-        """Run the operation, and confirm each of its round trips.
+        """Run the operation, and wait for the confirmation of each of its round trips.
 
-        Raises `TransientError` for one that is not confirmed, although what it wrote may stay. A repeated send writes
-        its call cell again, so that there is a write to confirm then too.
+        Raises `TransientError` if a round trip is not confirmed, although its writes may stay. If the send is then
+        repeated, it writes at least its call cell again, so that there is a write to confirm.
         """
         return operation if self._wait is None else self._confirmed(operation, self._wait)
 
@@ -204,9 +206,9 @@ class Confirming:
             operation.close()
 
 
-def _check(told: Reply, wait: _Wait) -> None:
-    """Raise `TransientError` if a write is not confirmed, or can't be: the write was made in any case."""
-    if isinstance(told, Exception):
-        raise TransientError(f"Redis took it, but does not answer {wait.command[0]} any more: {told}")
-    if not wait.is_confirmed(told):
+def _check(reply: Reply, wait: _Wait) -> None:
+    """Raise `TransientError` unless the reply confirms the write. The write was made in any case."""
+    if isinstance(reply, Exception):
+        raise TransientError(f"Redis took it, but does not answer {wait.command[0]} any more: {reply}")
+    if not wait.is_confirmed(reply):
         raise TransientError(f"Redis took it, but after {wait.within_ms / 1000:g} s {wait.what}")

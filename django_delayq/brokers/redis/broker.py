@@ -1,4 +1,4 @@
-"""The Redis broker: a timer for the tables, or a queue of its own. Every transition is a Lua script."""
+"""Offer the Redis broker: a timer for the tables, or a queue of its own. Lua scripts make every change of a message."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from django_delayq.support.translatable import text as _
 
 
 class RedisBroker:
-    """See `Broker` and `Backend` in brokers/base.py."""
+    """A `Broker` that is also the `Backend` of an alias without a store (brokers/base.py)."""
 
     needs_store: ClassVar[bool] = False
     store = database = None
@@ -70,7 +70,7 @@ class RedisBroker:
         return report
 
 
-# The report: whether the server is fit, before a worker starts, and what a crash of it would lose.
+# The report for a worker's start: whether the server is fit, and what its crash would lose.
 
 OLDEST = (6, 2)
 """The first version of Redis that has all commands of the scripts."""
@@ -80,9 +80,9 @@ Info = dict[str, str]
 
 
 def report_on(run: Run, shown: str) -> ServerReport:
-    """Check the server through `run("INFO", …)`, which runs one command and returns its raw RESP2 reply.
+    """Check one server. `run("INFO", …)` runs a command on it, and returns the raw RESP2 reply.
 
-    `shown` says where it is, without a password. CONFIG may be refused: then what it would tell is a warning. Raises
+    `shown` is its address without the password. If the server refuses CONFIG, the report is less exact. Raises
     `BrokerUnavailable` while the server loads its data.
     """
     info = _info(run)
@@ -98,14 +98,14 @@ def report_on(run: Run, shown: str) -> ServerReport:
 
 
 def _on_each_server(shards: Shards) -> Operation[list[str]]:
-    """Return a key of each server that has a shard and can be reached, by which calls go to that server."""
-    looks = yield from gather_available([ask(colocated(keys.msg, "INFO", "server")) for keys in shards.all])
+    """Return one key of each server that has a shard and can be reached. A call with that key goes to that server."""
+    infos = yield from gather_available([ask(colocated(keys.msg, "INFO", "server")) for keys in shards.all])
     keys_of = {}
-    for keys, info in zip(shards.all, looks, strict=True):
+    for keys, info in zip(shards.all, infos, strict=True):
         if not isinstance(info, TransientError):
             found = re.search(rb"^run_id:(\w+)", info, re.MULTILINE)
             keys_of[found and found[1]] = keys.msg
-    split(looks)  # raises where none answered
+    split(infos)  # raises if none answered
     return list(keys_of.values())
 
 
@@ -164,7 +164,7 @@ def _problems(info: Info) -> list[str]:
 
 
 def _version(info: Info) -> tuple[int, ...]:
-    # Valkey says here which Redis it is compatible with.
+    # For Valkey this is the version of Redis that it is compatible with.
     return tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2] if part.isdigit())
 
 
@@ -226,8 +226,8 @@ def _config(run: Run, name: str) -> str | None:
 
 
 def _merge_reports(servers: Sequence[ServerReport]) -> ServerReport:
-    """Return the first report, with the problems and warnings of all, each once."""
+    """Return the first report with the problems and warnings of all reports, each once."""
     first = servers[0]
-    first.problems = list(dict.fromkeys(problem for one in servers for problem in one.problems))
-    first.warnings = list(dict.fromkeys(warning for one in servers for warning in one.warnings))
+    first.problems = list(dict.fromkeys(problem for report in servers for problem in report.problems))
+    first.warnings = list(dict.fromkeys(warning for report in servers for warning in report.warnings))
     return first

@@ -1,11 +1,13 @@
-"""Claim what is due: from one shard, or by a look at where something is due.
+"""Claim due messages from one shard, or from many after a look at which of them have something due.
 
-The sets are served in the order of the requests, each with its oldest first. A look asks every shard in one round trip.
-Claims ask one shard first, then two, four, … until every slot is full: a backlog costs one call a batch at any number
-of shards, and thinly spread messages take few round trips. What a look saw serves the next claims too, as long as it
-meets their demand. As with a sleep, that ends when something falls due, when a nearer due time is published, and after
-a second. A worker that sleeps looks when it maintains, at each shard in its turn (`PollOwnership`), and claims only
-once there is a reason to.
+Wait sets are served in the order of the requests, and the oldest messages of each set first. A look asks every shard,
+in one round trip, which sets have something due. Then a claim asks one shard, then two, four and so on, until it has
+all that was requested. So a backlog costs one call a batch with any number of shards, and thinly spread messages take
+few round trips.
+
+Later claims use the same look while what it found is enough for them: until something else falls due, an earlier due
+time is published, or a second is over. A worker that sleeps looks only in maintenance, at each shard in turn
+(`PollOwnership`), and claims only when there is a reason to.
 """
 
 import hashlib
@@ -37,7 +39,7 @@ from django_delayq.core.requests import WorkerInfo
 from django_delayq.support.logging import logger
 
 MOST = 100
-"""The most messages that one claim gives: what lua/claim.lua leases."""
+"""The most messages of one claim. lua/claim.lua has the same limit."""
 
 MOST_SETS = 32
 """The most wait sets that one claim names."""
@@ -45,23 +47,26 @@ MOST_SETS = 32
 
 @dataclass(slots=True)
 class Claimant:
-    """The worker that claims, and for how long."""
+    """The worker that claims, and how long its leases last."""
 
     worker: str
     lease_ms: int
 
     @property
     def padded(self) -> str:
-        """Return the name, so wide that a state exceeds 64 bytes: up to that, Redis scans `state` as a list."""
+        """Return the worker's name, padded so that a state exceeds 64 bytes.
+
+        Redis keeps a hash of shorter values as a list, which it scans at each access.
+        """
         return self.worker.ljust(40)
 
 
 def claim(
     keys: Keys, cells: CallCells, requests: Mapping[str, ClaimRequest], by: Claimant
 ) -> Operation[tuple[Claims, int]]:
-    """Claim from one shard, of at most `MOST_SETS` wait sets: `requests` has them by name.
+    """Claim from one shard. `requests` has a request for each of at most `MOST_SETS` wait sets, by name.
 
-    Return the claims, and until when (server time) a worker that has slots left may sleep.
+    Return the claims, and until when, by the server's clock, a worker with slots left may sleep.
     """
     token = secrets.randbits(62) + 1
     waits = [keys.waits + name for name in requests]
@@ -83,7 +88,7 @@ def claim(
 
 
 def claim_suspect(keys: Keys, cells: CallCells, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
-    """Claim one suspect of the wanted sets, if one is due."""
+    """Claim one suspect of the requested wait sets, if one is due."""
     token = secrets.randbits(62) + 1
     names = [set_name(request.queue, request.key) for request in requests if request.count > 0]
     cell = cells.take()
@@ -122,7 +127,7 @@ def _read(described: list[Reply], token: int, claims: Claims) -> None:
 
 @cache
 def _warn_of_newer(format: str) -> None:
-    """Warn of messages of a later format, once in a process for each format."""
+    """Warn about messages of a later format, once for each format in a process."""
     logger.warning(
         "Messages of format %s wait here, which a later version of django-delayq has sent. They are left to workers of "
         "that version: start some.",
@@ -130,29 +135,29 @@ def _warn_of_newer(format: str) -> None:
     )
 
 
-# Which workers poll a shard of a cluster first, where nothing is known to be due: each worker knows the others by their
-# heartbeats, and ranks all of them for each node by rendezvous hashing (Thaler and Ravishankar, 1998). All come to the
-# same ranking without a coordinator, and a worker that joins, leaves or dies changes only its own part. Workers with a
-# low rank poll less often. That makes nothing late, because a nearer message wakes each worker that would sleep past it
-# (docs/internals/wake-up.md). Polling finds what nobody was notified of.
+# Which workers poll an idle shard of a cluster first. Each worker knows the others by their heartbeats, and ranks all
+# workers for each node by rendezvous hashing (Thaler and Ravishankar, 1998). So all come to the same ranking without a
+# coordinator, and a worker that joins, leaves or dies changes only its own part. Workers with a low rank poll less
+# often. That makes nothing late, because a message that is due earlier wakes each worker that would sleep past it
+# (docs/internals/wake-up.md). Polling finds messages of which no worker was notified.
 
 ALONE_S = 1.0
-"""How often a worker polls that knows of no other or hears nothing. On a single server every worker polls as often,
-because a look at all shards is one round trip."""
+"""How often a worker polls that knows of no other worker, or hears no publications. On a single server all workers poll
+this often, because a look at all shards is one round trip."""
 
 FIRST, FIRST_S = 3, 4.0
-"""How many workers are first, and how long each leaves a shard alone, at most. It is less than a third of a lease:
-after as long without maintenance Redis seems to have hung (lua/reclaim.lua), and it must not seem so after two have
-died."""
+"""How many workers rank first, and how long each of them leaves a shard alone at most. It is also less than a third of
+a lease: lua/reclaim.lua takes it for a hang of Redis if no worker maintains a shard for so long, which must not happen
+when two of the three have died."""
 
 OTHERS_S = 30.0
-"""How long every other worker leaves a shard alone, at most."""
+"""How long every other worker leaves a shard alone at most."""
 
 
 class PollOwnership:
-    """One worker's knowledge of the others.
+    """How often this worker polls each shard, given the other workers that it knows.
 
-    It polls everywhere until it has announced itself, and while it does not hear what is published.
+    It polls all shards every second until its first heartbeat, and while it hears no publications.
     """
 
     def __init__(self, shards: Sequence[Keys], place_of: Callable[[str], object], hears: Callable[[], bool]) -> None:
@@ -160,10 +165,10 @@ class PollOwnership:
         self._place_of = place_of
         self._hears = hears
         self._own: WorkerInfo | None = None
-        self._last_seen: dict[str, float] = {}  # by the monotonic clock, of those that look for all that this one does
+        self._last_seen: dict[str, float] = {}  # by the monotonic clock, of workers that serve all that this one serves
 
     def learn(self, worker: WorkerInfo, workers: Iterable[WorkerInfo], now_ms: int) -> None:
-        """Take in `workers`, with which the heartbeat of `worker`, this one, was answered."""
+        """Note the other workers. `workers` is the reply to the heartbeat of `worker`, which is this one."""
         now = time.monotonic()
         self._own = worker
         self._last_seen = {
@@ -174,11 +179,11 @@ class PollOwnership:
 
     @property
     def are_several(self) -> bool:
-        """Return whether several workers share the shards out."""
+        """Return whether several workers share the polling of a cluster."""
         return bool(self._others()) and self._place_of(self._shards[0].msg) is not None
 
     def spans_s(self, lease_ms: int) -> list[float]:
-        """Return for how many seconds this worker may leave each shard alone."""
+        """Return for each shard how many seconds this worker may leave it alone."""
         others = self._others() if self._hears() else []
         places = [self._place_of(keys.msg) if others else None for keys in self._shards]
         spans = {place: self._span_s(places.index(place), others, lease_ms) for place in set(places) - {None}}
@@ -189,7 +194,11 @@ class PollOwnership:
         return [name for name, seen_at in self._last_seen.items() if now - seen_at < HEARTBEAT_MS / 1000]
 
     def _span_s(self, place: int, others: Sequence[str], lease_ms: int) -> float:
-        """Return that time for a node. Its first shard names it, because workers may know it by different addresses."""
+        """Return for how many seconds this worker may leave the shards of a node alone.
+
+        `place` is the number of the node's first shard. It stands for the node, because workers may know that by
+        different addresses.
+        """
         own = _weight(place, self._own.name) if self._own else b""
         rank = sum(_weight(place, other) > own for other in others)
         lease_s = lease_ms / 1000
@@ -201,24 +210,24 @@ def _weight(place: int, worker: str) -> bytes:
 
 
 def _serves_all(worker: WorkerInfo, of: WorkerInfo) -> bool:
-    """Return whether a worker serves all that another one does."""
+    """Return whether a worker serves all queues and keys of another one."""
     return set(of.queues) <= set(worker.queues) and set(of.keys) <= set(worker.keys)
 
 
 # Claims from all shards
 
 FRESH_S = 0.001
-"""How long a look at one shard serves at least. A look at n shards serves n times as long, so that where something
-falls due all the time looks cost the same at any number of shards."""
+"""How long claims use a look at one shard at least. They use a look at n shards n times as long: if something falls due
+all the time, looks then cost the same with any number of shards."""
 
 LONGEST_S = 1.0
-"""How long a look serves at most."""
+"""How long claims use a look at most."""
 
 MOST_DUE = 2_000
-"""How many sets with something due one look names: it takes Redis about a millisecond."""
+"""The most sets with something due that one call of lua/due.lua names. It takes Redis about a millisecond."""
 
 SLACK_S = 1.0
-"""How much longer than until the next look a sleep may last, so that the look comes first."""
+"""How long after the next look a sleep may end, so that the look comes first."""
 
 _Place = tuple[int, str]
 """A wait set: its shard and its name."""
@@ -227,8 +236,8 @@ _Place = tuple[int, str]
 class ShardLook(NamedTuple):
     """The answer of one shard to a look, at `now_ms` by its server's clock.
 
-    `due` has the wait sets with something due, each with the due time of its oldest entry. `next_due_ms` is when
-    something falls due next in the other sets.
+    `due` has the wait sets with something due, each with the due time of its oldest entry. `next_due_ms` is the
+    earliest due time in the other sets.
     """
 
     now_ms: int
@@ -238,9 +247,9 @@ class ShardLook(NamedTuple):
 
 @dataclass(slots=True)
 class _DueSnapshot:
-    """The wait sets with something due, by shard, each with the due time of its oldest entry.
+    """What the last look found in all shards: the wait sets with something due, each with its oldest due time.
 
-    A look at the shards fills it, and each claim takes out what it got.
+    Each claim updates it with what it got.
     """
 
     names: frozenset[str]
@@ -252,7 +261,7 @@ class _DueSnapshot:
     away: str = ""  # why some shards did not answer
 
     def falls_due(self, shard: int, at_ms: int | None) -> None:
-        """Note when something is due in a shard next, or when the shard is to be asked again."""
+        """Note that something is due in a shard at `at_ms`, or that the shard must be asked again then."""
         if at_ms is not None:
             hint = self.hints[shard]
             self.hints[shard] = hint._replace(sleep_ms=min(hint.sleep_ms, at_ms))
@@ -260,13 +269,13 @@ class _DueSnapshot:
 
 
 class Demand:
-    """How many messages a claim still wants of each wait set, and in all (`left`, never more than one call gives).
+    """How many messages a claim still wants: of each wait set, and in all (`left`, at most `MOST`).
 
-    Several requests may name one set.
+    Several requests may be for the same set.
     """
 
     def __init__(self, requests: Sequence[ClaimRequest]) -> None:
-        counts: dict[str, int] = {}  # Counter adds slowly, and many queues of many handlers are 10,000 sets
+        counts: dict[str, int] = {}  # faster than a Counter: many queues of many handlers are 10,000 sets
         idle_slots: dict[str, int] = {}
         self._sets: dict[str, tuple[str, str]] = {}
         for request in requests:
@@ -281,25 +290,25 @@ class Demand:
         self.left = min(MOST, self._counts.total())
 
     def count(self, name: str) -> int:
-        """Return how many are still wanted of a set."""
+        """Return how many messages of a set are still wanted."""
         return self._counts[name]
 
     def rank(self, name: str) -> int:
-        """Return the rank of a set among those wanted: where a call can't give all, the first come first."""
+        """Return the position of a set in the requests. Sets with a lower one are served first."""
         return self._ranks[name]
 
     def requests(self) -> dict[str, ClaimRequest]:
-        """Return all that is wanted, by the names of the sets."""
+        """Return a request for all that is still wanted of each set, by its name."""
         return {name: self.part(name, 0, 1) for name in self._sets}
 
     def part(self, name: str, nth: int, of: int) -> ClaimRequest:
-        """Return a request for share number `nth`, from 0, of `of` even shares of what a set still lacks."""
+        """Return a request for a part of what is still wanted of a set: number `nth`, from 0, of `of` even parts."""
         return ClaimRequest(
             *self._sets[name], _part(self._counts[name], nth, of), _part(self._idle_slots[name], nth, of)
         )
 
     def fill(self, name: str, count: int) -> None:
-        """Note that a set gave `count`."""
+        """Note that `count` messages of a set were claimed."""
         self.left -= count
         self._counts[name] -= count
         self._idle_slots[name] = max(self._idle_slots[name] - count, 0)
@@ -311,7 +320,7 @@ def _part(number: int, nth: int, of: int) -> int:
 
 @dataclass(slots=True)
 class ClaimPlanner:
-    """The claims of one broker."""
+    """Decides which shards and wait sets each claim asks, and sends the claims."""
 
     shards: Shards
     cells: CallCells
@@ -321,10 +330,7 @@ class ClaimPlanner:
     _names: frozenset[str] = field(default=frozenset(), init=False)
 
     def claim(self, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
-        """Claim from all shards, at most as many as one call gives.
-
-        Tell the waiter how long a worker that has slots left may sleep.
-        """
+        """Claim at most `MOST` messages from all shards, and give the waiter hints how long it may sleep."""
         demand = Demand(requests)
         self._names = demand.names
         self.waiter.before_claim(demand.names)
@@ -350,14 +356,14 @@ class ClaimPlanner:
         return due.intersection(pairs)
 
     def look(self, spans_s: Mapping[int, float]) -> Operation[None]:
-        """Look what is due in the wait sets of the last claim, and tell the waiter. `spans_s` names the shards.
+        """Look at shards for what is due in the wait sets of the last claim, and give the waiter hints.
 
-        A span is the time after which this worker looks at the shard again.
+        `spans_s` has the shards, each with the seconds until this worker looks at it again.
         """
         self.waiter.before_look(spans_s)
-        names, calls = self._names, self.ownership.are_several
+        names, wakes = self._names, self.ownership.are_several
         looks = yield from gather_available(
-            [_look_at(self.shards.all[shard], names, span_s, calls=calls) for shard, span_s in spans_s.items()]
+            [_look_at(self.shards.all[shard], names, span_s, wakes=wakes) for shard, span_s in spans_s.items()]
         )
         hints = {}
         for (shard, span_s), look in zip(spans_s.items(), looks, strict=True):
@@ -386,7 +392,7 @@ class ClaimPlanner:
         while demand.left > 0:
             asked = _requests_of(snapshot, demand, most)
             if not asked:
-                # Where nothing is known to be due it looks, because its worker sleeps or ends after it.
+                # If nothing is known to be due, look, because the worker sleeps or ends after this claim.
                 is_busy = bool(given.messages or given.alarms or snapshot.due)
                 if has_looked or (is_busy and self._is_complete(snapshot, demand.names)):
                     break
@@ -412,7 +418,7 @@ class ClaimPlanner:
         return given
 
     def _recall(self, names: frozenset[str]) -> _DueSnapshot | None:
-        """Return a copy of the last snapshot if it is fresh enough to claim by, else None."""
+        """Return a copy of the last snapshot if it is fresh enough for a claim, else None."""
         snapshot = self._snapshot
         if snapshot is None or not names <= snapshot.names:
             return None
@@ -421,7 +427,7 @@ class ClaimPlanner:
         return snapshot if is_fresh or self._is_complete(snapshot, names) else None
 
     def _is_complete(self, snapshot: _DueSnapshot, names: frozenset[str]) -> bool:
-        """Return whether a set that had nothing due at the look has nothing due now either, as far as is known."""
+        """Return whether the sets that had nothing due at the look have nothing due now either, as far as is known."""
         age_s = time.monotonic() - snapshot.looked_at
         if age_s >= LONGEST_S or snapshot.away:
             return False
@@ -453,12 +459,12 @@ def _pair_of(name: bytes) -> Pair:
     return queue, key
 
 
-def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = False) -> Operation[ShardLook]:
-    """Return what is due in these wait sets of a shard, for a worker that looks again after `span_s`.
+def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, wakes: bool = False) -> Operation[ShardLook]:
+    """Look at these wait sets of a shard, for a worker that looks again after `span_s` seconds.
 
-    With `calls`, other workers are woken if anything is due.
+    With `wakes`, other workers are woken if anything is due.
     """
-    arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if calls else "")
+    arguments: Sequence[Argument] = (_longest_ms(span_s), keys.channel if wakes else "")
     look = ShardLook(0, None, {})
     looks = [
         Call(load("inspect"), (keys.sets, keys.timer), (*arguments, *page)) for page in pages(sorted(names), BATCH)
@@ -471,7 +477,7 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, calls: bool = F
 
 
 def _sleep_hint(look: ShardLook | TransientError, span_s: float) -> SleepHint:
-    """Return until when a worker whose slots are full may sleep. It asks a node that was away again soon."""
+    """Return until when a worker whose slots are full may sleep; if the node was away, `LONGEST_S` from now."""
     if isinstance(look, TransientError):
         return SleepHint(time.monotonic(), 0, round(LONGEST_S * 1000))
     until_ms = look.now_ms + _longest_ms(span_s)
@@ -483,10 +489,10 @@ def _longest_ms(span_s: float) -> int:
 
 
 def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int, dict[str, ClaimRequest]]:
-    """Return the requests to make of at most `most` shards, by shard and by wait set.
+    """Return the requests to send to at most `most` shards, by shard and by wait set.
 
-    Together they ask for no more than `demand`. The sets that were wanted first are served first, and each of them from
-    the shards that have its oldest entries.
+    Together they ask for no more than `demand`. Sets of earlier requests come first, and shards with the oldest entries
+    of a set.
     """
     asked: dict[int, list[str]] = {}
     places = [place for place in snapshot.due if demand.count(place[1])]
@@ -511,12 +517,15 @@ def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int,
 def _fill(
     snapshot: _DueSnapshot, demand: Demand, shard: int, asked: Mapping[str, ClaimRequest], claims: Claims
 ) -> None:
-    """Take in what a shard gave. A set that gave all that was asked may have more."""
+    """Update the snapshot and the demand with the claims of a shard.
+
+    A set that gave as many messages as were asked for may have more; any other set has nothing due any more.
+    """
     given = Counter(set_name(alarm.queue, alarm.key) for alarm in claims.alarms)
     for message in claims.messages:  # a message that can't be read does not say where it was
         of = message.header
         given[set_name(of.queue, of.key) if of else next(iter(asked))] += 1
-    if not claims.more_available:  # a look tells the next due time only of sets where nothing was due, not of these
+    if not claims.more_available:  # the look found the next due times only of sets in which nothing was due
         snapshot.falls_due(shard, claims.next_due_ms)
     elif any(given[name] < one.count for name, one in asked.items()):  # its next due time is not known
         snapshot.falls_due(shard, claims.now_ms)
@@ -529,7 +538,7 @@ def _fill(
 
 
 def _exclude(snapshot: _DueSnapshot, shard: int, error: TransientError) -> None:
-    """Exclude a shard whose node is away."""
+    """Remove a shard whose node is away from the snapshot."""
     snapshot.away = str(error)
     snapshot.due = {place: at for place, at in snapshot.due.items() if place[0] != shard}
 

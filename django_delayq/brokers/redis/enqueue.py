@@ -1,4 +1,4 @@
-"""Enqueue messages: all, or those that a job has not sent before. Operations, as `client/calls.py` defines them."""
+"""Enqueue messages: all, or those that a Spark job has not sent before. These are operations (client/calls.py)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from django_delayq.brokers.redis.shards import CallCells, Keys, load, names_of_s
 from django_delayq.core.errors import BrokerRefused
 
 CALL = 100
-"""The most messages that one script call takes: a few milliseconds of the server at most. Larger calls gain nothing."""
+"""The most messages of one script call, which then takes the server a few ms at most. Larger calls gain nothing."""
 
 _CREATED, _RUNNING = 1, 2
 
@@ -18,9 +18,9 @@ _CREATED, _RUNNING = 1, 2
 def enqueue(
     keys: Keys, cells: CallCells, messages: Sequence[NewMessage], on_conflict: OnConflict
 ) -> Operation[list[Enqueued]]:
-    """Enqueue messages, up to `CALL` of one wait set with each call.
+    """Enqueue messages, up to `CALL` of one wait set with each script call.
 
-    Messages whose id waits in another wait set are sent a second time, with that set named.
+    If an id waits in another wait set, its message is sent a second time, with that set among the keys of the call.
     """
     enqueued: dict[int, Enqueued] = {}
     groups = _group(messages, range(len(messages)), {})
@@ -51,14 +51,14 @@ def enqueue(
 
 
 def _group(messages: Sequence[NewMessage], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
-    """Group the positions in `todo` by wait set and by where their id waits, in order, at most `CALL` in each."""
-    if len(messages) == 1:  # a send of one message costs little more than its round trip
+    """Group the positions in `todo` by wait set and by the set in which their id waits, with at most `CALL` in each."""
+    if len(messages) == 1:  # a short cut for single sends
         return [[0]]
     groups: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
     last: Header | None = None
     for i in todo:
         header = messages[i].header
-        if header is not last or elsewhere:  # most messages share the header of their neighbour
+        if header is not last or elsewhere:  # most messages share the header of the message before
             group = groups[header.queue, header.key, elsewhere.get(i)]
             last = header
         group.append(i)
@@ -66,7 +66,7 @@ def _group(messages: Sequence[NewMessage], todo: Iterable[int], elsewhere: Mappi
 
 
 def _own_name(id: str, name: bytes) -> str:
-    """Return the name of the wait set in which an id waits. Raises `BrokerRefused` where it is not ours."""
+    """Return the name of the wait set in which an id waits. Raises `BrokerRefused` if someone else wrote that name."""
     own = names_of_sets([name])
     if not own:
         raise BrokerRefused(
@@ -98,7 +98,7 @@ def _enqueue_call(
 
 
 def _pack(messages: Sequence[NewMessage]) -> list[Argument]:
-    """Return messages as arguments of a script: id, flags and due time, options and body of each."""
+    """Return the arguments of a script for messages: id, flags with due time, and options with body of each."""
     arguments: list[Argument] = []
     header = messages[0].header
     flags, options = flags_of(header), pack_options(header)
@@ -111,16 +111,16 @@ def _pack(messages: Sequence[NewMessage]) -> list[Argument]:
 
 
 def due_text(delay_ms: int, at_ms: int | None) -> str:
-    """Return a due time for Lua: "+n" is n ms from now by the server's clock, anything else an instant."""
+    """Return a due time for Lua: "+n" for n ms from now by the server's clock, or else epoch ms."""
     return f"+{delay_ms}" if at_ms is None else str(at_ms)
 
 
 def enqueue_once(
     keys: Keys, cells: CallCells, messages: Sequence[NewMessage], job: str, keep_ms: int
 ) -> Operation[list[int]]:
-    """Enqueue the messages whose id neither waits nor runs, nor is in the job's ledger.
+    """Enqueue those messages whose id neither waits nor runs, nor is in the job's ledger.
 
-    Return 1 for each that was taken, 0 for each other.
+    Return 1 for each message that was taken, 0 for each other. The ledger is kept for `keep_ms`.
     """
     groups = _group(messages, range(len(messages)), {})
     if not groups:

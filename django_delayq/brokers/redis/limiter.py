@@ -1,8 +1,8 @@
-"""Limits over all workers: a key of Redis for each, in a cluster slot of its own.
+"""Keep limits over all workers in Redis. The keys of one handler's limits are in one cluster slot.
 
-Redis may forget who holds a permit while the message runs on: permits lapse while Redis hangs, and are lost with its
-data. So for one lease after a worker has lost touch with Redis it starts nothing that needs a permit. Within that time
-the holders have renewed theirs.
+Redis may forget a permit while its message runs on: permits lapse while Redis hangs, and are lost with its data. So a
+worker that has lost touch with Redis starts nothing that needs a permit for the time of one lease afterwards. Within
+that time all holders renew their permits.
 """
 
 import math
@@ -17,7 +17,7 @@ from django_delayq.core.limits import Limit, by_limit
 
 
 class RedisLimiter:
-    """See `Limiter` in brokers/base.py."""
+    """The `Limiter` (brokers/base.py) in Redis."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -34,7 +34,7 @@ class RedisLimiter:
     def _acquire(self, requests: Sequence[PermitRequest], lease_ms: int) -> Operation[list[Throttled | None]]:
         """Return None for each request that is granted, a refusal for each other."""
         prefix, limits = self._access.options.prefix, by_limit(requests)
-        # A worker that waited for a node that is away would claim nothing of the others.
+        # A worker that waited for a node that is away would claim nothing from the other nodes.
         replies = yield SkipUnavailable(
             _acquire_call(prefix, limit, [requests[i].token for i in own], lease_ms) for limit, own in limits.items()
         )
@@ -51,7 +51,7 @@ class RedisLimiter:
     def _too_soon(
         self, requests: Sequence[PermitRequest], answers: Sequence[Throttled | None], lease_ms: int
     ) -> dict[int, Throttled]:
-        """Return refusals, by position, for the requests that got a permit which another worker may still hold."""
+        """Return a refusal, by position, for each granted request whose permit another worker may still hold."""
         refusals: dict[int, Throttled] = {}
         for i, (request, answer) in enumerate(zip(requests, answers, strict=True)):
             if answer is None and request.most is not None and not request.held:
@@ -81,5 +81,5 @@ def _release(prefix: str, requests: Sequence[PermitRequest]) -> Operation[None]:
     tokens: defaultdict[str, list[int]] = defaultdict(list)
     for request in requests:
         tokens[LimitKeys(prefix, request.key, request.value).permits].append(request.token)
-    # What can't be released lapses.
+    # A permit that can't be released lapses.
     yield SkipUnavailable(Call(load("release"), (permits,), own) for permits, own in tokens.items())

@@ -1,8 +1,8 @@
-"""Maintain Redis: end lapsed leases, drop old errors, and notice by the epoch when data may have been lost.
+"""Maintain Redis: end lapsed leases, drop old failed messages, and notice by the epoch when data may have been lost.
 
-The epoch is the identity of the data. Each worker maintains every shard, as often as it looks there
-(`claim.PollOwnership`) and in the same round trip, and also when a lease ends there that it knows of. A second round
-trip writes the outcome of the messages whose leases ran out.
+Each worker maintains every shard as often as it looks there (`claim.PollOwnership`), in the same round trip, and also
+when a lease that it knows of runs out there. A second round trip writes the transitions of messages whose leases ran
+out.
 """
 
 import time
@@ -30,11 +30,11 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import buried_info, lapse
 
 PAGE = 1_000
-"""How many leases one call looks at."""
+"""How many leases one call of lua/held_by.lua reads."""
 
 
 class MaintenanceSchedule:
-    """Maintains all shards, each in its turn, and in the same round trip looks what is due there."""
+    """Maintains each shard in turn, and looks in the same round trip for what is due there."""
 
     def __init__(
         self, alias: Alias, shards: Sequence[Keys], planner: ClaimPlanner, ownership: PollOwnership, client: Client
@@ -47,7 +47,7 @@ class MaintenanceSchedule:
     def maintain(self, lease_ms: int) -> Operation[MaintenanceResult]:
         """Maintain the shards whose turn it is.
 
-        Of each other shard the result tells when the next lease ends there, or that its node was away.
+        For every other shard, the result takes into account when the next lease ends there, or that its node was away.
         """
         spans_s = self._ownership.spans_s(lease_ms)
         turns = {
@@ -60,7 +60,8 @@ class MaintenanceSchedule:
         answers = dict(zip(turns, given, strict=True))
         for shard, answer in answers.items():
             self._monitors[shard].answer = answer
-        return merge_results(*split([answers.get(n) or monitor.still for n, monitor in enumerate(self._monitors)]))
+        results = [answers.get(n) or monitor.last_known for n, monitor in enumerate(self._monitors)]
+        return merge_results(*split(results))
 
     def ask_all(self) -> None:
         """Have the next maintenance ask every shard, because something failed."""
@@ -69,41 +70,40 @@ class MaintenanceSchedule:
 
 
 def merge_results(shards: Sequence[MaintenanceResult], away: str) -> MaintenanceResult:
-    """Merge the results of the shards. `away` is why some shards could not be asked, "" if all were.
+    """Merge the results of the shards. `away` is why some shards could not be asked; "" if all could.
 
     If it is "", the merged result takes its `away` from the first shard that has one.
     """
     return MaintenanceResult(
-        now_ms=max(one.now_ms for one in shards),
-        reclaimed=sum(one.reclaimed for one in shards),
-        buried=[info for one in shards for info in one.buried],
-        without_body=[id for one in shards for id in one.without_body],
-        dropped=sum(one.dropped for one in shards),
-        suspects_due=sum(one.suspects_due for one in shards),
-        next_lease_end_ms=earliest(*(one.next_lease_end_ms for one in shards)),
-        lost_record=next((one.lost_record for one in shards if one.lost_record), ""),
-        away=away or next((one.away for one in shards if one.away), ""),
+        now_ms=max(shard.now_ms for shard in shards),
+        reclaimed=sum(shard.reclaimed for shard in shards),
+        buried=[info for shard in shards for info in shard.buried],
+        without_body=[id for shard in shards for id in shard.without_body],
+        dropped=sum(shard.dropped for shard in shards),
+        suspects_due=sum(shard.suspects_due for shard in shards),
+        next_lease_end_ms=earliest(*(shard.next_lease_end_ms for shard in shards)),
+        lost_record=next((shard.lost_record for shard in shards if shard.lost_record), ""),
+        away=away or next((shard.away for shard in shards if shard.away), ""),
     )
 
 
 class ShardMonitor:
-    """One process's knowledge of a shard.
-
-    That is whether it has seen the epoch, the server's time when it last asked, and the `answer` that it got then.
-    """
+    """The maintenance of one shard by this process, with the last `answer` and the server's time in it."""
 
     def __init__(self, keys: Keys, client: Client) -> None:
         self._keys = keys
         self._client = client
         self._has_seen = False
-        self._clock: tuple[int, float] | None = None  # server ms, our monotonic seconds when it was asked
+        self._clock: tuple[int, float] | None = (
+            None  # the server's time in ms, and our monotonic seconds when it was asked
+        )
         self.answer: MaintenanceResult | TransientError | None = None
 
     def is_due(self, span_s: float, *, has_alarms: bool) -> bool:
-        """Return whether to ask the shard now, for a worker that may leave it alone for `span_s`.
+        """Return whether to maintain the shard now, if this worker may leave it alone for `span_s` seconds.
 
-        It must also be asked where a lease has ended in the meantime, and while its node is away or has no memory
-        left.
+        It is due earlier if a lease has run out meanwhile, while its node is away, and, if the shard has alarms, while
+        its node has no memory left.
         """
         if self._clock is None or not isinstance(self.answer, MaintenanceResult):
             return True
@@ -113,8 +113,8 @@ class ShardMonitor:
         return age_s >= span_s - ALONE_S / 2 or (end_ms is not None and end_ms <= self._now_ms())
 
     @property
-    def still(self) -> MaintenanceResult | TransientError:
-        """Return what is still true of the last answer."""
+    def last_known(self) -> MaintenanceResult | TransientError:
+        """Return the error of the last answer, or a result with only the end of the next lease."""
         if isinstance(self.answer, TransientError):
             return self.answer
         return MaintenanceResult(
@@ -124,7 +124,8 @@ class ShardMonitor:
     def maintain(self, options: Options, lease_ms: int) -> Operation[MaintenanceResult]:
         """Maintain the shard, in one round trip if no lease has run out.
 
-        If alarms have lapsed, another round trip names their wait sets. If messages have, another writes their outcome.
+        If leases of alarms have run out, another round trip has the wait sets of these alarms among its keys. If leases
+        of messages have, another one writes their transitions.
         """
         asked = time.monotonic()
         expected = "" if self._clock is None else str(self._now_ms())
@@ -156,9 +157,9 @@ class ShardMonitor:
         now_ms, asked_at = self._clock or (0, 0.0)
         return now_ms + int((time.monotonic() - asked_at) * 1000)
 
-    def _refusal(self, said: str) -> str:
-        """Return, for people, why the server refuses writes that need memory, from the error reply `said`."""
-        return self._client.refusal(self._keys.epoch, said)
+    def _refusal(self, reply: str) -> str:
+        """Return a text for people about an error reply of the server to a write that needs memory."""
+        return self._client.refusal(self._keys.epoch, reply)
 
     def _lost_record(self, here: bytes, seen_on: bytes) -> str:
         has_seen, self._has_seen = self._has_seen, True
@@ -170,7 +171,10 @@ class ShardMonitor:
 
 
 def _end_lapsed(keys: Keys, transitions: Sequence[Transition], result: MaintenanceResult) -> Operation[None]:
-    """Write the outcome of messages whose leases ran out, unless a lease was renewed or ended meanwhile."""
+    """Write the transitions of messages whose leases ran out, unless a lease was renewed or ended meanwhile.
+
+    Add them to the counts of `result`.
+    """
     held = (yield from settle(keys, transitions)) if transitions else ()
     for transition in compress(transitions, held):
         if transition.state is State.ERROR:
@@ -181,12 +185,12 @@ def _end_lapsed(keys: Keys, transitions: Sequence[Transition], result: Maintenan
 
 
 def take_over(keys: Keys, workers: Sequence[str]) -> Operation[list[BuriedInfo]]:
-    """End the leases of dead workers as if they had run out, and return what was buried.
+    """End the leases of dead workers as if they had run out, and return the messages that were buried.
 
-    A lease that was renewed or ended since it was listed stays as it is.
+    A lease that is renewed or ended meanwhile is left alone.
     """
     result = MaintenanceResult(0)
-    passed = 0
+    passed = 0  # how many leases were read and are still there, before those to read next
     while True:
         (reply,) = yield [Call(load("held_by"), (keys.running, keys.msg, keys.state), (passed, PAGE, *workers))]
         ended = result.reclaimed + len(result.buried)
@@ -197,7 +201,10 @@ def take_over(keys: Keys, workers: Sequence[str]) -> Operation[list[BuriedInfo]]
 
 
 def _read_lapsed(parts: list[Reply]) -> list[Transition]:
-    """Return the outcome of each message that lua/reclaim.lua lists; one whose wait set is no text is left alone."""
+    """Return the transition of each message that lua/reclaim.lua or lua/held_by.lua lists.
+
+    A message is left out if the name of its wait set is no text, because someone else wrote it.
+    """
     transitions, values = [], iter(parts)
     for id, end, name, head, state in zip(values, values, values, values, values, strict=True):
         if not names_of_sets([name]):
@@ -234,5 +241,5 @@ def _reclaim_call(keys: Keys, arguments: Sequence[Argument], names: Sequence[str
 
 
 def _own_share(options: Options) -> int:
-    """Return how many errors each shard may keep."""
+    """Return how many failed messages each shard may keep."""
     return -(-options.error_max // options.shards)

@@ -1,7 +1,7 @@
-"""Cancel, reschedule, rescue and purge messages by their ids.
+"""Cancel, reschedule, rescue and purge messages by their ids. These are operations (client/calls.py).
 
-Each call looks, then moves. Ids that wait in a set that was not named are taken by a second call that names it.
-Operations, as `client/calls.py` defines them.
+A script may only touch wait sets that are among its keys. If an id waits in another set, the script replies with the
+name of that set, and a second call has it among its keys.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ _MakeCall = Callable[[list[str], Sequence[str | bytes]], Call]
 
 
 def cancel(keys: Keys, cells: CallCells, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Remove waiting messages, and count them as cancelled."""
+    """Remove waiting messages, and count them as cancelled. Return True for each that was waiting."""
     return _move_waiting(keys, cells, "cancel", (), ids)
 
 
 def reschedule(keys: Keys, cells: CallCells, ids: Sequence[str], due: str) -> Operation[list[bool]]:
-    """Give waiting messages a new due time; `due` is what `enqueue.due_text` returns."""
+    """Give waiting messages a new due time, a result of `enqueue.due_text`. Return True for each that was waiting."""
     return _move_waiting(keys, cells, "reschedule", (due, keys.channel), ids)
 
 
 def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Make ready again what was buried last under each id."""
+    """Make the message ready that was buried last under each id. Return True for each id that had one."""
     entries = yield from find_entries(keys, ids)
     buried = [i for i, id in enumerate(ids) if id in entries]
     newest = [entries[ids[i]][-1] for i in buried]
@@ -42,12 +42,12 @@ def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
 
 
 def purge(keys: Keys, cells: CallCells, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Remove waiting messages, and count them as purged."""
+    """Remove waiting messages, and count them as purged. Return True for each that was waiting."""
     return _move_waiting(keys, cells, "purge", (), ids)
 
 
 def purge_failed(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Remove all that is buried under each id, and count it as purged."""
+    """Remove all messages buried under each id, and count them as purged. Return True for each id that had one."""
     entries = yield from find_entries(keys, ids)
     buried = [entry for id in dict.fromkeys(ids) for entry in entries.get(id, ())]
     yield from purge_entries(keys, buried)
@@ -55,14 +55,14 @@ def purge_failed(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
 
 
 def purge_entries(keys: Keys, entries: Sequence[bytes]) -> Operation[None]:
-    """Remove these buried messages, and count them as purged."""
+    """Remove buried messages by their entries in `error`, and count them as purged."""
     names = (keys.error, keys.msg, keys.state, keys.count)
     if entries:
         yield [Call(load("purge_failed"), names, some) for some in pages(entries, CALL)]
 
 
 def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[bytes]]]:
-    """Return the entries of what is buried under each id, oldest first. Reads through all errors, a page at a time."""
+    """Return the entries of the messages buried under each id, oldest first. Reads the whole set, page by page."""
     wanted = set(ids)
     found: list[tuple[float, bytes]] = []
     cursor: int | bytes = 0
@@ -73,7 +73,7 @@ def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[byt
         if int(cursor) == 0:
             break
     entries: dict[str, list[bytes]] = {}
-    for _, entry in sorted(set(found)):  # a scan may give an element twice
+    for _, entry in sorted(set(found)):  # a scan may return an element twice
         entries.setdefault(entry_id(entry), []).append(entry)
     return entries
 
@@ -96,9 +96,9 @@ def _move_waiting(
 
 
 def _look_then_move(ids: Sequence[str | bytes], make_call: _MakeCall) -> Operation[list[bool]]:
-    """Call until every id is answered: with 1, or with 0.
+    """Call a script for the ids until it has replied 1 (moved) or 0 for each. Return True for each that was moved.
 
-    The name of a wait set as an answer means: call again, with that set among the keys.
+    If it replies with the name of a wait set, it is called again with that set among its keys.
     """
     moved = [False] * len(ids)
     todo = [list(page) for page in pages(range(len(ids)), CALL)]

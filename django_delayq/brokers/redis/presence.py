@@ -1,4 +1,4 @@
-"""The workers and the pauses in Redis: fields of the meta hash, and notices on the wake-up channel."""
+"""Keep the workers and the pauses in Redis: as fields of the hash `meta`, with notices on the wake-up channel."""
 
 import contextlib
 from dataclasses import asdict, replace
@@ -30,7 +30,7 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class RedisPresence:
-    """See `Presence` and `Heartbeats` in brokers/base.py."""
+    """The `Presence` and `Heartbeats` (brokers/base.py) in Redis."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -39,20 +39,20 @@ class RedisPresence:
 
     def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
         access = self._access
-        said: list[Operation[list[Pause] | None]] = [self._heartbeat(worker), access.layout.agree()]
+        both: list[Operation[list[Pause] | None]] = [self._heartbeat(worker), access.layout.agree()]
         nothing: list[list[Pause] | None] = [None, None]
-        pauses, _agreed = access.client.run(or_default(gather(said), nothing))
-        if pauses is None:  # the next heartbeat repeats it: a node that is away must not keep a worker from the others
+        pauses, _agreed = access.client.run(or_default(gather(both), nothing))
+        if pauses is None:  # not raised, because a worker must go on with the other nodes if this one is away
             access.maintenance.ask_all()
         else:
             self._pauses = pauses
         return self._pauses
 
     def _heartbeat(self, worker: WorkerInfo) -> Operation[list[Pause]]:
-        """Record a heartbeat, learn from its answer of the other workers, and return the pauses in force."""
-        said = asdict(worker)
-        del said["seen_ms"]
-        call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(said)))
+        """Record a heartbeat, note the other workers that the reply names, and return the pauses in force."""
+        facts = asdict(worker)
+        del facts["seen_ms"]
+        call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(facts)))
         ((now, flat),) = yield [call]
         now_ms, fields = int(now), pairs(flat)
         self._access.ownership.learn(worker, _read_workers(now_ms, fields), now_ms)
@@ -66,9 +66,9 @@ class RedisPresence:
 
     def pause(self, pause: Pause) -> None:
         until = "" if pause.until_ms is None else str(pause.until_ms)
-        said = f"{until}{US.decode()}{pause.reason}"
+        value = f"{until}{US.decode()}{pause.reason}"
         field = _field(pause.queue, pause.key)
-        self._access.run(ask(Call(load("pause"), (self._keys.meta,), (field, said, self._keys.channel, PAUSES))))
+        self._access.run(ask(Call(load("pause"), (self._keys.meta,), (field, value, self._keys.channel, PAUSES))))
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         return self._access.run(_resume(self._keys, queue, key))
@@ -86,7 +86,7 @@ class RedisPresence:
 
 
 def _read_meta(keys: Keys) -> Operation[tuple[int, Fields]]:
-    """Return the server's time, and all fields of the meta hash."""
+    """Return the server's time, and all fields of the hash `meta`."""
     clock, fields = yield [colocated(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
     return clock_ms(clock), pairs(fields)
 
@@ -103,31 +103,31 @@ def _pauses(keys: Keys) -> Operation[list[Pause]]:
 
 
 def _read_workers(now_ms: int, fields: Fields) -> list[WorkerInfo]:
-    """Return the workers whose heartbeat is at most 15 s old, given all fields of the meta hash."""
+    """Return the workers whose heartbeat is at most 15 s old, given all fields of `meta`."""
     found = []
     for name, value in fields:
         if name.startswith(_WORKER.encode()):
-            seen, _, said = value.partition(US)
+            seen, _, facts = value.partition(US)
             seen_ms = as_int(seen)
             if now_ms - seen_ms <= HEARTBEAT_MS:
                 with contextlib.suppress(DataMismatch):  # not written by us
-                    found.append(replace(codec.decode_data(said, WorkerInfo), seen_ms=seen_ms))
+                    found.append(replace(codec.decode_data(facts, WorkerInfo), seen_ms=seen_ms))
     return sorted(found, key=lambda worker: worker.name)
 
 
 def _read_pauses(now_ms: int, fields: Fields) -> list[Pause]:
-    """Return the pauses in force, by queue and key, given all fields of the meta hash."""
+    """Return the pauses in force, sorted by queue and key, given all fields of `meta`."""
     found = {name: pause for name, value in fields if (pause := _read_pause(name, value)) and pause.holds(now_ms)}
     return [found[name] for name in sorted(found)]
 
 
 def _field(queue: str | None, key: str | None) -> str:
-    """Return the field of a pause. It is unambiguous: no name is empty, and no queue has a colon in it."""
+    """Return the field of a pause. It is unambiguous, because no name is empty and no queue has a colon in it."""
     return f"{_PAUSE}{queue or ''}:{key or ''}"
 
 
 def _read_pause(name: bytes, value: bytes) -> Pause | None:
-    """Return the pause in a field; None for another field, and for what someone else wrote."""
+    """Return the pause in a field; None for any other field, and for one that someone else wrote."""
     try:
         field = name.decode()
         if not field.startswith(_PAUSE):

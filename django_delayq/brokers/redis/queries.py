@@ -1,6 +1,6 @@
-"""Queries: one message, the next ones, the buried ones, the figures, all that waits, and the audit.
+"""Query Redis: one message, the next ones, the buried ones, the counts, all that waits, and the audit.
 
-Operations, as `client/calls.py` defines them.
+These are operations (client/calls.py).
 """
 
 from collections import Counter
@@ -20,13 +20,13 @@ PAGE = 200
 """How many messages one call reads."""
 
 OLDEST_MS = 1_000_000_000_000
-"""No due time is as early as this (2001): such a score was written by someone else."""
+"""A score as early as this (2001) is no due time of ours: someone else wrote it."""
 
 _PER_MESSAGE = 7
 
 
 def get(keys: Keys, id: str) -> Operation[Info | None]:
-    """Return the message that waits or runs under the id, else the one buried last."""
+    """Return the message with this id that waits or runs, else the one that was buried last, else None."""
     found = yield from _where(keys, [id], [])
     if found:
         return found[0]
@@ -38,7 +38,7 @@ def get(keys: Keys, id: str) -> Operation[Info | None]:
 
 
 def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[Info]]:
-    """Return the next `count` messages of a queue in due order, of one key when given, suspects too."""
+    """Return the next `count` messages that wait in a queue, of one key or of all, in due order, with suspects."""
     names = [name for name in (yield from set_names(keys)) if name.startswith(f"{queue}:")]
     if key is not None:
         names = [set_name(queue, key)]
@@ -52,11 +52,11 @@ def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[
         ]
         if is_all or len(mine) >= count:
             return nsmallest(count, mine, key=lambda info: (info.due_ms, info.id))
-        most *= 4  # places without a body, and alarms, are in the way
+        most *= 4  # entries without a body, and alarms, were among those that were read
 
 
 def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[list[Info], bool]]:
-    """Return the messages of the wait sets that are due first, and suspects, each if it has a body.
+    """Return the messages of these wait sets that are due first, and suspects, as far as they have bodies.
 
     Return also whether the sets have no more.
     """
@@ -82,7 +82,7 @@ def failed(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
 
 
 def counts(keys: Keys) -> Operation[Counts]:
-    """Return all figures. They are not of one moment, but those of the audit are."""
+    """Return all counts of one shard. They are not read at one moment, as those of the audit are."""
     names = yield from set_names(keys)
     (clock,) = yield [colocated(keys.msg, "TIME")]
     now = clock_ms(clock)
@@ -117,13 +117,16 @@ def set_names(keys: Keys) -> Operation[list[str]]:
 
 
 def read_totals(reply: list[bytes]) -> dict[str, int]:
-    """Return all totals, those that are 0 too."""
-    told = dict(pairs(reply))
-    return {name: as_int(told.get(name.encode(), b"0")) for name in TOTALS}
+    """Return all totals, also those that are 0."""
+    counted = dict(pairs(reply))
+    return {name: as_int(counted.get(name.encode(), b"0")) for name in TOTALS}
 
 
 def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Operation[list[Info]]:
-    """Return each message that is in any place, looking again where it waits in a set that `names` does not have."""
+    """Return the messages that are in some place, out of these ids. `names` are wait sets that they may be in.
+
+    If a message belongs to another wait set, the script is called again with that set among its keys.
+    """
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
     while True:
         (reply,) = yield [Call(load("where"), [*fixed, *map(keys.wait, names)], ids)]
@@ -159,14 +162,14 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
 
 
 def merge_counts(shards: Sequence[Counts]) -> Counts:
-    """Merge all figures."""
+    """Merge the counts of all shards."""
     return Counts(
-        now_ms=max(one.now_ms for one in shards),
-        waiting=_merge_sets(found for one in shards for found in one.waiting),
-        running=sum(one.running for one in shards),
-        suspects=sum(one.suspects for one in shards),
-        error=sum(one.error for one in shards),
-        totals=sum_totals(one.totals for one in shards),
+        now_ms=max(shard.now_ms for shard in shards),
+        waiting=_merge_sets(found for shard in shards for found in shard.waiting),
+        running=sum(shard.running for shard in shards),
+        suspects=sum(shard.suspects for shard in shards),
+        error=sum(shard.error for shard in shards),
+        totals=sum_totals(shard.totals for shard in shards),
     )
 
 
@@ -189,7 +192,7 @@ def sum_totals(totals: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 class Waiting(NamedTuple):
-    """One waiting message as it is stored."""
+    """One waiting message, as it is stored."""
 
     id: str
     due_ms: int
@@ -210,11 +213,11 @@ Page = tuple[list[Waiting], Place | None]
 
 
 def scan(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Operation[Page]:
-    """Return about `count` messages of a wait set that are due from `place` until `last_ms`, and where to go on.
+    """Return about `count` messages of a wait set that are due after `place` and until `last_ms`, and the next place.
 
-    The next place is None at the end. A message is given once if it waits all the while and its due time stays. For
-    that, entries are read in the order of due times and then of ids, and each page is read from the last entry of the
-    page before. If that entry has left, it is read from further ahead.
+    The next place is None at the end. A message that waits all the time, with the same due time, is returned exactly
+    once: entries are read in the order of their due times and then of their ids, and each page begins after the last
+    entry of the page before. If that entry is gone, reading begins at an earlier one.
     """
     offset, most = max(place.number - 1, 0), count + 1
     while True:
@@ -227,9 +230,8 @@ def scan(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Opera
     messages = yield from _messages(keys, [entry for entry in found if entry > (place.due_ms, place.last)])
     if len(found) < most:
         return messages, None
-    due_ms, id = max(
-        found[-1], (place.due_ms, place.last)
-    )  # the page may end before the last entry, if many have come before that
+    # The page may end before `place` if many entries have come before it.
+    due_ms, id = max(found[-1], (place.due_ms, place.last))
     number = sum(each == due_ms for each, _ in found)
     return messages, Place(due_ms, id, number + offset if due_ms == place.due_ms else number)
 
@@ -242,25 +244,25 @@ def _messages(keys: Keys, found: Sequence[tuple[int, bytes]]) -> Operation[list[
     bodies, states = yield [plain("HMGET", keys.msg, *ids), plain("HMGET", keys.state, *ids)]
     messages = []
     for (due_ms, id), message, state in zip(own, bodies, states, strict=True):
-        header, body = unpack_message(message or b"")  # it may have left meanwhile
+        header, body = unpack_message(message or b"")  # it may be gone by this time
         if header is not None:
             failures = unpack_state(state).failures if state else 0
             messages.append(Waiting(id.decode(errors="replace"), due_ms, header, body, failures))
     return messages
 
 
-# The audit: every place, a page at a time, then the totals against the sets in one atomic look.
+# The audit: it reads every place page by page, and then compares the totals with the sets in one atomic step.
 
 AUDIT_PAGE = 250
-NO_PLACE = "no place"  # in words of lua/misplaced.lua
+NO_PLACE = "no place"  # as lua/misplaced.lua writes it
 LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, the last instant that can be sent; a later one was written by someone else."""
+"""The end of the year 9999, the last due time that can be sent. Someone else wrote a later one."""
 
 
 def audit(keys: Keys) -> Operation[Audit]:
-    """Return the audit of one shard: totals, messages in each place, and differences.
+    """Return the audit of one shard: its totals, how many messages are in each place, and differences.
 
-    A difference names its message where reading the places page by page finds it.
+    A difference names its message, if reading the places page by page has found it.
     """
     differences, alarms = yield from _walk(keys)
     reply = yield from _look(keys)
@@ -282,7 +284,7 @@ def audit(keys: Keys) -> Operation[Audit]:
 
 
 def _look(keys: Keys) -> Operation[list[Any]]:
-    """Return the answer of lua/audit.lua, called again until its keys include every wait set that exists."""
+    """Return the reply of lua/audit.lua. Call it until its keys include every wait set that exists."""
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error, keys.count, keys.sets)
     names = yield from set_names(keys)
     while True:
@@ -294,7 +296,7 @@ def _look(keys: Keys) -> Operation[list[Any]]:
 
 
 def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
-    """Read every place page by page. Return the differences, and how many alarms are in each (they have no body)."""
+    """Read every place page by page. Return the differences, and how many alarms are pending, ready and running."""
     names = yield from set_names(keys)
     (clock,) = yield [colocated(keys.msg, "TIME")]
     now = clock_ms(clock)
@@ -310,7 +312,7 @@ def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
             for score in (members.pop(member) for member in list(members) if member[:1] == b"\x1f"):
                 alarms["running" if place == keys.running else "ready" if float(score) <= now else "pending"] += 1
             misplaced = yield from _misplaced(keys, place, members)
-            # What is in no place has left this one since it was read, or it has none: then the totals don't add up.
+            # A message in no place has left this one after it was read. If it is lost, the totals don't add up.
             wrong += [_difference(place, member, what) for member, what in misplaced if what != NO_PLACE]
             if int(cursor) == 0:
                 break
@@ -318,7 +320,7 @@ def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
 
 
 def _timeless(place: str, members: Mapping[bytes, bytes]) -> list[str]:
-    """Return a difference for each entry whose due time or end of lease never comes, so that it would stay for good."""
+    """Return a difference for each entry whose due time, or end of lease, is so late that it never comes."""
     return [
         f"{entry_id(member)!r} in {place}: its time never comes ({score.decode()})"
         for member, score in members.items()
@@ -344,7 +346,7 @@ def _bodies_without_place(keys: Keys) -> Operation[list[str]]:
 
 
 def _misplaced(keys: Keys, place: str, members: Iterable[bytes]) -> Operation[list[tuple[bytes, str]]]:
-    """Return the members that are not in this place now, have no body or are in two places, each with the fault."""
+    """Return the members that are not in this place now, have no body, or are in two places, each with the fault."""
     members = list(members)
     if not members:
         return []
@@ -357,7 +359,7 @@ def _difference(place: str, member: bytes, what: str) -> str:
 
 
 def merge_audits(shards: Sequence[Audit]) -> Audit:
-    """Merge audits. Each shard is compared with its own totals, so one can't make up for what is missing in another."""
+    """Merge the audits of shards. Each shard was compared with its own totals, so none makes up for another's loss."""
     return Audit(
         totals=sum_totals(one.totals for one in shards),
         places=sum_totals(one.places for one in shards),

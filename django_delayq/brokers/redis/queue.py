@@ -1,4 +1,4 @@
-"""Redis as the owner of the messages: one sorted set per (queue, key), leases and bodies beside it."""
+"""Keep messages in Redis: a sorted set for each (queue, key), with bodies and leases beside it."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class RedisQueue(DueScan):
-    """See `Queue` in brokers/base.py; docs/internals describes structures and transitions."""
+    """The `Queue` (brokers/base.py) in Redis. docs/internals/structures.md describes its keys."""
 
     def __init__(self, access: Access) -> None:
         super().__init__(access)
@@ -57,12 +57,12 @@ class RedisQueue(DueScan):
         return lambda: refuse_duplicates(end(), on_conflict)
 
     def begin_enqueue_once(self, messages: Sequence[NewMessage], job: str, keep_ms: int) -> Callable[[], int]:
-        """Begin to take the messages that the job has not sent before.
+        """Begin to enqueue those messages that a Spark job has not sent before.
 
-        The returned function returns how many these are.
+        The caller must call the returned function, which waits for the end and returns how many messages were taken.
 
-        A message that the job has sent is not taken again, whatever became of it. What it has sent is in its ledger,
-        which is kept for `keep_ms` after its last call.
+        A message that the job has sent before is not taken again, whatever became of it. The ids that the job has sent
+        are in its ledger, which is kept for `keep_ms` after the last of these calls.
         """
         check_batch(messages)
         access = self._access
@@ -107,7 +107,7 @@ class RedisQueue(DueScan):
 
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
-        # Not `agreed`: a process whose layout is refused may still end what it runs, as its token proves.
+        # The layout is not checked: a process whose layout is refused may still end its leases, which tokens prove.
         held = self._access.client.run(self._access.shards.by_id_available(transitions, _id, settle))
         return self._unconfirmed.heard(transitions, held)
 
@@ -175,11 +175,11 @@ class RedisQueue(DueScan):
         return merge_audits(self._access.run(self._access.shards.everywhere(audit), LOOK_BUDGET))
 
     def wait_sets(self) -> list[list[str]]:
-        """Return the names ("queue:key") under which something waits, of each shard."""
+        """Return for each shard the names ("queue:key") of its wait sets."""
         return self._access.run(self._access.shards.everywhere(queries.set_names))
 
     def scan(self, shard: int, name: str, place: queries.Place, last_ms: int, count: int) -> queries.Page:
-        """Return a page of what waits under a name in a shard, for a caller that reads it all. See queries.py."""
+        """Return a page of the messages in a wait set of a shard, and the next place, like `queries.scan`."""
         return self._access.run(queries.scan(self._access.shards.all[shard], name, place, last_ms, count), LOOK_BUDGET)
 
 
@@ -187,7 +187,7 @@ _id = attrgetter("id")
 
 
 def _unknown(messages: Sequence[NewMessage], reason: str) -> SendError:
-    """Return the error of a send that ran out of time: what was sent before may have arrived."""
+    """Return the error of a send that ran out of time, although its messages may have been taken."""
     ids = tuple(message.id for message in messages)
     what = f"Message {ids[0]!r}" if len(ids) == 1 else f"These {len(ids)} messages"
     return SendError(f"{reason.rstrip('.')}. {what} may have been taken; send again with the same id.", unknown=ids)

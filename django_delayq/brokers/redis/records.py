@@ -1,7 +1,7 @@
-"""The bytes of a message and of its state in Redis. lua/lib/record.lua reads and writes the same.
+"""Convert a message and its state to and from bytes in Redis. lua/lib/record.lua reads and writes the same bytes.
 
-Fields are separated by US (0x1f), and the body follows RS (0x1e). Neither occurs inside: names are checked at send, and
-JSON escapes control characters.
+Fields are separated by US (0x1f), and the body follows RS (0x1e). Neither occurs inside a field, because names are
+checked at the send, and JSON escapes control characters.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from django_delayq.core import codec
 US = b"\x1f"
 RS = b"\x1e"
 FORMAT = 1
-"""The format that this version writes. Messages of a later one, and their states, are left to workers that know it."""
+"""The format that this version writes. Messages of a later format are left to workers that know it."""
 _OURS = b"%d" % FORMAT + US
 _AT_MOST_ONCE = "o"
 _PLAIN = US + RS
@@ -22,12 +22,12 @@ _NONE_GIVEN = (None,) * 5
 
 
 def flags_of(header: Header) -> str:
-    """Return the flags of a message that Lua must know, a letter each."""
+    """Return the options of a message that Lua must know, as one letter each."""
     return _AT_MOST_ONCE if header.at_most_once else ""
 
 
 def pack_options(header: Header) -> bytes:
-    """Return the part of a message between its due time and its body: Lua copies it and never looks inside."""
+    """Return the part of a message between its due time and its body, which Lua copies without reading it."""
     if (header.expires_ms, header.max_attempts, header.timeout_ms, header.tag, header.trace_id) == _NONE_GIVEN:
         return _PLAIN
     expires = b"" if header.expires_ms is None else b"%d" % header.expires_ms
@@ -54,9 +54,9 @@ def is_newer(message: bytes) -> bool:
 
 
 def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
-    """Return header and body; no header for bytes that are not ours, whatever they are.
+    """Return the header and the body of a message; None as the header if someone else wrote the bytes.
 
-    A message of a later format has its first fields read, and no option.
+    The header of a message of a later format has only the first fields, and no options.
     """
     head, _, body = message.partition(RS)
     try:
@@ -88,7 +88,7 @@ def _read_options(header: Header, options: dict[str, object]) -> None:
 
 @dataclass(slots=True)
 class Record:
-    """An unpacked state."""
+    """The state of a message, unpacked."""
 
     token: str = ""
     failures: int = 0
@@ -101,7 +101,7 @@ class Record:
 
 
 def unpack_state(state: bytes) -> Record:
-    """Return an unpacked state; an empty one for bytes that are not ours."""
+    """Return the state of a message; an empty one if someone else wrote the bytes."""
     try:
         token, failures, crashes, due, worker, error = state.split(US, 5)
         holder = worker.decode(errors="replace")
@@ -113,7 +113,7 @@ def unpack_state(state: bytes) -> Record:
             int(crashes),
             as_int(due) if due else None,
             holder.removeprefix("!").rstrip(),
-            bool(interrupted) or holder.startswith("!"),  # as versions before the field wrote it
+            bool(interrupted) or holder.startswith("!"),  # as versions wrote it that did not have the field
             text,
             detail,
         )
@@ -122,5 +122,5 @@ def unpack_state(state: bytes) -> Record:
 
 
 def entry_id(entry: bytes) -> str:
-    """Return the message's id in the entry of a buried one (id US token)."""
+    """Return the id in the entry of a buried message (id US token)."""
     return entry.partition(US)[0].decode(errors="replace")

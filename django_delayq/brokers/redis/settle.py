@@ -1,4 +1,4 @@
-"""End and renew leases. Operations, as `client/calls.py` defines them."""
+"""End and renew leases. These are operations (client/calls.py)."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,11 +14,15 @@ CALL = 200
 
 
 def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool]]:
-    """End leases in one round trip: a call for each new state, and for each wait set that messages go back to."""
+    """End leases in one round trip: a call for each new state, and for each wait set to which messages go back.
+
+    Return whether each lease was still held.
+    """
     groups: defaultdict[tuple[State, str], list[int]] = defaultdict(list)
-    for i, one in enumerate(transitions):
-        state = STATE_AFTER[one.action]
-        groups[state, set_name(one.queue, one.key) if state is State.PENDING else ""].append(i)
+    for i, transition in enumerate(transitions):
+        state = STATE_AFTER[transition.action]
+        name = set_name(transition.queue, transition.key) if state is State.PENDING else ""
+        groups[state, name].append(i)
     calls: list[Call] = []
     positions: list[int] = []
     for (state, name), group in groups.items():
@@ -30,19 +34,19 @@ def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool
     replies = yield calls
     held = [False] * len(transitions)
     for i, answer in zip(positions, (answer for reply in replies for answer in reply), strict=True):
-        # After a repeat a 0 may be our own doing: the first time did it, and its reply was lost. Nobody can tell.
+        # After a repeat, 0 may mean that the first call has ended the lease and its reply was lost. Nobody can tell.
         held[i] = bool(answer) or replies.repeated
     return held
 
 
 class Unconfirmed:
-    """The leases whose end was sent to a node that did not answer: it is not known whether the node has ended them."""
+    """The leases whose end was sent to a node that did not answer, so that it is not known whether they have ended."""
 
     def __init__(self) -> None:
         self._leases: set[LeaseId] = set()
 
     def heard(self, transitions: Sequence[Transition], held: Sequence[bool | None]) -> Sequence[bool | None]:
-        """Return `held`, but True for a lease that an earlier, unanswered call may have ended, instead of False."""
+        """Return `held`, but with True instead of False for a lease that an unanswered call may have ended before."""
         if not self._leases and None not in held:
             return held
         answers = []
@@ -78,7 +82,7 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
                 suspect = "1" if one.crashes and one.is_suspect else "0"
                 delay = "" if one.delay_ms is None else one.delay_ms
                 error, is_new = ("", "0") if one.error is None else (_line(one.error), "1")
-                # In one text: each argument costs more to pack than to write here.
+                # One text, because packing one more argument costs more than formatting it here.
                 facts = f"{end},{suspect},{one.failures},{one.crashes},{delay},{is_new},{TOTALS.get(one.action, '')}"
                 again += (one.id, token, facts, error)
             names = (keys.running, keys.state, keys.suspect, keys.sets, keys.timer, keys.count, keys.wait(name))
@@ -86,20 +90,20 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
 
 
 def _proof(one: Transition) -> tuple[int | str, int | str]:
-    """Return the proof of a lease that ran out: its token and its end.
+    """Return the token and the end of a lease that ran out, which prove it.
 
-    Someone else may have left a message in `running` that has no token. Only a lapse can end that.
+    The token may be "": someone else may have left a message without one in `running`, which only a lapse can end.
     """
     return one.token or "", one.lease_until_ms or 0
 
 
 def _line(error: str) -> str:
-    """Return an error without the characters that separate the fields of a state."""
+    """Return an error with spaces for the characters that separate the fields of a state."""
     return error.replace("\x1e", " ").replace("\x1f", " ")
 
 
 def renew(keys: Keys, leases: Sequence[Claimed], lease_ms: int) -> Operation[list[bool]]:
-    """Make leases end `lease_ms` from now."""
+    """Make leases end `lease_ms` from now. Return whether each was still held."""
     calls = []
     for page in pages(leases, CALL):
         pairs: list[Argument] = [part for one in page for part in (one.id, one.token)]

@@ -1,7 +1,7 @@
-"""The shards of a Redis: the names of everything that we keep in each, the scripts that work on it, and many as one.
+"""Name the keys of each shard, load the scripts, and run operations on many shards.
 
-All keys of a shard but `meta` share the hash tag {prefix:shard}, and no script touches two shards, so that each may be
-on a node of its own.
+All keys of a shard but `meta` share the hash tag {prefix:shard}, and no script touches two shards, so that each shard
+may be on another node.
 """
 
 import itertools
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of one shard. docs/internals describes what each holds."""
+    """The keys of one shard. docs/internals/structures.md describes what each holds."""
 
     prefix: str
     shard: int = 0
@@ -41,8 +41,8 @@ class Keys:
     cursor: str = field(init=False)
     meta: str = field(init=False)
     channel: str = field(init=False)
-    waits: str = field(init=False)  # before the name of a wait set
-    calls: str = field(init=False)  # before the cell that remembers the answer to one call in flight
+    waits: str = field(init=False)  # the prefix of the keys of wait sets
+    calls: str = field(init=False)  # the prefix of the keys of call cells
 
     def __post_init__(self) -> None:
         self.tag = f"{{{self.prefix}:{self.shard}}}:"
@@ -54,11 +54,11 @@ class Keys:
         self.meta = f"{{{self.prefix}:meta}}"
 
     def wait(self, name: str) -> str:
-        """Return the key of the wait set of a name ("queue:key")."""
+        """Return the key of the wait set with this name ("queue:key")."""
         return self.waits + name
 
     def job(self, name: str) -> str:
-        """Return the key of a job's ledger: the ids that it has sent."""
+        """Return the key of a Spark job's ledger: the ids that it has sent."""
         return f"{self.tag}job:{name}"
 
 
@@ -80,12 +80,12 @@ class LimitKeys:
 
 @lru_cache(4096)
 def set_name(queue: str, key: str) -> str:
-    """Return the name of a wait set in `keys`, in `timer` and on the wake-up channel. A queue has no colon in it."""
+    """Return the name of a wait set in `keys`, `timer` and on the wake-up channel. No queue has a colon in its name."""
     return f"{queue}:{key}"
 
 
 def names_of_sets(names: Iterable[bytes]) -> list[str]:
-    """Return the names of wait sets that are ours, each once. A name that is no text is someone else's."""
+    """Return the names of wait sets as text, each once. Leave out names that are no text, which someone else wrote."""
     found = set()
     for name in names:
         with suppress(UnicodeDecodeError):
@@ -95,7 +95,7 @@ def names_of_sets(names: Iterable[bytes]) -> list[str]:
 
 @cache
 def load(name: str) -> Script:
-    """Return the script lua/<name>.lua with the parts that its first line names ("-- uses: record sets")."""
+    """Return the script lua/<name>.lua, after the parts of lua/lib/ in its first line ("-- uses: record sets")."""
     folder = files(__package__) / "lua"
     text = (folder / f"{name}.lua").read_text()
     first, _, _ = text.partition("\n")
@@ -104,9 +104,9 @@ def load(name: str) -> Script:
 
 
 class CallCells:
-    """The cells of one process, which remember the answers to calls in flight: see lua/lib/call.lua.
+    """The call cells of one process, which remember the answers to calls in flight: see lua/lib/call.lua.
 
-    A cell serves one call at a time. There are as many as calls were ever in flight at once, so that Redis keeps few.
+    A cell serves one call at a time and is then used again, so that Redis keeps few of them.
     """
 
     def __init__(self) -> None:
@@ -120,23 +120,23 @@ class CallCells:
         return next(self._numbers)
 
     def take(self) -> str:
-        """Return a cell that nobody else uses until it is released."""
+        """Return the name of a cell that no other call uses until it is released."""
         try:
             return self._free.pop()
         except IndexError:
             return f"{self._process}-{next(self._names)}"
 
     def release(self, names: Iterable[str]) -> None:
-        """Free the cells of calls that have ended, whatever came of them."""
+        """Free the cells of calls that have ended, in success or failure."""
         self._free.extend(names)
 
 
 Operate = Callable[[Keys, Sequence[T]], Operation[R]]
-"""Returns the operation of a shard on its own items."""
+"""A function that returns an operation on one shard, given its keys and the items that belong to it."""
 
 
 class Shards:
-    """The shards of one broker. `first` also keeps what belongs to no shard."""
+    """The shards of one alias. The first one also has the data that belong to no shard, under `meta`."""
 
     def __init__(self, prefix: str, count: int) -> None:
         self.all = [Keys(prefix, shard) for shard in range(count)]
@@ -147,13 +147,13 @@ class Shards:
         return self.all[zlib.crc32(id.encode()) % len(self.all)]
 
     def everywhere(self, operate: Callable[[Keys], Operation[R]]) -> Operation[list[R]]:
-        """Run the operation on each shard, and return all answers."""
+        """Run an operation on each shard, and return all results."""
         return gather([operate(keys) for keys in self.all])
 
     def by_id(self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, list[R]]) -> Operation[list[R]]:
-        """Run the operation, which answers for each item, on each shard with its own items.
+        """Run an operation on each shard with the items that belong to it. The operation has a result for each item.
 
-        The answers are in the order of the items.
+        Return the results in the order of the items.
         """
         is_one = len(self.all) == 1
         return operate(self.first, items) if is_one else self._by_id(items, id_of, operate, gather)
@@ -161,7 +161,7 @@ class Shards:
     def by_id_available(
         self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, list[bool]]
     ) -> Operation[Sequence[bool | None]]:
-        """Run the operation like `by_id`, with None as the answer for items on a node that is away."""
+        """Run an operation like `by_id`, with None as the result for items on a node that is away."""
         is_one = len(self.all) == 1
         return operate(self.first, items) if is_one else self._by_id(items, id_of, operate, gather_available)
 
@@ -181,13 +181,16 @@ class Shards:
         return in_order([own for _, own in parts], found)
 
     def parted(self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, R]) -> Operation[list[R]]:
-        """Run the operation on each shard with its own items. Return an answer for each shard that has some."""
+        """Run an operation on each shard that has items, with those items. Return a result for each of these shards."""
         return gather([operate(keys, own) for keys, own in self._parted(items, id_of)])
 
     def parted_available(
         self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, None]
     ) -> Operation[str]:
-        """Run the operation like `parted`, where it can be. Return why some shards were not reached, or ''."""
+        """Run an operation like `parted` on the shards that can be reached.
+
+        Return why others could not be reached; "" if all could.
+        """
         ended = yield from gather_available([operate(keys, own) for keys, own in self._parted(items, id_of)])
         return next((str(result) for result in ended if isinstance(result, TransientError)), "")
 

@@ -1,4 +1,4 @@
-"""Redis as a timer: it holds the alarms of a store's rows, and the cursor."""
+"""Use Redis as a timer: it holds the alarms of a store's rows, and the cursor."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -39,14 +39,14 @@ from django_delayq.brokers.redis.shards import Keys, load, set_name
 from django_delayq.support.translatable import text as _
 
 SCHEDULE_CALL = 100
-"""The most alarms that one script call schedules: a few milliseconds of the server at most."""
+"""The most alarms that one script call schedules, which takes the server a few ms at most."""
 
 FIND_CALL = 500
 """The most alarms that one script call looks for."""
 
 
 class DueScan:
-    """Finds what is due in Redis, and sleeps until something is. `RedisTimer` and `RedisQueue` inherit it."""
+    """The methods that `RedisTimer` and `RedisQueue` share: claim, sleep, maintain and count."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -69,7 +69,7 @@ class DueScan:
 
 
 class RedisTimer(DueScan):
-    """See `Timer`, `Window` and `AlarmIndex` in brokers/base.py."""
+    """The `Timer`, `Window` and `AlarmIndex` (brokers/base.py) in Redis."""
 
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         check_batch(alarms)
@@ -100,7 +100,10 @@ class RedisTimer(DueScan):
         self._run_available(lambda keys: ask(Call(load("set_cursor_back"), (keys.cursor,), (to_ms,))))
 
     def _run_available(self, operate: Callable[[Keys], Operation[int | None]]) -> int | None:
-        """Run an operation on the cursor of each shard that can be reached. Return the least cursor."""
+        """Run an operation on the cursor of each shard that can be reached.
+
+        Return the least of the cursors; None if one of them was lost.
+        """
         cursors, _ = split(self._access.run(gather_available([operate(keys) for keys in self._access.shards.all])))
         return None if None in cursors else earliest(*cursors)
 
@@ -139,16 +142,16 @@ def _ask_cursor(call: Call) -> Operation[int | None]:
 
 
 def _advance_cursor(keys: Keys, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> Operation[int | None]:
-    """Hold the alarms of one shard, and set its cursor once they are there. Return the cursor."""
+    """Hold the alarms of one shard, and then set its cursor forward. Return the cursor."""
     yield from _schedule(keys, alarms)
     advance = Call(load("advance_cursor"), (keys.cursor,), ("" if from_ms is None else from_ms, to_ms))
     return (yield from _ask_cursor(advance))
 
 
 def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
-    """Drop leased alarms of one shard, and schedule others. `marked` pairs each alarm with whether to schedule it.
+    """Drop leased alarms of one shard, and schedule others. `marked` has each alarm with whether to schedule it.
 
-    An alarm that is in `marked` with both goes from `running` to its wait set in one step.
+    If an alarm is to be dropped and scheduled, one step moves it from `running` to its wait set.
     """
     claimed = {_name(alarm) for alarm, is_rearmed in marked if not is_rearmed}
     rearmed = [alarm for alarm, is_rearmed in marked if is_rearmed]
@@ -163,7 +166,7 @@ def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
 
 
 def _name(alarm: Alarm) -> bytes:
-    """Return the name of a leased alarm as a member of the sorted set `running`."""
+    """Return the member of the sorted set `running` for a leased alarm."""
     return US + US.join((alarm.queue.encode(), alarm.key.encode(), alarm.pk.encode()))
 
 
@@ -183,7 +186,7 @@ def _alarm_calls(keys: Keys, script: str, alarms: Sequence[Alarm], *names: str) 
 
 
 def _find_alarms(keys: Keys, queue: str, key: str, pks: Sequence[str]) -> Operation[list[AlarmInfo]]:
-    """Return the alarms that there are for `pks`."""
+    """Return the alarms of one shard for `pks`, as far as they exist."""
     names = (keys.running, keys.wait(set_name(queue, key)))
     asked = pages(pks, FIND_CALL)
     if not asked:
@@ -201,7 +204,7 @@ def _found(pks: Sequence[str], times: Sequence[Reply], now_ms: int) -> Iterator[
 def _page_of_alarms(
     shards: Sequence[Keys], queue: str, key: str, after: str, count: int
 ) -> Operation[tuple[list[AlarmInfo], str]]:
-    """Return a page of alarms, and the `after` of the next page: "shard place cursor", "" after the last page."""
+    """Return a page of alarms, and the `after` of the next page: "shard place cursor", or "" after the last page."""
     shard, _, of_shard = after.partition(" ")
     nth = int(shard or 0)
     found, following = yield from _page_of_shard(shards[nth], queue, key, of_shard, count)
@@ -211,9 +214,9 @@ def _page_of_alarms(
 
 
 def _page_of_shard(keys: Keys, queue: str, key: str, after: str, count: int) -> Operation[tuple[list[AlarmInfo], str]]:
-    """Return a page of one shard's alarms for a (queue, key), and the `after` of the next page, "" after the last.
+    """Return a page of one shard's alarms for a (queue, key), and the `after` of the next page.
 
-    Pages of waiting alarms come first, then pages of leased ones.
+    The `after` is "" after the last page. Pages of waiting alarms come first, then pages of leased ones.
     """
     place, _, cursor = (after or "waiting 0").partition(" ")
     zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running

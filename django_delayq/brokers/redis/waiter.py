@@ -1,4 +1,4 @@
-"""Sleep until something is due, and wake for what is sent with a nearer due time (docs/internals, "Wake-up")."""
+"""Sleep until something is due, and wake if something is sent that is due earlier (docs/internals/wake-up.md)."""
 
 import threading
 import time
@@ -10,33 +10,36 @@ from django_delayq.brokers.redis.client import Client, Subscription
 from django_delayq.core.errors import DelayqError
 
 PAUSES = b"pauses"
-"""The text that is published after a pause or a resume."""
+"""The message on the wake-up channel after a pause or a resume."""
 
 _QUIET = 30.0
-"""Seconds of silence after which the listener checks whether its connection still lives."""
+"""Seconds without a publication after which the listener checks whether its connection still works."""
 
 _LAST_WORDS = 1.0
-"""Seconds that the listener has to end when it is stopped; one that is just connecting again is left."""
+"""Seconds to wait for the listener's thread to end. It takes longer if it is just connecting, and ends by itself."""
 
 
 class SleepHint(NamedTuple):
-    """A promise that nothing need be looked for in one shard before `sleep_ms` by its server's clock.
+    """A hint that a worker need not look into one shard before `sleep_ms` by its server's clock.
 
-    The reply that says so came at `told_at` by the monotonic clock, when it was `now_ms` at the server.
+    The reply with the hint came at `received_at` by the monotonic clock. It was made at `now_ms` by the server's clock.
     """
 
-    told_at: float
+    received_at: float
     now_ms: int
     sleep_ms: int
 
     @property
     def until(self) -> float:
-        """Return that time by the monotonic clock: never too early, because the reply came after `now_ms` was read."""
-        return self.told_at + (self.sleep_ms - self.now_ms) / 1000
+        """Return `sleep_ms` by the monotonic clock. It is not too early, because the reply came after `now_ms`."""
+        return self.received_at + (self.sleep_ms - self.now_ms) / 1000
 
 
 class Waiter:
-    """One worker's sleep: a local timer (a server-side time-out overshoots), ended early by a published due time."""
+    """The sleep of a worker, which a published due time or a pause can end early.
+
+    It sleeps by a local timer, because a time-out on the server's side comes late.
+    """
 
     def __init__(self, client: Client, channels: Sequence[str]) -> None:
         self.client = client
@@ -44,7 +47,8 @@ class Waiter:
         self._shards = {channel.encode(): shard for shard, channel in enumerate(channels)}
         self._changed = threading.Condition()
         self._names: frozenset[bytes] = frozenset()
-        # For each shard: when a claim may find something, by the monotonic clock, and its server's offset from that.
+        # For each shard: when a claim may find something, by the monotonic clock, and how far that clock is ahead of
+        # the server's.
         self._dues = [0.0 for _ in channels]
         self._offsets = [float("-inf") for _ in channels]
         self._woken = False
@@ -54,8 +58,8 @@ class Waiter:
         self._listener: _Listener | None = None
 
     def before_claim(self, names: Iterable[str]) -> None:
-        """Begin to heed what is published for these wait sets, because the claim that follows may miss it."""
-        with self._starting:  # of threads that claim at once, one starts it
+        """Begin to note due times that are published for these wait sets: the next claim may not find them yet."""
+        with self._starting:  # if several threads claim at once, only one starts the listener
             if self._listener is None:
                 self._listener = _Listener(self)
         with self._changed:
@@ -65,21 +69,24 @@ class Waiter:
         self.before_look(self._shards.values())
 
     def before_look(self, shards: Iterable[int]) -> None:
-        """Begin to heed what is published at these shards, for the wait sets of the last claim."""
+        """Begin to note due times that are published in these shards for the wait sets of the last claim."""
         with self._changed:
             for shard in shards:
                 self._dues[shard] = float("inf")
 
     def take_hints(self, hints: Mapping[int, SleepHint]) -> None:
-        """Take in the sleep hints of a claim or a look, by shard."""
+        """Sleep no longer than these hints of a claim or a look allow. They are by shard."""
         with self._changed:
             for shard, hint in hints.items():
-                if hint.now_ms:  # else it did not answer
-                    self._offsets[shard] = hint.told_at - hint.now_ms / 1000
+                if hint.now_ms:  # else the shard did not answer
+                    self._offsets[shard] = hint.received_at - hint.now_ms / 1000
                 self._dues[shard] = min(self._dues[shard], hint.until)
 
     def sleep(self, timeout: float) -> bool:
-        """Sleep until the due time, `wake`, or for `timeout` seconds. Return False where only the time is over."""
+        """Sleep for `timeout` seconds, or until something is due or `wake` is called.
+
+        Return False if nothing but the time ended it.
+        """
         until = time.monotonic() + timeout
         with self._changed:
             while not self._woken:
@@ -110,13 +117,13 @@ class Waiter:
             self.wake()
 
     def assume_missed(self) -> None:
-        """Assume that something was published meanwhile, of pauses and of each wait set, and was missed."""
+        """Act as if a publication of each wait set and of pauses was missed, after a time without a connection."""
         with self._changed:
             self._heard_at = dict.fromkeys(self._heard_at, time.monotonic())
         self.note_pauses()
 
     def published(self, channel: bytes, message: bytes) -> None:
-        """Take in a notice: something was scheduled in a shard ("<due ms> <wait set>"), or the pauses changed."""
+        """Handle a publication: something was scheduled in a shard ("<due ms> <wait set>"), or pauses have changed."""
         if message == PAUSES:
             self.note_pauses()
             return
@@ -130,19 +137,19 @@ class Waiter:
                 self._changed.notify_all()
 
     def hears(self) -> bool:
-        """Return whether publications are heard now, as far as is known."""
+        """Return whether publications reach this worker now, as far as is known."""
         return self._listener is not None and self._listener.hears
 
     def heard_at(self, name: str) -> float:
         """Return when something was last published for a wait set, by the monotonic clock.
 
-        That is known of sets that this worker claims from.
+        Return 0 if nothing was published, or this worker has never claimed from the set.
         """
         return self._heard_at.get(name.encode(), 0.0)
 
 
 class _Listener:
-    """The thread that hears what is published. Without its connection a worker polls once a second."""
+    """The thread that receives publications. While it has no connection, the worker polls once a second."""
 
     def __init__(self, waiter: Waiter) -> None:
         self._waiter = waiter
@@ -152,10 +159,10 @@ class _Listener:
         self._subscription: Subscription | None = None
         self._thread = threading.Thread(target=self._run, name="delayq-wake", daemon=True)
         self._thread.start()
-        self._subscribed.wait(2)  # else what is sent between the first claim and the subscription is heard late
+        self._subscribed.wait(2)  # else messages sent between the first claim and the subscription would be late
 
     def stop(self) -> None:
-        """End the thread, because a process that exits while a thread speaks TLS may crash."""
+        """End the thread, because a process may crash that exits while a thread uses TLS."""
         self._stopping.set()
         if self._subscription is not None:
             self._subscription.close()
@@ -171,7 +178,7 @@ class _Listener:
 
     def _listen(self) -> None:
         subscription = self._waiter.client.subscribe(self._waiter.channels)
-        with closing(subscription) as self._subscription:  # also if `stop` came before there was one
+        with closing(subscription) as self._subscription:  # `stop` can't close it if it came before this line
             self.hears = True
             self._subscribed.set()
             self._waiter.assume_missed()

@@ -1,6 +1,6 @@
-"""The Redis client: run operations on a server, on a primary behind sentinels, or on a cluster.
+"""Run operations on one Redis server, on a primary behind sentinels, or on a cluster.
 
-The rest of the Redis backend imports this door only, and nothing behind it knows what the calls are for.
+The rest of the Redis backend imports only this package, and no module of this package knows what the calls are for.
 """
 
 from django_delayq.brokers.redis.client.calls import (
@@ -41,5 +41,5 @@ from django_delayq.brokers.redis.client.location import (
 
 
 def client_of(location: Location) -> Client:
-    """Return a client of the server or the cluster. It connects at its first call."""
+    """Return a client for a server or a cluster. It connects at its first call."""
     return Cluster(location) if location.nodes else OneServer(location)

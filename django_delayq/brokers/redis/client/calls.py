@@ -1,7 +1,7 @@
-"""The values of the client's door: calls, the operations that make them, and their replies.
+"""Define calls, the operations that make them, and their replies.
 
-An operation is a generator: it yields the calls of one round trip and is sent their replies, so that the same code runs
-on blocking and on async connections. It may be composed with others; then they share their round trips.
+An operation is a generator: it yields the calls of one round trip and is sent their replies. So the same code runs on
+blocking and on async connections. Operations that run side by side (`gather`) share their round trips.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ Argument = str | bytes | int
 
 
 class Script(NamedTuple):
-    """One Lua script as it is sent."""
+    """One Lua script, as it is sent."""
 
     name: str
     source: str
@@ -26,7 +26,7 @@ class Script(NamedTuple):
 
     @classmethod
     def of(cls, name: str, source: str) -> Self:
-        """Return the script with this source."""
+        """Return a script, with the SHA-1 of its source."""
         return cls(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -34,7 +34,8 @@ class Call(NamedTuple):
     """One command of a round trip: a script with keys and arguments, or a plain command in `arguments`.
 
     In a cluster it goes to the node of its first key. A call without keys is a WAIT for the writes of its round trip:
-    it goes to each node that the other calls go to, and of the answers the lowest number, or an error, counts.
+    it goes to each node to which the other calls go. Its reply is an error, if one node replies so, or else the lowest
+    number.
     """
 
     script: Script | None
@@ -43,27 +44,27 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name for people: the script's file, or the command, with its key where it names one."""
+        """Return a name for people: the script's file, or the command with its key if it has one."""
         if self.script is not None:
             return f"{self.script.name}.lua"
         return " ".join(map(str, self.arguments[:2] if self.arguments[1:2] == (*self.keys,) else self.arguments[:1]))
 
 
 def plain(*arguments: Argument) -> Call:
-    """Return a plain command whose first argument is a key, for queries."""
+    """Return a plain command whose first argument is a key."""
     return Call(None, (str(arguments[1]),), arguments)
 
 
 def colocated(key: str, *arguments: Argument) -> Call:
-    """Return a plain command that names no key, for the node that has this one."""
+    """Return a plain command without a key, for the node that has `key`."""
     return Call(None, (key,), arguments)
 
 
-# What a reply says. Someone else may have written anything under our keys.
+# Reading replies. Someone else may have written anything under our keys.
 
 
 def as_int(text: bytes) -> int:
-    """Return a score, a due time or a total as an integer; 0 for what is no finite number."""
+    """Return a score, a due time or a total as an integer; 0 if it is no finite number."""
     try:
         return int(text)
     except ValueError:
@@ -75,7 +76,7 @@ def as_int(text: bytes) -> int:
 
 
 def clock_ms(reply: list[bytes]) -> int:
-    """Return in ms what TIME answered."""
+    """Return a reply of TIME in ms."""
     return int(reply[0]) * 1000 + int(reply[1]) // 1000
 
 
@@ -85,13 +86,14 @@ def pairs(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 class SkipUnavailable(list[Call]):
-    """The calls of one round trip that waits for no server of a cluster that is known to be away."""
+    """The calls of one round trip that does not wait for servers of a cluster that are known to be away."""
 
 
 class Replies(list[Reply]):
-    """The replies of one round trip. If it was `repeated`, a False answer may be due to the first call.
+    """The replies of one round trip.
 
-    In a cluster a reply may be the error of a server that is away (`is_partial`).
+    If it was `repeated`, a reply may be that nothing was left to do, because the first call has done it. If it
+    `is_partial`, some replies are the errors of servers of a cluster that are away.
     """
 
     is_partial = False
@@ -99,7 +101,7 @@ class Replies(list[Reply]):
 
     @property
     def repeated(self) -> bool:
-        """Return whether one of the calls was made again after its answer was lost."""
+        """Return whether one of the calls was made again after its reply was lost."""
         return bool(self.repeated_at)
 
     def part(self, start: int, count: int) -> "Replies":
@@ -121,7 +123,10 @@ def ask(call: Call) -> Operation[Reply]:
 
 
 class PartialFailure(TransientError):
-    """Thrown into an operation when only some of its calls were answered: `replies` has errors for the others."""
+    """The error that is thrown into an operation if some of its calls were not answered.
+
+    `replies` has the replies, and errors for those calls.
+    """
 
     def __init__(self, replies: Replies) -> None:
         super().__init__(str(next(reply for reply in replies if isinstance(reply, BrokerUnavailable))))
@@ -131,8 +136,8 @@ class PartialFailure(TransientError):
 def gather(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
     """Run operations side by side, and return their results in order.
 
-    A round trip carries the calls of all operations that still ask. If the node of one is away, the others are run to
-    their ends before that error is raised.
+    Each round trip has the calls of all operations that have not ended. If the node of one is away, the others are run
+    to their ends before its error is raised.
     """
     ended = yield from _side_by_side(operations, list)
     for result in ended:
@@ -142,12 +147,12 @@ def gather(operations: Sequence[Operation[R]]) -> Operation[list[R]]:
 
 
 def gather_available(operations: Sequence[Operation[R]]) -> Operation[list[R | TransientError]]:
-    """Run operations like `gather`, but return the error of one whose node is away, and don't wait for it."""
+    """Run operations like `gather`, but return the error of an operation whose node is away, and don't wait for it."""
     return _side_by_side(operations, SkipUnavailable)
 
 
 def split(ended: Sequence[R | TransientError]) -> tuple[list[R], str]:
-    """Return the results, and the first error as text, '' if there is none. Raises it if there are only errors."""
+    """Return the results, and the text of the first error; "" if there is none. Raises it if there are only errors."""
     results = [result for result in ended if not isinstance(result, TransientError)]
     errors = [result for result in ended if isinstance(result, TransientError)]
     if errors and not results:
@@ -156,13 +161,13 @@ def split(ended: Sequence[R | TransientError]) -> tuple[list[R], str]:
 
 
 def or_default(operation: Operation[R], default: R) -> Operation[R]:
-    """Return the operation's answer, or the default while the node that it asks is away. Does not wait for it."""
+    """Return the operation's result, or the default if its node is away. Does not wait for that node."""
     (result,) = yield from gather_available([operation])
     return default if isinstance(result, TransientError) else result
 
 
 def _proceed(operation: Operation[R], replies: Replies) -> list[Call]:
-    """Give an operation its replies, and return the calls that it makes next."""
+    """Give an operation its replies, and return its next calls."""
     return operation.throw(PartialFailure(replies)) if replies.is_partial else operation.send(replies)
 
 

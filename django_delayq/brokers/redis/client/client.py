@@ -1,8 +1,8 @@
-"""Run operations on one Redis: the connections to it, what goes over them, blocking or async, and for how long.
+"""Run operations on Redis, on blocking or async connections, and repeat calls until the time is over.
 
-`Client` is the door of this package; `OneServer` is the client of one server, and cluster.py has that of several.
-redis-py would repeat a script silently, ten times. Our connections have that off: a client repeats a call until its
-time is up. Every one of our calls is safe to repeat (see lua/lib/call.lua).
+`Client` is the interface of this package. `OneServer` is the client for one server; cluster.py has the client for a
+cluster. redis-py would silently repeat a script ten times. Our connections have that off, and a client repeats calls
+itself, within its budget. All our calls are safe to repeat (see lua/lib/call.lua).
 """
 
 import asyncio
@@ -30,50 +30,50 @@ from django_delayq.brokers.redis.client.errors import TransientError, broker_err
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 
 BUDGET = 2.0
-"""Seconds that one round trip may take in all, repeats included; and an operation that has no other budget."""
+"""Seconds that one round trip may take, with its repeats. It is also the budget of an operation that has no other."""
 
 READING_S = 0.1
-"""Seconds that reading the replies of one server may take when the time is over. They are there, if it is well."""
+"""Seconds that reading the replies of one server may take after the time is over. They have come, if it is well."""
 
 ErrorFactory = Callable[[str], Exception]
-"""Returns the error, given the reason, for a call without an answer in time; it may have been done all the same."""
+"""A function that returns, given the reason, the error for calls that had no reply in time. They may have been done."""
 
 R = TypeVar("R")
 
 FAULTS = (OSError, redis.RedisError, BrokerUnavailable, BrokerRefused)
-"""The errors that asking a server may raise."""
+"""The errors that a call to a server may raise."""
 
 Sent = AbstractConnection | Exception
 """A connection on which calls were sent, or the error that prevented it."""
 
 
 class Client(ABC):
-    """The client of a broker: it runs the broker's operations. `shown` says where its servers are."""
+    """A client of Redis, which runs operations. `shown` is the address of its servers without the password."""
 
     shown: str
 
     def run(
         self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
     ) -> R:
-        """Run an operation to its end, within `budget` seconds.
+        """Run an operation to its end, within `budget` seconds, and return its result.
 
-        Raises `on_unavailable` of the reason after that time, or `BrokerRefused`. Each wait for a server ends within
-        the smaller of `budget` and `BUDGET`, whether it connects, sends or reads. Steps without a time-out of ours come
-        on top: resolving a name, and starting an embedded server that is gone.
+        After that time it raises the error that `on_unavailable` returns. It may also raise `BrokerRefused`. Each wait
+        for a server, to connect, send or read, ends within the smaller of `budget` and `BUDGET`. Two things have no
+        time-out of ours and may take longer: resolving a name, and starting an embedded server that is gone.
         """
         return self.begin(operation, budget, on_unavailable)()
 
     def begin(
         self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
     ) -> Callable[[], R]:
-        """Send an operation's first calls. The returned function waits for the replies and runs it to its end."""
+        """Send an operation's first calls, and return a function that does the rest of `run`."""
         budgeted = RetryBudget(budget, on_unavailable)
         return _begin(self._steps(operation, budgeted), budgeted)
 
     async def arun(
         self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
     ) -> R:
-        """Run an operation like `run`, on async connections of the running loop."""
+        """Run an operation like `run`, on async connections of the running event loop."""
         budgeted = RetryBudget(budget, on_unavailable)
         return await _arun(self._steps(operation, budgeted), budgeted)
 
@@ -85,47 +85,47 @@ class Client(ABC):
                 calls = operation.throw(PartialFailure(replies)) if replies.is_partial else operation.send(replies)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        except TransientError as error:  # the operation's own
+        except TransientError as error:  # raised by the operation itself
             raise budget.on_unavailable(str(error)) from None
         finally:
             operation.close()
 
     def subscribe(self, channels: Sequence[str], timeout: float = BUDGET) -> "Subscription":
-        """Listen to channels over a connection of its own. `timeout` is for connecting, in seconds."""
+        """Listen to channels over a new connection. `timeout` is the time for connecting, in seconds."""
         try:
             return Subscription(self.connect(timeout), self.shown, channels)
         except FAULTS as error:
             raise broker_error(error, self.shown) from None
 
-    def refusal(self, key: str, said: str) -> str:
-        """Return what an error reply of the server that has a key means, for people."""
-        return str(broker_error(ResponseError(said), self.shown_at(key)))
+    def refusal(self, key: str, reply: str) -> str:
+        """Return a text for people about an error reply of the server that has a key."""
+        return str(broker_error(ResponseError(reply), self.shown_at(key)))
 
     def unbroken_s(self, key: str) -> float:
-        """Return for how many seconds the server of a key has answered each time, from the same data."""
+        """Return for how many seconds the server that has a key has answered every call, with the same data."""
         contact = self.contact(key)
         return 0.0 if contact is None else contact.unbroken_s
 
     def hear(self, key: str, identity: bytes) -> None:
-        """Note the identity of the data that the server of a key has."""
+        """Note the identity of the data on the server that has a key."""
         if contact := self.contact(key):
             contact.hear(identity)
 
     @abstractmethod
     def node_of(self, key: str) -> Address | None:
-        """Return the node of a cluster that has a key, as far as that is known."""
+        """Return the node of a cluster that has a key; None if that is not known, or there is no cluster."""
 
     @abstractmethod
     def shown_at(self, key: str) -> str:
-        """Return where the server is that has a key, for people."""
+        """Return the address, without the password, of the server that has a key."""
 
     @abstractmethod
     def contact(self, key: str) -> "Contact | None":
-        """Return the contact with the server that has a key, as far as that is known."""
+        """Return the contact with the server that has a key; None if that server is not known."""
 
     @abstractmethod
     def connect(self, timeout: float) -> AbstractConnection:
-        """Open a connection to some server. It belongs to the caller; `timeout` is in seconds."""
+        """Open a connection to some server, which the caller must close. `timeout` is in seconds."""
 
     @abstractmethod
     def close(self) -> None:
@@ -133,37 +133,32 @@ class Client(ABC):
 
     @abstractmethod
     def round_trip(self, calls: Sequence[Call], budget: "RetryBudget") -> "Steps[Replies]":
-        """Make the calls until they are answered or the time is over."""
+        """Make calls, and repeat them until they are answered or the time is over."""
 
 
 class OneServer(Client):
-    """A single server, which has all keys: an error reply to one call fails the round trip."""
+    """The client for a single server. An error reply to one call makes the whole round trip fail."""
 
     def __init__(self, location: Location) -> None:
         self.shown = location.shown
         self._transport = Transport(location)
 
     def connect(self, timeout: float) -> AbstractConnection:
-        """Open a connection to the server."""
         return self._transport.connect(timeout)
 
     def close(self) -> None:
-        """Close the idle connections."""
         self._transport.close()
 
     def node_of(self, key: str) -> None:
-        """Return None, because it is no cluster."""
+        """Return None, because there is no cluster."""
 
     def shown_at(self, key: str) -> str:
-        """Return where the server is."""
         return self.shown
 
     def contact(self, key: str) -> "Contact":
-        """Return the contact with the server."""
         return self._transport.contact
 
     def round_trip(self, calls: Sequence[Call], budget: "RetryBudget") -> "Steps[Replies]":
-        """Make the calls until they are answered or the time is over."""
         budget.begin()
         timeout = None
         while True:
@@ -176,7 +171,7 @@ class OneServer(Client):
                 if is_repeat:
                     replies.repeated_at = range(len(calls))
                 return replies
-            self.close()  # what ended one connection has likely ended them all
+            self.close()  # the idle connections are probably broken too
             if isinstance(error, TransientError) and (is_repeat or isinstance(outcome, RedisTimeoutError)):
                 self._transport.contact.lose()
             yield budget.pause_after(error)
@@ -192,7 +187,7 @@ class OneServer(Client):
 
 
 class RetryBudget:
-    """The retry budget of one operation, in seconds."""
+    """The time that one operation may take, in seconds, with the repeats of its calls."""
 
     def __init__(self, budget: float, on_unavailable: ErrorFactory) -> None:
         self.on_unavailable = on_unavailable
@@ -211,28 +206,31 @@ class RetryBudget:
 
     @property
     def left(self) -> float:
-        """Return the seconds that are left of the round trip."""
+        """Return the seconds that are left for the round trip."""
         return self._give_up_at - time.monotonic()
 
     def at_most(self, seconds: float) -> float:
-        """Return `seconds`, or the time that is left of the round trip. Raises `TimeoutError` when it is over."""
+        """Return `seconds`, or the time that is left for the round trip if that is less.
+
+        Raises redis-py's `TimeoutError` if no time is left.
+        """
         return min(_positive(self.left), seconds)
 
     @property
     def longest_wait(self) -> float:
-        """Return the seconds that one wait for a server may take. Raises `TimeoutError` when they are over."""
+        """Return the seconds that one wait for a server may take. Raises redis-py's `TimeoutError` if none is left."""
         return _positive(self._read_until - time.monotonic()) if self.is_limited else BUDGET
 
     def time_out(self) -> None:
-        """Note that a server did not answer in time: from here on, only what others have answered already is read."""
+        """Note that a server did not answer in time. From then on only replies that have come already are read."""
         self.is_limited = True
 
     def begin_reading(self) -> None:
-        """Begin to read the answer of one server, with a moment to do so even if another has used up the time."""
+        """Begin to read the replies of one server, with a moment for it even if another one has used up the time."""
         self._read_until = max(self._read_until, time.monotonic() + READING_S)
 
     def limit(self, connection: AbstractConnection) -> None:
-        """Let the connection's next wait end in time: its own time-out may outlast what is left."""
+        """Limit the connection's next wait to the time that is left, which may be less than its own time-out."""
         waiting = _socket_of(connection)
         waiting.settimeout(min(waiting.gettimeout() or BUDGET, self.longest_wait))
 
@@ -241,15 +239,15 @@ class RetryBudget:
         _socket_of(connection).settimeout(BUDGET)
 
     def next_pause(self) -> float | None:
-        """Return the seconds to wait before a call is repeated; None when the time is over."""
+        """Return the seconds to wait before calls are repeated; None if the time is over."""
         self._pause = min(self._pause * 2, 0.25)
         return None if time.monotonic() + self._pause >= self._give_up_at else self._pause
 
     def pause_after(self, error: Exception) -> float:
-        """Return the seconds to wait before the call is repeated. Raises if that can't help, or the time is over."""
+        """Return the seconds to wait after an error. Raises if a repeat can't help, or the time is over."""
         if not isinstance(error, TransientError):
             raise error from None
-        if self._reason is None or self.left > 0:  # the end of our own time is no new reason
+        if self._reason is None or self.left > 0:  # else the error is only that our own time is over
             self._reason = str(error)
         pause = self.next_pause()
         if pause is None:
@@ -264,14 +262,14 @@ def _positive(seconds: float) -> float:
 
 
 def _socket_of(connection: AbstractConnection) -> socket.socket:
-    # redis-py can limit a wait itself, but only of reading.
+    # The time-out is set on the socket, because redis-py can limit only the waits for reading.
     if connection._sock is None:  # another thread has closed it
         raise redis.ConnectionError("the connection is closed")
     return cast(socket.socket, connection._sock)
 
 
 class Contact:
-    """The time for which this process has been in touch with a server."""
+    """How long a server has answered every call of this process, with the same data."""
 
     clock = staticmethod(time.monotonic)
 
@@ -281,8 +279,8 @@ class Contact:
         self._identity = b""
 
     def lose(self) -> None:
-        """Note that no answer came in time, or over a new connection. A closed idle connection proves nothing."""
-        self._is_lost = self._was_made  # without a contact before, none is lost
+        """Note that no reply came in time, or over a new connection. A closed idle connection proves nothing."""
+        self._is_lost = self._was_made  # a server that has never answered is not lost
 
     def keep(self) -> None:
         """Note that the server has answered."""
@@ -292,21 +290,21 @@ class Contact:
             self._is_lost = False
 
     def hear(self, identity: bytes) -> None:
-        """Note the identity of the server's data. Another one than before means that it was restarted or replaced."""
+        """Note the identity of the server's data. If it has changed, the server was restarted or replaced."""
         if self._identity not in (b"", identity):
             self._since = self.clock()
         self._identity = identity
 
     @property
     def unbroken_s(self) -> float:
-        """Return for how many seconds it has answered each time, from the same data; infinite if it always did."""
+        """Return for how many seconds the server has answered every call, with the same data; infinity if always."""
         return 0.0 if self._is_lost else self.clock() - self._since
 
 
 class Transport:
-    """A pool of connections that grows with the calls in flight.
+    """The connections to one server, as many as there are calls in flight, over which calls are sent.
 
-    A reply may be the `ResponseError` that the server answered to that call; any other fault is raised.
+    A reply may be a `ResponseError`, if the server replied to that call with an error. Any other fault is raised.
     """
 
     def __init__(self, location: Location) -> None:
@@ -317,22 +315,22 @@ class Transport:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 
     def connect(self, timeout: float = BUDGET) -> AbstractConnection:
-        """Return a new, connected connection. It belongs to the caller; `timeout` is for connecting, in seconds."""
+        """Return a new connection, which the caller must close. `timeout` is the time for connecting, in seconds."""
         connection = self._location.connection(timeout)
         connection.connect()
         return connection
 
     def close(self) -> None:
-        """Close the idle connections. Those of an event loop close with it."""
-        with contextlib.suppress(IndexError):  # another thread may empty it too
+        """Close the idle connections. The connections of an event loop close with the loop."""
+        with contextlib.suppress(IndexError):  # another thread may empty it at the same time
             while True:
                 self._idle.pop().disconnect()
 
     def send(self, calls: Sequence[Call], budget: RetryBudget, timeout: float | None = None) -> Sent:
-        """Send calls over an idle connection, or a new one. A fault is raised by `receive`.
+        """Send calls over an idle connection, or a new one. A fault is returned, and raised by `receive`.
 
-        With `timeout` in seconds the connection is new: an idle one may be as dead as the last. No wait for it lasts
-        longer than that, or than the time that is left.
+        With `timeout`, in seconds, the connection is always new, because an idle one may be as broken as the last. Then
+        no wait for it takes longer than `timeout`, or than the time that is left.
         """
         connection = None
         try:
@@ -342,7 +340,8 @@ class Transport:
                 connection = self._take_idle() or self.connect(budget.longest_wait)
             if budget.is_limited:
                 budget.limit(connection)
-            connection.send_packed_command([b"".join(_pack(calls))])  # one piece: several take more room on their way
+            # In one piece, because several pieces take more room in the socket's buffer.
+            connection.send_packed_command([b"".join(_pack(calls))])
         except FAULTS as error:
             if connection is not None:
                 connection.disconnect()
@@ -357,11 +356,11 @@ class Transport:
                 break
             if connection.pid == os.getpid():
                 return connection
-            connection.disconnect()  # it is the parent's: this process was forked
+            connection.disconnect()  # the parent uses it: this process was forked
         return None
 
     def receive(self, calls: Sequence[Call], sent: Sent, budget: RetryBudget, *, keep: bool = True) -> list[Reply]:
-        """Wait for the replies of calls that were sent. Then the connection is idle, unless it is not to be kept."""
+        """Return the replies to calls that were sent. Keep the connection as an idle one if `keep` is True."""
         if isinstance(sent, Exception):
             raise sent
         if budget.is_limited:
@@ -383,11 +382,11 @@ class Transport:
         if keep and not has_error:
             self._idle.append(sent)
         else:
-            sent.disconnect()  # after an error too: a failover may have moved the primary
+            sent.disconnect()  # also after an error reply: the primary may be another server now
         return replies
 
     async def ask(self, calls: Sequence[Call], budget: RetryBudget, timeout: float | None = None) -> list[Reply]:
-        """Send calls and wait for the replies, like `send` and `receive`, on a connection of the running loop."""
+        """Send calls and return the replies, like `send` and `receive`, on a connection of the running event loop."""
         if timeout is not None:
             connection = self._location.async_connection(budget.at_most(timeout))
         else:
@@ -395,7 +394,7 @@ class Transport:
             connection = idle.pop() if idle else self._location.async_connection()
         is_kept = False
         try:
-            # A connection's own time-out would outlast a short budget.
+            # A connection's own time-out is longer than a short budget.
             async with asyncio.timeout(budget.left if budget.is_short else None):
                 replies = await _aask(connection, calls)
             is_kept = timeout is None and not _has_error(replies)
@@ -417,7 +416,7 @@ class Transport:
 
 
 Request = tuple[Transport, Sequence[Call], float | None]
-"""Calls for one server; with a time-out in seconds over a new connection, which is not waited for any longer."""
+"""Calls for one server. With a time-out, in seconds, they go over a new connection, and no wait for it takes longer."""
 
 Requests = list[Request]
 Outcome = list[Reply] | Exception
@@ -425,11 +424,12 @@ Step = Requests | float | Callable[[], None]
 Steps = Generator[Step, Sequence[Outcome], R]
 
 
-# The input and output that retries and routing ask for, on blocking connections or on the running loop.
+# Doing the steps of a client, on blocking connections or on the running event loop. A step is a list of requests, a
+# pause in seconds, or a function to call.
 
 
 def _begin(steps: Steps[R], budget: RetryBudget) -> Callable[[], R]:
-    """Do the steps up to the first requests, which are sent. The returned function does the others."""
+    """Do the steps until the first requests are sent. Return a function that does the other steps."""
     try:
         step = next(steps)
         while not isinstance(step, list):
@@ -477,7 +477,7 @@ def _receive(requests: Requests, sent: Sequence[Sent], budget: RetryBudget) -> l
 
 
 async def _arun(steps: Steps[R], budget: RetryBudget) -> R:
-    """Do all steps on the running loop."""
+    """Do all steps on the running event loop."""
     try:
         step = next(steps)
         while True:
@@ -491,7 +491,7 @@ async def _arun(steps: Steps[R], budget: RetryBudget) -> R:
 async def _ado(step: Step, budget: RetryBudget) -> Sequence[Outcome]:
     if isinstance(step, list):
         asked = [_aoutcome(request, budget) for request in step]
-        return [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)  # a task costs
+        return [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)  # a single request needs no task
     if isinstance(step, float):
         await asyncio.sleep(step)
     else:
@@ -508,7 +508,7 @@ async def _aoutcome(request: Request, budget: RetryBudget) -> Outcome:
 
 
 class _LoopConnections:
-    """The idle connections of one event loop. They close with it, because a loop ends its async generators first."""
+    """The idle connections of one event loop. They close with the loop, which ends its async generators first."""
 
     def __init__(self) -> None:
         self.idle: deque[AsyncConnection] = deque()
@@ -523,7 +523,7 @@ class _LoopConnections:
 
 
 class Subscription:
-    """A connection that listens to channels, for one thread; another may close it."""
+    """A connection that listens to channels, for one thread. Another thread may close it."""
 
     def __init__(self, connection: AbstractConnection, shown: str, channels: Sequence[str]) -> None:
         self._connection = connection
@@ -534,10 +534,10 @@ class Subscription:
             connection.read_response()
 
     def next(self, quiet_s: float) -> tuple[bytes, bytes] | None:
-        """Wait for what is published next, and return its channel and text; None once this is closed.
+        """Wait for the next publication, and return its channel and text; None once this is closed.
 
-        After `quiet_s` seconds of silence the server is asked whether it lives. Raises `BrokerUnavailable` if it does
-        not answer for as long again.
+        After `quiet_s` seconds without one the server is sent a PING. Raises `BrokerUnavailable` if it does not reply
+        within the same time again.
         """
         try:
             return self._next(quiet_s)
@@ -555,7 +555,7 @@ class Subscription:
         is_asked = False
         while True:
             try:
-                _socket_of(self._connection).settimeout(quiet_s)  # redis-py before 8 takes none for one reply
+                _socket_of(self._connection).settimeout(quiet_s)  # redis-py before 8 takes no time-out for one reply
                 reply = self._connection.read_response(disconnect_on_error=False)
             except redis.TimeoutError:
                 if is_asked:
@@ -569,12 +569,12 @@ class Subscription:
 
 
 def _pack(calls: Sequence[Call], *, with_source: bool = False) -> list[bytes]:
-    # hiredis directly: redis-py looks at every argument in Python first, which costs more than the packing.
+    # By hiredis itself: redis-py first inspects every argument in Python, which takes longer than the packing.
     return [pack_command(_command(call, with_source)) for call in calls]  # type: ignore[arg-type]  # their stub
 
 
 def _command(call: Call, with_source: bool) -> tuple[Argument, ...]:
-    """Return the command for the wire; `with_source` for a server that does not have the script yet."""
+    """Return the command to send; `with_source` for a server that does not have the script yet."""
     script, keys, arguments = call
     if script is None:
         return tuple(arguments)
@@ -588,7 +588,7 @@ def _has_error(replies: Sequence[Reply]) -> bool:
 
 
 def _without_script(calls: Sequence[Call], replies: Sequence[Reply]) -> list[int]:
-    """Return the positions of the calls to make again: those whose script the server lacks, and waits for them."""
+    """Return the positions of the calls to repeat: calls whose script the server lacks, and then the WAITs for them."""
     lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     return lost and [*lost, *(i for i, call in enumerate(calls) if not call.keys)]
 
@@ -612,7 +612,7 @@ def _read(connection: AbstractConnection, calls: Sequence[object], budget: Retry
             budget.limit(connection)
         try:
             replies.append(connection.read_response())
-        except ResponseError as error:  # one call's answer: the replies of the others are still to be read
+        except ResponseError as error:  # the reply to one call: those to the other calls must still be read
             replies.append(error)
             has_error = True
     return replies, has_error

@@ -1,9 +1,9 @@
-"""A cluster: each node is sent the calls of its slots, and the replies are put back in order.
+"""Run operations on a cluster: send each node the calls for its slots, and put the replies back in order.
 
-A node that is away fails its own calls only. Callers that can do without it say so (`SkipUnavailable`), and wait for it
-once; others wait as for a single server. MOVED is followed. What a node can't do now (ASK and TRYAGAIN while a slot
-moves, CLUSTERDOWN, LOADING) is asked for again: our calls name many keys of a slot, and no node has all of them while
-the slot moves.
+If a node is away, only the calls for that node fail. Callers that can do without it (`SkipUnavailable`) wait for it
+only once; others wait as long as for a single server. MOVED is followed. Calls that a node can't answer now (ASK and
+TRYAGAIN while a slot moves, CLUSTERDOWN, LOADING) are repeated: they name many keys of a slot, and while the slot moves
+no node has all of them.
 """
 
 import inspect
@@ -34,16 +34,16 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 
 _TAKES_HINTS = "last_failed_node_name" in inspect.signature(NodesManager.initialize).parameters
-"""Whether redis-py (8) can be told more nodes to ask, and which of them last. Before, it asks those that it knows."""
+"""Whether this redis-py (8 or newer) can be given more nodes to ask about slots, and which of them to ask last."""
 
 AWAY_S = 1.0
-"""How long a node that is away is not asked again by callers that don't wait for it."""
+"""Seconds for which callers that use `SkipUnavailable` don't ask a node again that is away."""
 
 PROBE_S = 0.3
-"""How long these callers wait for it when it is asked again."""
+"""Seconds for which these callers wait for such a node when they ask it again."""
 
 ASK_S = 0.5
-"""How many seconds one node may take to tell of the others before the next one is asked."""
+"""Seconds for which one node is asked about the slots of all nodes, before the next node is asked."""
 
 
 class Node:
@@ -57,11 +57,11 @@ class Node:
 
     @property
     def is_given_up(self) -> bool:
-        """Return whether the node was found to be away a moment ago."""
+        """Return whether the node was found to be away within the last `AWAY_S` seconds."""
         return time.monotonic() < self._away_until
 
     def is_away(self, error: BrokerUnavailable) -> None:
-        """Note that the node did not answer, over a new connection or for long enough."""
+        """Note that the node did not answer, over a new connection or within the time-out."""
         self._away_until = time.monotonic() + AWAY_S
         before, self.away = self.away, error
         if before is None:
@@ -72,7 +72,7 @@ class Node:
         self._is_well("The node %s of the cluster is back.")
 
     def is_replaced(self) -> None:
-        """Note that other nodes have its slots now."""
+        """Note that other nodes have the slots of this node now."""
         self._is_well("What the node %s of the cluster held is with others now: nothing waits for it.")
 
     def _is_well(self, text: str) -> None:
@@ -82,7 +82,10 @@ class Node:
 
 
 class ClusterPipeline:
-    """The calls of one round trip to several nodes, by their positions, and the outcome of each."""
+    """The calls of one round trip to several nodes, and the outcome of each. Calls are named by their positions.
+
+    `left` are the calls that must still be made. `must_learn` means that slots may have moved.
+    """
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
@@ -98,13 +101,13 @@ class ClusterPipeline:
         return [self.calls[i] for i in part]
 
     def answer(self, i: int, reply: Reply) -> None:
-        """Take a reply to a call. Of several replies to one call an error counts, or else the lowest number."""
+        """Note a reply to a call. If a call has several replies, an error counts, or else the lowest number."""
         both = [reply] if i not in self._answers else [self._answers[i], reply]
         self._answers[i] = next((each for each in both if isinstance(each, Exception)), None) or min(both)
         self.left.discard(i)
 
     def refuse(self, i: int, error: Exception) -> None:
-        """Take an error reply to a call. Raises it if somebody must mend something."""
+        """Note an error reply to a call. Raises it if somebody must mend something."""
         if not isinstance(error, BrokerUnavailable):
             raise error from None
         if self.skips_unavailable or not isinstance(error, TransientError):
@@ -113,22 +116,22 @@ class ClusterPipeline:
             self.fail([i], error)
 
     def fail(self, part: Collection[int], error: BrokerUnavailable, *, must_learn: bool = False) -> None:
-        """Note that these calls were not made: they are left to make."""
+        """Note the error for calls that were not made, and must still be."""
         self.must_learn = self.must_learn or must_learn
         self._errors.update(dict.fromkeys(part, error))
 
     def lose(self, part: Collection[int], error: BrokerUnavailable) -> None:
-        """Note that these calls may have been made: they are left to make, and then count as repeated."""
+        """Note the error for calls that may have been made. They must still be made, and then count as repeated."""
         self._lost.update(part)
         self.fail(part, error, must_learn=True)
 
     def give_up(self, part: Collection[int], error: BrokerUnavailable) -> None:
-        """Give these calls up: they are not made again."""
+        """Note the error for calls that are not made again."""
         self.left.difference_update(part)
         self._errors.update(dict.fromkeys(part, error))
 
     def replies(self) -> Replies:
-        """Return the outcome of each call: its reply, or the error that it was left with."""
+        """Return for each call its reply, or its last error."""
         errors = {i: error for i, error in self._errors.items() if i not in self._answers}
         if len(errors) == len(self.calls) and not isinstance(errors[0], TransientError):
             raise errors[0] from None
@@ -138,9 +141,9 @@ class ClusterPipeline:
 
 
 class SlotMap:
-    """This process's knowledge of which node has which slot: at first only where some of the nodes should be.
+    """The knowledge of this process about which node has which slot. Until `learn` it knows only LOCATION.
 
-    redis-py's `NodesManager` knows it. It is asked in a thread, so that the time of the caller is kept.
+    redis-py's `NodesManager` keeps it. That asks the nodes in a thread, so that callers can stop waiting in time.
     """
 
     def __init__(self, location: Location) -> None:
@@ -152,11 +155,11 @@ class SlotMap:
 
     @property
     def are_known(self) -> bool:
-        """Return whether a node has ever answered which nodes there are."""
+        """Return whether a node has ever said which node has which slots."""
         return self._manager is not None
 
     def node_of(self, key: str) -> Address:
-        """Return the node that has the slot of a key, as far as is known. Raises `TransientError` where none has."""
+        """Return the node that has the slot of a key, as far as is known. Raises `TransientError` if no node has it."""
         try:
             node = self._learnt().get_node_from_slot(key_slot(key.encode()))
         except RedisClusterException:
@@ -164,7 +167,7 @@ class SlotMap:
         return node.host, int(node.port)
 
     def primaries(self) -> list[Address]:
-        """Return every primary node of the cluster, as far as is known, also one that has no slots yet."""
+        """Return every primary node of the cluster, as far as is known, also nodes that have no slots yet."""
         return [(node.host, int(node.port)) for node in self._learnt().get_nodes_by_server_type("primary")]
 
     def _learnt(self) -> NodesManager:
@@ -173,7 +176,7 @@ class SlotMap:
         return self._manager
 
     def moved(self, error: MovedError) -> None:
-        """Note which node has a slot now, as a MOVED error said."""
+        """Note which node has a slot now, as a MOVED error says."""
         manager = self._learnt()
         if error.host and error.slot_id in manager.slots_cache:
             manager.move_slot(error)
@@ -183,9 +186,9 @@ class SlotMap:
         self._ask_last = address
 
     def learn(self, within_s: float) -> None:
-        """Ask the nodes in turn until one answers which node has which slots.
+        """Ask the nodes in turn until one says which node has which slots.
 
-        Raises `TransientError` after `within_s` seconds, and an error of the last node if none answers.
+        Raises `TransientError` after `within_s` seconds, and the error of the last node if all fail.
         """
         with self._lock:
             learning = self._learning
@@ -196,7 +199,7 @@ class SlotMap:
             learning.result(within_s)
         except TimeoutError:
             with self._lock:
-                self._learning = None  # after a fork its thread is not there
+                self._learning = None  # its thread may not exist: a forked process has none
             raise TransientError(
                 f"Redis at {self._location.shown} is away: no node tells in time of its slots"
             ) from None
@@ -205,11 +208,11 @@ class SlotMap:
         try:
             self._ask()
             learning.set_result(None)
-        except Exception as error:  # noqa: BLE001 - for those who wait
+        except Exception as error:  # noqa: BLE001 - raised where somebody waits for the result
             learning.set_exception(error)
 
     def _ask(self) -> None:
-        """Read from one of the known nodes which node has which slots. Those of LOCATION are always among the known."""
+        """Ask the known nodes, and always those of LOCATION too, which node has which slots."""
         try:
             if self._manager is None:
                 nodes = [ClusterNode(host, port) for host, port in self._location.nodes]
@@ -219,7 +222,7 @@ class SlotMap:
                 self._manager.initialize(list(self._location.nodes), last_failed_node_name=last)
             else:
                 self._manager.initialize()
-        except (RedisClusterException, IndexError) as error:  # the second where no node has slots
+        except (RedisClusterException, IndexError) as error:  # IndexError: no node has slots
             raise broker_error(_reason(error), self._location.shown) from None
 
     def _options(self) -> dict[str, Any]:
@@ -229,7 +232,7 @@ class SlotMap:
 
 
 def _reason(error: Exception) -> Exception:
-    """Return the error of the node that was asked last, out of the errors in which redis-py has wrapped it."""
+    """Return the error of the node that was asked last, unwrapped from redis-py's own errors."""
     cause = error.__cause__
     if isinstance(cause, RedisClusterException) and isinstance(cause.__context__, ResponseError):
         return cause.__context__
@@ -237,7 +240,7 @@ def _reason(error: Exception) -> Exception:
 
 
 class Cluster(Client):
-    """All nodes of a cluster."""
+    """The client for a cluster."""
 
     def __init__(self, location: Location) -> None:
         self.shown = location.shown
@@ -246,7 +249,7 @@ class Cluster(Client):
         self._known: dict[Address, Node] = {}
 
     def connect(self, timeout: float) -> AbstractConnection:
-        """Open a connection to some node: what is published at one is heard at all."""
+        # Any node will do, because a publication at one node reaches the listeners at all nodes.
         self._slots.learn(timeout)
         nodes = [self._node(address) for address in self._slots.primaries()]
         random.shuffle(nodes)
@@ -259,29 +262,25 @@ class Cluster(Client):
         raise error
 
     def node_of(self, key: str) -> Address | None:
-        """Return the node that has a key, as far as that is known."""
         try:
             return self._slots.node_of(key)
         except TransientError:
             return None
 
     def shown_at(self, key: str) -> str:
-        """Return where the server is that has a key, for people."""
         address = self.node_of(key)
         return self.shown if address is None else self._node(address).transport.shown
 
     def contact(self, key: str) -> Contact | None:
-        """Return the contact with the server that has a key, as far as that is known."""
         address = self.node_of(key)
         return None if address is None else self._node(address).transport.contact
 
     def close(self) -> None:
-        """Close the idle connections."""
         for node in list(self._known.values()):
             node.transport.close()
 
     def round_trip(self, calls: Sequence[Call], budget: RetryBudget) -> Steps[Replies]:
-        """Make the calls until each is answered or given up, or the time is over."""
+        """Make calls, and repeat them until each is answered or given up, or the time is over."""
         pipeline = ClusterPipeline(calls)
         budget.begin()
         if not self._slots.are_known:
@@ -301,7 +300,7 @@ class Cluster(Client):
     def _ask(
         self, pipeline: ClusterPipeline, parts: list[tuple[Node, list[int]]], repeats: RetryBudget | None
     ) -> Steps[None]:
-        """Send each node its calls, and take in the answers. With `repeats`, use new connections."""
+        """Send each node its calls, and note the outcomes. With `repeats`, use new connections."""
         outcomes = yield [
             (node.transport, pipeline.calls_of(part), None if repeats is None else self._timeout(pipeline, node))
             for node, part in parts
@@ -319,7 +318,7 @@ class Cluster(Client):
         return self._known[address]
 
     def _learn(self, budget: RetryBudget) -> None:
-        with suppress(TransientError):  # a call for a slot that no node has gets the error
+        with suppress(TransientError):  # calls for slots that no node has get an error later
             self._slots.learn(min(budget.left, BUDGET))
             primaries = set(self._slots.primaries())
             for address, node in list(self._known.items()):
@@ -327,7 +326,7 @@ class Cluster(Client):
                     node.is_replaced()
 
     def _parts(self, pipeline: ClusterPipeline) -> list[tuple[Node, list[int]]]:
-        """Return the remaining calls by node, and give up those whose node is away and need not be waited for."""
+        """Return the remaining calls by node. Give up the calls of a node that is away and need not be waited for."""
         parts: dict[Node, list[int]] = {}
         for i in sorted(pipeline.left):
             if pipeline.calls[i].keys:
@@ -349,7 +348,7 @@ class Cluster(Client):
         return PROBE_S if pipeline.skips_unavailable and node.away is not None else BUDGET
 
     def _take(self, pipeline: ClusterPipeline, part: list[int], node: Node, replies: Sequence[Reply]) -> None:
-        """Take in what a node has answered."""
+        """Note the replies of a node."""
         node.answers()
         answers = list(zip(part, replies, strict=True))
         is_done = not any(isinstance(reply, ResponseError) and pipeline.calls[i].keys for i, reply in answers)
@@ -365,18 +364,18 @@ class Cluster(Client):
                 pipeline.refuse(i, broker_error(reply, node.transport.shown, pipeline.calls[i].name))
             elif is_done:
                 pipeline.answer(i, reply)
-            else:  # it waited for calls that failed, and waits again with their repeats
+            else:  # a WAIT for calls that failed: it is made again with them
                 pipeline.give_up([i], TransientError(str(reply)))
 
     def _lose(self, pipeline: ClusterPipeline, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
-        """Note that a node has not answered; `is_new` where it was asked over a connection of its own."""
+        """Note that a node has not answered. `is_new` says whether it was asked over a new connection, in good time."""
         error = broker_error(fault, node.transport.shown)
         if not isinstance(error, BrokerUnavailable):
             raise error from None
         self._slots.ask_last(node.address)
         if is_new or isinstance(fault, RedisTimeoutError):
             node.transport.contact.lose()
-        node.transport.close()  # what ended one connection has likely ended them all
+        node.transport.close()  # the idle connections are probably broken too
         if is_new or (pipeline.skips_unavailable and isinstance(fault, RedisTimeoutError)):
             node.is_away(error)
             if pipeline.skips_unavailable:

@@ -1,9 +1,9 @@
-"""Make connections to where LOCATION points, also those that redis-py lacks.
+"""Make connections for a parsed LOCATION, and define the kinds of connections that redis-py lacks.
 
-Those are connections over a unix socket with a large send buffer, and to the primary behind sentinels, which are asked
-at each connect where it is now, so that a failover needs nobody's help. redis-py repeats commands by itself, and a
-repeated claim would lose messages: its retries are off here, and the client does the repeating. RESP2 is requested, so
-that nothing unasked comes over a connection.
+These have a large send buffer on a unix socket, or go to the primary behind sentinels. The sentinels are asked at each
+connect where the primary is, so that connections follow a failover by themselves. redis-py's retries are off, because a
+claim that it repeats silently would lose messages; the client repeats calls itself. RESP2 is requested, because with
+RESP3 a server may send messages that nobody has asked for.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ Address = tuple[str, int]
 PORT = 6379
 
 TIMEOUT_S = 2.0
-"""How long a connection waits for the server, at its start and for each reply, unless told otherwise."""
+"""How long to wait for the server to connect, and for each reply, unless the caller passes another time."""
 
 SEND_BUFFER = 1024 * 1024
-"""The size in bytes; the system grants less where its limit is lower.
+"""The size of a unix socket's send buffer in bytes; the system may grant less.
 
-Its default, about 200 KiB, is less than a thousand messages may take: the sender would wait while the server works,
-and the server while the sender prepares the next ones. TCP grows its buffers by itself.
+The default, about 200 KiB, is less than a thousand messages may take: the sender would wait while the server works, and
+the server while the sender prepares the next messages. TCP enlarges its buffers by itself.
 """
 
 
@@ -58,17 +58,17 @@ class Sentinels:
     options: dict[str, Any] = field(repr=False)
 
     def primary(self, timeout: float | None) -> tuple[str, int]:
-        """Return the host and port of the primary, as the first sentinel that answers knows it.
+        """Return the host and port of the primary, from the first sentinel that answers.
 
-        `timeout` is in seconds, for all sentinels. Raises redis-py's `ConnectionError` where none knows of a living
-        primary.
+        `timeout` is in seconds, for all sentinels together. Raises redis-py's `ConnectionError` if no sentinel knows of
+        a living primary.
         """
         each = None if timeout is None else timeout / len(self.addresses)
         common = {"protocol": 2, "retry": Retry(NoBackoff(), 0), "socket_timeout": each, "socket_connect_timeout": each}
         asked = Sentinel(self.addresses, sentinel_kwargs={**self.options, **common})
         try:
             host, port = asked.discover_master(self.name)
-        except MasterNotFoundError as error:  # its text holds how they were asked, logins too
+        except MasterNotFoundError as error:  # its text may contain passwords
             if re.search("WRONGPASS|NOAUTH|invalid password|Authentication", str(error)):
                 raise AuthenticationError("a sentinel's login: sentinel_username, sentinel_password") from None
             raise ConnectionError(f"no sentinel answers that knows a living primary named {self.name!r}") from None
@@ -79,7 +79,7 @@ class Sentinels:
 
 
 class PrimaryConnection(Connection):
-    """A connection to the primary."""
+    """A connection to the primary behind sentinels."""
 
     def __init__(self, sentinels: Sentinels, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
@@ -91,11 +91,11 @@ class PrimaryConnection(Connection):
 
 
 class TLSPrimaryConnection(SSLConnection, PrimaryConnection):
-    """A connection to the primary over TLS."""
+    """A connection to the primary behind sentinels, over TLS."""
 
 
 class AsyncPrimaryConnection(AsyncConnection):
-    """A connection to the primary for an event loop, which asking the sentinels does not block."""
+    """A connection to the primary behind sentinels, for an event loop. Asking the sentinels does not block the loop."""
 
     def __init__(self, sentinels: Sentinels, **options: Any) -> None:
         super().__init__(**options)
@@ -107,14 +107,14 @@ class AsyncPrimaryConnection(AsyncConnection):
 
 
 class AsyncTLSPrimaryConnection(AsyncSSLConnection, AsyncPrimaryConnection):
-    """A connection to the primary over TLS, for an event loop."""
+    """A connection to the primary behind sentinels, over TLS, for an event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One parsed LOCATION. `shown` is fit for every eye; `warnings` are for the start of a worker.
+    """One parsed LOCATION. `shown` is the address without secrets; `warnings` are logged when a worker starts.
 
-    `nodes` are some nodes of a cluster. Then nothing connects to this location itself, but to those that `at` returns.
+    `nodes` are some nodes of a cluster, for which this is the template: connections are made to the results of `at`.
     """
 
     shown: str
@@ -126,7 +126,7 @@ class Location:
 
     @property
     def servers(self) -> frozenset[str]:
-        """Return names of the servers that it leads to: two locations with one in common lead to the same keys."""
+        """Return names for the servers of this location. Two locations with a name in common lead to the same keys."""
         db, options = self.options.get("db", 0), self.options
         if self.nodes:
             return frozenset(f"{host}:{port}" for host, port in self.nodes)
@@ -142,7 +142,7 @@ class Location:
         return replace(self, shown=f"{host}:{port}", options={**self.options, "host": host, "port": port}, nodes=())
 
     def connection(self, timeout: float = TIMEOUT_S) -> AbstractConnection:
-        """Return a connection that connects at its first command. `timeout` in seconds."""
+        """Return a connection that connects at its first command. `timeout` is in seconds."""
         return self.make(**self.options, **_common(timeout), retry=Retry(NoBackoff(), 0))
 
     def async_connection(self, timeout: float = TIMEOUT_S) -> AnyAsyncConnection:

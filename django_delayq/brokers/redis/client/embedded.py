@@ -1,8 +1,8 @@
-"""`embedded://`: a real Redis server from a wheel, one for each data directory, shared by all processes of a site.
+"""Run the server of `embedded://`: a real Redis from a wheel, one for each data directory, for all processes of a site.
 
-The server holds a lock on its directory for as long as it lives: it inherits the locked file from its starter. So the
-lock alone tells whether a server runs, whatever was killed before and whatever stale files it left, and two servers
-can never write to one directory.
+The server holds a lock on its directory as long as it lives, because it inherits the locked file from the process that
+starts it. So the lock alone says whether a server runs, even if processes were killed and have left stale files, and
+two servers can never write to one directory.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from django_delayq.brokers.redis.client.connections import UnixConnection
 from django_delayq.core.errors import BrokerRefused
 
 WAIT_S = 10.0
-"""How long to wait for a server to come up or to go."""
+"""How long to wait for a server to start or to end."""
 
 _CONFIG = {
     "port": "0",
@@ -46,7 +46,7 @@ _POLL_S = 0.005
 
 
 class EmbeddedConnection(UnixConnection):
-    """A connection to the server on `directory`, which it starts when it connects, if the server is gone."""
+    """A connection to the server on `directory`. If no server runs there, connecting starts one."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ class EmbeddedConnection(UnixConnection):
 
 
 class AsyncEmbeddedConnection(AsyncUnixDomainSocketConnection):
-    """A connection like `EmbeddedConnection`, for an event loop, which a start does not block."""
+    """A connection like `EmbeddedConnection`, for an event loop. A start of the server does not block the loop."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         super().__init__(**options)
@@ -70,10 +70,11 @@ class AsyncEmbeddedConnection(AsyncUnixDomainSocketConnection):
 
 
 def start(directory: Path) -> str:
-    """Return the unix socket of the server on `directory`, an absolute path. Start the server when none runs.
+    """Return the unix socket of the server on `directory`, an absolute path. Start a server if none runs.
 
-    Any number of processes may call this at once. The server outlives them; it appends each change to a file in
-    `directory`, synced once a second. Raises `BrokerRefused` with the reason and the fix when it can't be started.
+    Any number of processes may call this at once. The server outlives them. It appends each change to a file in
+    `directory`, which it syncs once a second. Raises `BrokerRefused`, naming the reason and the fix, if it can't be
+    started.
     """
     path = _socket_path(directory)
     launched = False
@@ -88,7 +89,7 @@ def start(directory: Path) -> str:
                 launched = True
         if time.monotonic() > deadline:
             if launched and _answer(path):
-                break  # it has much to read, and says so to each client that connects
+                break  # the server reads much data, and says so to each client that connects
             raise BrokerRefused(
                 f"The embedded Redis on {directory} ({_pid(directory)}) can't be reached at {path}. End that process; "
                 f"if this one has a /tmp of its own, give embedded:// a directory with a shorter path."
@@ -98,7 +99,10 @@ def start(directory: Path) -> str:
 
 
 def stop(directory: Path) -> bool:
-    """End the server on `directory`, with its data on disk. Return False when none runs. Raises `BrokerRefused`."""
+    """End the server on `directory`, after it has saved its data. Return False if none runs.
+
+    Raises `BrokerRefused` if it does not end.
+    """
     if not _runs(directory):
         return False
     refused = f"The embedded Redis on {directory} ({_pid(directory)}) does not stop. End that process."
@@ -121,7 +125,7 @@ def _launch(directory: Path, path: str, lock: int) -> None:
     options = [part for name, value in _CONFIG.items() for part in (f"--{name}", value)]
     done = subprocess.run(  # noqa: S603
         [_binary(), "--daemonize", "yes", "--dir", str(directory), "--unixsocket", path, *options],
-        pass_fds=[lock],  # from here on the server holds it
+        pass_fds=[lock],  # now the server holds the lock
         umask=0o077,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -146,14 +150,14 @@ def _listens(path: str) -> bool:
         try:
             probe.connect(path)
         except (BlockingIOError, TimeoutError):
-            return True  # its queue is full: there, but hung
+            return True  # the server exists, but hangs: its queue of connections is full
         except OSError:
             return False
     return True
 
 
 def _answer(path: str) -> bytes:
-    """Return the first byte of its answer to a PING: "+", or "-" while it reads its data; empty without an answer."""
+    """Return the first byte of the reply to a PING: "+", or "-" while the server reads its data; empty for no reply."""
     with socket(AF_UNIX) as probe:
         probe.settimeout(1)
         try:
@@ -208,7 +212,7 @@ def _private_directory() -> Path:
     with suppress(FileExistsError):
         private.mkdir(mode=0o700)
     found = private.lstat()
-    # Anyone may have made this name first, and would then see every message.
+    # Another user may have made this directory first, and would then see every message.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise BrokerRefused(f"{private} must be a directory that only its owner, this user, can enter; remove it.")
     return private

@@ -18,7 +18,7 @@ from redis.exceptions import (
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUnavailable
 from django_delayq.support.translatable import Text, text as _
 
-# Redis up to 6.2 wraps what a script's command answered, so the code may stand anywhere in the text.
+# Redis up to 6.2 wraps the error of a script's command, so the code may stand anywhere in the text.
 # "non local key" comes from a script whose slot moves to another node.
 _PASSES = re.compile(
     r"\b(LOADING|READONLY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|UNBLOCKED|non local key"
@@ -33,8 +33,8 @@ _OF_A_CLUSTER: Mapping[type[ResponseError], str] = {
     ClusterDownError: "the cluster is down (CLUSTERDOWN)",
 }
 _FORBIDDEN = re.compile(r"no permissions|user executing the script can't", re.IGNORECASE)
-# Redis adds the script's hash and lines to the error of a script's command, Valkey 9 only the lines: they don't help
-# anyone to mend it.
+# Redis adds the script's hash and lines to the error of a script's command, and Valkey 9 only the lines. They are left
+# out, because they don't help anyone to mend the cause.
 _OF_A_SCRIPT = re.compile(
     r"Error running script \(call to f_\w+\): |@?user_script: ?\d+: |\bERR | script: (?:\w+, )?on @user_script:\d+"
 )
@@ -68,14 +68,14 @@ _HINTS = (
 
 
 class TransientError(BrokerUnavailable):
-    """A transient error: the same call may be made again."""
+    """An error after which the same call may succeed a moment later."""
 
 
 def broker_error(error: Exception, shown: str, asked: str = "") -> Exception:
-    """Return our error for one of redis-py's; ours pass unchanged.
+    """Return our error for an error of redis-py. An error of ours is returned unchanged.
 
-    `shown` says where the server is, without its password; `asked` names the call that it answered with the error, if
-    any.
+    `shown` is the address of the server without its password. `asked` is the name of the call to which the server
+    replied with the error, if there is one.
     """
     text = str(error)
     if isinstance(error, BrokerUnavailable | BrokerRefused):
@@ -85,13 +85,14 @@ def broker_error(error: Exception, shown: str, asked: str = "") -> Exception:
         return BrokerRefused(
             _("%(server)s is one node of a cluster: name it with redis+cluster:// in LOCATION.", server=at)
         )
-    for kind, what in _OF_A_CLUSTER.items():  # redis-py takes their codes out of the text
+    for kind, what in _OF_A_CLUSTER.items():  # redis-py removes their codes from the text
         if isinstance(error, kind):
             return TransientError(_("%(server)s can't do that now: %(said)s", server=at, said=f"{what}. {text}"))
     if isinstance(error, BusyLoadingError) or _PASSES.search(text) or _READ_ONLY in text:
         return TransientError(_("%(server)s can't do that now: %(said)s", server=at, said=text))
     if isinstance(error, ResponseError) and _FULL.search(text):
-        said = _OF_A_SCRIPT.sub("", text).strip("-. \r\n").removeprefix("OOM ")  # one text for all scripts: told once
+        # The same text for all scripts, so that it is logged once.
+        said = _OF_A_SCRIPT.sub("", text).strip("-. \r\n").removeprefix("OOM ")
         return PartlyUnavailable(
             _("%(server)s has no memory left (maxmemory): give it more. It said: %(said)s", server=at, said=f"{said}.")
         )

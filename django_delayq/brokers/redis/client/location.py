@@ -1,6 +1,6 @@
 """Parse LOCATION: where the Redis server is and how to log in. Passwords are hidden by support/sanitize.py.
 
-A dict is written as the URL that says the same, so that one set of rules reads both.
+A dict is first converted into the URL that says the same, so that the same rules hold for both.
 """
 
 import os
@@ -41,7 +41,7 @@ SENTINEL_PORT = 26379
 def parse_location(location: object) -> Location:
     """Parse LOCATION, without connecting or starting anything.
 
-    Raises `ImproperlyConfigured` with the value and the fix.
+    Raises `ImproperlyConfigured`, naming the value and the fix.
     """
     url = url_of(location)
     if url.startswith("cache:"):
@@ -63,14 +63,17 @@ _FORMS = (
 
 
 def hide_password(location: str) -> str:
-    """Return `location` with its secrets as `***`, even if it is badly written. All that is shown goes through here."""
+    """Return `location` with `***` in place of its secrets, even if it is badly written. Errors and logs need this."""
     if location.startswith(("cache:", "embedded:")):
         return location
     return hidden(location, _HARMLESS_OPTIONS)
 
 
 def embedded_directory(location: object) -> Path | None:
-    """Return the absolute directory of an `embedded://` LOCATION; None for another. Raises `ImproperlyConfigured`."""
+    """Return the absolute directory of an `embedded://` LOCATION; None for any other LOCATION.
+
+    Raises `ImproperlyConfigured`, naming the value and the fix.
+    """
     url = url_of(location)
     if not url.startswith("embedded://"):
         return None
@@ -85,14 +88,14 @@ def embedded_directory(location: object) -> Path | None:
 
 
 def stop_embedded(directory: Path) -> bool:
-    """End the embedded server on `directory`. Return False when none runs. Raises `BrokerRefused`."""
+    """End the embedded server on `directory`. Return False if none runs. Raises `BrokerRefused` if it does not end."""
     from django_delayq.brokers.redis.client.embedded import stop  # needs fcntl, which Windows lacks
 
     return stop(directory)
 
 
 def _parse_embedded(url: str) -> Location:
-    # Here and not above: it needs fcntl, which Windows lacks, and other locations work there.
+    # Imported here, because it needs fcntl, which Windows lacks; other locations work there.
     from django_delayq.brokers.redis.client.embedded import AsyncEmbeddedConnection, EmbeddedConnection
 
     directory = embedded_directory(url)
@@ -143,7 +146,7 @@ def _addresses(hosts: str, port: int, shown: str) -> tuple[Address, ...]:
     try:
         each = [urlsplit(f"//{host}") for host in hosts.split(",")]
         addresses = tuple((one.hostname or "", one.port or port) for one in each)
-    except ValueError:  # a port that is none
+    except ValueError:  # a port is no number
         addresses = (("", 0),)
     if not all(host for host, _ in addresses):
         raise _unreadable(shown)
@@ -152,10 +155,10 @@ def _addresses(hosts: str, port: int, shown: str) -> tuple[Address, ...]:
 
 @sensitive_variables()
 def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Location:
-    """Parse the URL of one server; `shown` is the URL without secrets, for errors.
+    """Parse the URL of one server. `shown` is the URL without secrets, for errors.
 
-    `login` are options, such as a cache's, that count where the URL does not set them. `also` are names of options that
-    the URL may set beside the usual ones. Raises `ImproperlyConfigured`.
+    `login` has options, such as a cache's, for those that the URL does not set. `also` has names of options that the
+    URL may set in addition to the usual ones. Raises `ImproperlyConfigured`.
     """
     try:
         parts = urlsplit(url)
@@ -179,7 +182,7 @@ def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, 
     options = {**(login or {}), **options, **{name: unquote(text) for name, text in address.items() if text}}
     if parts.scheme == "rediss":
         _check_tls(options, shown)
-        # redis-py before 6 leaves it off: it would give the password to whoever has any certificate of a known CA.
+        # redis-py before 6 has it off, and would give the password to any server with a certificate of a known CA.
         is_checked = options.get("ssl_cert_reqs", "required") not in ("none", ssl.CERT_NONE)
         options.setdefault("ssl_check_hostname", is_checked)
     else:
@@ -188,7 +191,7 @@ def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, 
 
 
 def _read_query(query: str) -> dict[str, Any]:
-    """Return the options of a query. Raises `ValueError` for what can't be read, such as the rest of a password."""
+    """Return the options of a query. Raises `ValueError` if it can't be read, because it is the rest of a password."""
     options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query.strip("&"))))
     if options.get("db"):
         options["db"] = int(options["db"])
@@ -241,13 +244,13 @@ _TLS = {
     "check_hostname": (bool,),
     "min_version": (int,),
 }
-"""redis-py's options for TLS without their `ssl_`, and the types that they have in a dict."""
+"""The names of redis-py's options for TLS without `ssl_`, and the types that they have in a dict."""
 
 _TLS_OPTIONS = {f"ssl_{name}" for name in _TLS}
 _HARMLESS_OPTIONS = {*_LOGIN, *_TLS_OPTIONS, "sentinel_username"} - {"password", "ssl_password"}
 
 
-# TLS options that can't work are found here: redis-py finds them at each connect, as if Redis were away.
+# TLS options that can't work are found here. redis-py would raise at each connect, as if Redis were away.
 
 _TLS_CHOICES: Mapping[str, tuple[Collection[object], str]] = {
     "ssl_cert_reqs": (("none", "optional", "required", *ssl.VerifyMode), "none, optional or required"),
@@ -276,14 +279,13 @@ def _check_tls(options: Mapping[str, Any], shown: str) -> None:
             raise wrong("ssl_ciphers", "; give a list that OpenSSL knows") from None
 
 
-# cache:ALIAS. Only where the server is and how to log in are taken: the pool, the time-outs, the serializer and the
-# prefix are the cache's own business.
+# cache:ALIAS. Only the address and the login are taken from the cache, not its pool, time-outs, serializer or prefix.
 
 _CACHES = ("django_redis.cache.RedisCache", "django.core.cache.backends.redis.RedisCache")
 
 
 def _cache_address(alias: str) -> tuple[str, dict[str, Any]]:
-    """Return the URL of the server that cache `alias` writes to, and the options that go with it.
+    """Return the URL of the server to which the cache `alias` writes, and the options for logging in.
 
     Raises `ImproperlyConfigured`, naming the value and the fix, for a cache that is no single Redis server.
     """
@@ -300,7 +302,7 @@ def _cache_address(alias: str) -> tuple[str, dict[str, Any]]:
     options: Mapping[str, Any] = cache.get("OPTIONS", {})
     if "SENTINELS" in options:
         raise ImproperlyConfigured(f"{where}: Redis Sentinel is not supported; give the URL of one server.")
-    # django-redis has the login in capitals and the rest in CONNECTION_POOL_KWARGS; Django has all of it flat.
+    # django-redis has the login in capitals, and the rest in CONNECTION_POOL_KWARGS. Django has everything in OPTIONS.
     flat = {**options, **options.get("CONNECTION_POOL_KWARGS", {})}
     for name in _USER:
         if flat.get(name.upper()):
@@ -309,7 +311,7 @@ def _cache_address(alias: str) -> tuple[str, dict[str, Any]]:
     servers = cache.get("LOCATION", "")
     if isinstance(servers, str):
         servers = servers.replace(";", ",").split(",")
-    first = servers[0].strip() if servers else ""  # both backends write to the first; the others are replicas
+    first = servers[0].strip() if servers else ""  # both caches write to the first server; the others are replicas
     return first, {name: flat[name] for name in taken if flat[name] is not None}
 
 
@@ -324,7 +326,7 @@ _DICTS: Mapping[str, Sequence[str]] = {
     "cache": (),
     "embedded": (),
 }
-"""The setting that each kind of dict has, and those that it may have besides."""
+"""The name that each kind of dict must have, and the names that it may have in addition."""
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("host", "cache", "name", *_USER, *_SENTINEL_LOGIN), (str,)),
@@ -344,9 +346,9 @@ _WANTED = {
 
 @sensitive_variables()
 def url_of(location: object) -> str:
-    """Return LOCATION as a URL: it may be a dict that says the same.
+    """Return LOCATION as a URL, which may be given as text or as a dict.
 
-    Raises `ImproperlyConfigured` with the name and the fix, and no value that may be a secret.
+    Raises `ImproperlyConfigured`, naming the setting and the fix, but no value that may be a secret.
     """
     if isinstance(location, Mapping):
         return _url_of_dict(location)
@@ -392,7 +394,10 @@ def _url_of_dict(location: Mapping[Any, Any]) -> str:
 
 @sensitive_variables()
 def _checked(where: str, given: Mapping[Any, Any], types: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
-    """Return what is given and not None. Raises for a name that is not known, or a value of another type."""
+    """Return the given names and values without those that are None.
+
+    Raises `ImproperlyConfigured` for an unknown name, or a value of a wrong type.
+    """
     for name, value in given.items():
         if name not in types:
             raise ImproperlyConfigured(f"{where} has no setting {name!r}: {did_you_mean(str(name), list(types))}")
@@ -401,7 +406,7 @@ def _checked(where: str, given: Mapping[Any, Any], types: Mapping[str, tuple[typ
             continue
         if list in kinds:
             raise _no_hosts(name)
-        said = repr(value) if kinds == (int,) else type(value).__name__  # others may hold a secret
+        said = repr(value) if kinds == (int,) else type(value).__name__  # a value of another type may be a secret
         raise ImproperlyConfigured(f'{where}["{name}"] is {said}; give {_WANTED[kinds[-1]]}.')
     return {name: value for name, value in given.items() if value is not None}
 

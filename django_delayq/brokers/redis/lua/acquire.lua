@@ -1,15 +1,15 @@
 -- uses: clock line epoch
 -- acquire: decide which leased messages of one limit may start now. core/limits.py explains the arithmetic.
 -- KEYS  1 permits 2 line 3 turn
--- ARGV  1 the most permits or nothing 2 lease in ms 3 µs between two starts or nothing 4 1 where they run already; then the
+-- ARGV  1 the most permits, or '' 2 lease in ms 3 µs between two starts, or '' 4 1 if the messages run already; then the
 --       tokens
--- Gives for each token after how many ms to ask again (0: it may start), and 1 where it waits for its turn; then, last,
--- whose data these are.
+-- Returns two values per token: after how many ms to ask again (0: the message may start), and 1 if it waits for its turn, else
+-- 0. The last value is the identity of the data (lib/epoch.lua).
 local most, lease, interval, runs = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local now_us = clock[1] * 1000000 + clock[2]
 local turn = interval and math.min(tonumber(redis.call('GET', KEYS[3]) or '') or 0, now_us + interval) or 0
 local line = read_line(KEYS[2])
-redis.call('ZREM', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full
+redis.call('ZREM', KEYS[1], '') -- if memory is full, Redis allows other writes after one that needs no memory
 for _, late in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * lease, '+inf')) do
   redis.call('ZADD', KEYS[1], now + 10 * lease, late) -- the clock went back
 end

@@ -1,7 +1,7 @@
--- Set the cursor forward: every alarm that is due up to there was scheduled.
+-- Set the cursor forward, because every alarm up to there was scheduled.
 -- KEYS  1 cursor
--- ARGV  1 the cursor that the caller went on from, or '' where there was none 2 the new one
--- Gives the cursor. One that was lost, or set back, since the caller read it stays as it is.
+-- ARGV  1 the cursor as the caller read it, or '' if there was none 2 the new cursor
+-- Returns the cursor. It stays as it is if it was lost or set back after the caller read it, or is later already.
 local cursor = redis.call('GET', KEYS[1])
 if not cursor and ARGV[1] ~= '' then return nil end
 if not cursor or (ARGV[1] ~= '' and tonumber(cursor) >= tonumber(ARGV[1]) and tonumber(cursor) < tonumber(ARGV[2])) then

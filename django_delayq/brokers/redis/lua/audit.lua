@@ -1,9 +1,9 @@
 -- uses: guard clock sets
--- Read the totals and the sizes of the sets in one atomic look.
+-- Read the totals and the sizes of all sets, at one moment.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 error 6 count 7 keys 8.. the wait sets
 -- ARGV  none
--- Gives now, bodies, states, running, suspects, due suspects, errors, totals (a flat list), pending, ready, and the names
--- of the wait sets that are listed in `keys` and not named here (then call again with them).
+-- Returns now, bodies, states, running, suspects, due suspects, errors, totals (a flat list), pending, ready, and the names of
+-- wait sets that are listed in `keys` and are not among KEYS (then call again with them).
 local pending, ready, unnamed, sets = 0, 0, {}, wait_sets(8)
 for _, set in pairs(sets) do
   local due = redis.call('ZCOUNT', set, '-inf', now)

@@ -2,5 +2,5 @@
 -- cancel: pending|ready -> cancelled.
 -- KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call cell 9.. wait sets
 -- ARGV  1 number 2.. the ids
--- Gives per id 1 cancelled, 0 not waiting, or the name of a wait set to call again with (nothing was changed then).
+-- Returns per id: 1 cancelled, 0 not waiting, or the name of a wait set (nothing was changed: call again with it in KEYS).
 return each_waiting(2, remove('cancelled'))

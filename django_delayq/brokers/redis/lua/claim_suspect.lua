@@ -1,8 +1,8 @@
 -- uses: guard clock record sets call describe lease
--- claim: lease one suspect of a wanted set that is due, and nothing else. Its worker runs it in a child process.
+-- claim: lease one due suspect of these wait sets.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 (none) 6 call cell 7 count
--- ARGV  1 token (and number) 2 lease in ms 3 worker 4.. the names of the wanted sets
--- Gives now, then four values for the one message, if there is one.
+-- ARGV  1 token, which is the number of the call too 2 lease in ms 3 worker 4.. the names of the wait sets
+-- Returns now, then four values for the message (lib/describe.lua), if there is one.
 local ids = answered(KEYS[6], ARGV[1])
 if ids then return { now, unpack(describe(ids, {}, {})) } end
 probe({ 1, 4 }, { 2, 3, 7 })

@@ -1,12 +1,12 @@
 -- uses: guard clock record sets call conflict
--- send: none -> pending, for messages of one wait set. An id that waits already is treated as on_conflict says.
+-- send: none -> pending, for messages of one wait set. If an id waits already, lib/conflict.lua does what on_conflict says.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call cell 9 the wait set 10.. where others wait
--- ARGV  1 number 2 on_conflict 3 channel; then per message: id, flags and due, expires US options RS body
--- Gives all due times as one text; then for each id that was there its position, and: 2 when it runs, 1 when it was created
--- all the same, the name of a wait set to call again with (nothing was changed then), or else 0.
+-- ARGV  1 number of the call 2 on_conflict 3 channel; then per message: id, flags and due time, expires US options RS body
+-- Returns all due times as one text; then two values per id that was there already: its position, and 2 if it runs, 1 if the
+-- message was created all the same, the name of a wait set (nothing was changed: call again with it in KEYS), or else 0.
 local answer = answered(KEYS[8], ARGV[1])
 if answer then return answer end
-probe({ 5 }, { 1, 6, 7 }) -- lib/conflict.lua probes the others
+probe({ 5 }, { 1, 6, 7 }) -- lib/conflict.lua probes its keys itself
 local sets, name = wait_sets(9), set_name(KEYS[9])
 local head, heads, dues, first = '1\31' .. string.gsub(name, ':', '\31', 1) .. '\31', {}, {}, math.huge
 local ids, texts, bodies, members, others, reply = {}, {}, {}, {}, {}, { '' }
@@ -14,7 +14,7 @@ for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local there = redis.call('HMGET', KEYS[1], unpack(ids))
 for n, id in ipairs(ids) do
   local given = ARGV[3 * n + 2]
-  if not dues[given] then -- many are due at one time: it is written as text once
+  if not dues[given] then -- many messages have the same due time, which is formatted once
     local flags, due = string.match(given, '^(%a*)(.*)$')
     dues[given] = string.format('%.0f', due_from(due))
     heads[given] = head .. flags .. '\31' .. now .. '\31' .. dues[given] .. '\31'
@@ -26,7 +26,7 @@ for n, id in ipairs(ids) do
   end
 end
 if #bodies > 0 then
-  redis.call('HSET', KEYS[1], unpack(bodies)) -- the first write: full memory fails here, with nothing changed
+  redis.call('HSET', KEYS[1], unpack(bodies)) -- the first write: if memory is full it fails here, with nothing changed
   redis.call('ZADD', KEYS[9], unpack(members))
   note_scheduled(KEYS[5], KEYS[6], ARGV[3], name, first)
   count(KEYS[7], 'sent', #bodies / 2)

@@ -1,9 +1,9 @@
 -- uses: guard clock
--- Record a worker's heartbeat. Forget the workers not heard of for a minute, and the pauses that have ended.
+-- Record a worker's heartbeat. Remove workers without a heartbeat for a minute, and pauses that have ended.
 -- KEYS  1 meta
--- ARGV  1 field ('worker:<name>') 2 what it says of itself
--- Gives now and all fields, one after the other with its value.
-redis.call('HDEL', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full
+-- ARGV  1 field ('worker:<name>') 2 the heartbeat as JSON
+-- Returns now, and a flat list of all fields and their values.
+redis.call('HDEL', KEYS[1], '') -- if memory is full, Redis allows other writes after one that needs no memory
 redis.call('HSET', KEYS[1], ARGV[1], now .. '\31' .. ARGV[2])
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do

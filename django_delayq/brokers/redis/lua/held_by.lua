@@ -1,9 +1,9 @@
 -- uses: guard record held
--- List messages that dead workers hold: core/transitions.py decides what becomes of them, and requeue and bury write it.
+-- List messages that dead workers hold. core/transitions.py decides what becomes of them, and requeue and bury write it.
 -- KEYS  1 running 2 msg 3 state
--- ARGV  1 how many leases to pass by 2 how many to look at; then the workers' names
--- Gives how many were looked at, and the messages: id, end of the lease, wait set or '' for what is not ours, header, state,
--- one after the other. Alarms are not listed: they prove nothing.
+-- ARGV  1 how many leases to skip 2 how many to read; then the workers' names
+-- Returns how many leases were read, and a flat list of five values per message: id, end of the lease, wait set ('' if someone
+-- else wrote the message), header, state. Alarms are left out: their leases need not be ended.
 probe({ 1 }, { 2, 3 })
 local dead, held = {}, {}
 for i = 3, #ARGV do dead[ARGV[i]] = true end

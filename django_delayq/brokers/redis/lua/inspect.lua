@@ -1,9 +1,11 @@
 -- uses: guard clock sets sleep
--- Find which of many wait sets have something due: before a claim that would have to name too many, and in maintenance.
--- Raises their wake-up marks, as a claim that finds nothing does.
+-- Find which of many wait sets have something due: before a claim from many sets or shards, and in maintenance.
+-- Raises their wake-up marks, like a claim that finds nothing.
 -- KEYS  1 keys 2 timer
--- ARGV  1 for how many ms the caller may sleep 2 the channel, to call others for what is due, or '' 3.. the names of the sets
--- Gives now, the next due time of the others or -1, then name and due time of each set with something due.
+-- ARGV  1 for how many ms the caller may sleep 2 the channel, to wake other workers if something is due, or '' 3.. the names of
+--       the wait sets
+-- Returns now, the next due time of the sets with nothing due or -1, then two values per set with something due: its name, and
+-- its oldest due time.
 local names, due = { unpack(ARGV, 3) }, {}
 local scores, reply, next_due = redis.call('ZMSCORE', KEYS[1], unpack(names)), { now, -1 }, math.huge
 for i, score in ipairs(scores) do

@@ -1,8 +1,8 @@
 -- uses: guard clock record
--- interrupt: stays running, but only for a moment, because its process is about to end. The lapse then counts no crash.
+-- interrupt: the message stays running for a moment, because its process is about to end. Then its lapse counts no crash.
 -- KEYS  1 running 2 state
 -- ARGV  1 how long the lease still lasts, in ms; then per message: id, token
--- Gives 1 for each lease that was held, 0 for one that was lost or is interrupted already (Transition.is_repeated).
+-- Returns 1 for each lease that was held, 0 for one that was lost or is interrupted already (Transition.is_repeated).
 probe({ 1 }, { 2 })
 local reply = {}
 for i = 2, #ARGV, 2 do
@@ -10,7 +10,7 @@ for i = 2, #ARGV, 2 do
   local held = state.token == ARGV[i + 1] and state.interrupted == ''
   reply[#reply + 1] = held and 1 or 0
   if held then
-    redis.call('ZREM', KEYS[1], '') -- a write that needs no memory lets the next one pass when memory is full
+    redis.call('ZREM', KEYS[1], '') -- if memory is full, Redis allows other writes after one that needs no memory
     redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[i])
     state.interrupted = '1'
     redis.call('HSET', KEYS[2], ARGV[i], write_state(state))

@@ -1,12 +1,12 @@
 -- uses: guard record sets
--- Find the members of one place that are not wholly there, for the audit.
+-- Check the members of one place for the audit.
 -- KEYS  1 msg 2 running 3 suspect 4 error 5 the place (one of 2 to 4, or a wait set)
--- ARGV  members, read from the place or from msg a moment ago
--- Gives two values per wrong one: the member, and 'no body', 'no place', 'two places' or 'not its wait set'.
+-- ARGV  members that were read from the place or from msg a moment ago
+-- Returns two values per member that is wrong: the member, and 'no body', 'no place', 'two places' or 'not its wait set'.
 local reply, wait, scores = {}, set_name(KEYS[5]), {}
 for i = 2, wait and 5 or 4 do scores[i] = redis.call('ZMSCORE', KEYS[i], unpack(ARGV)) end
 for n, id in ipairs(ARGV) do
-  local message, places = redis.call('HGET', KEYS[1], id), 0 -- one at a time: a page of large ones is much memory
+  local message, places = redis.call('HGET', KEYS[1], id), 0 -- one at a time, because a page of large ones takes much memory
   for _, there in pairs(scores) do
     if there[n] then places = places + 1 end
   end

@@ -2,7 +2,7 @@
 -- purge: error -> gone.
 -- KEYS  1 error 2 msg 3 state 4 count
 -- ARGV  entries (id US token)
--- Gives 1 for each that was buried, else 0.
+-- Returns 1 for each entry that was there, else 0.
 probe({ 1 }, { 2, 3, 4 })
 local reply = {}
 for i, entry in ipairs(ARGV) do

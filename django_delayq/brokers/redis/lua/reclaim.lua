@@ -1,56 +1,56 @@
 -- uses: guard clock record sets held trim epoch
--- Do what time alone asks for. List the messages whose leases ran out: core/transitions.py decides what becomes of them, and
--- requeue and bury write it. Make alarms ready again whose leases ran out, which needs no decision. Forget old errors.
+-- Do what is due by time alone: list the messages whose leases ran out (core/transitions.py decides what becomes of them, and
+-- requeue and bury write it), make alarms ready again whose leases ran out, and drop old failed messages.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets of alarms
--- ARGV  1 lease in ms 2 channel 3 what the caller's clock expects `now` to be, or ''
---       4 how long errors are kept, in ms 5 how many
--- Gives now, how many alarms are ready again, the messages (id, end of the lease, wait set or '' for what is not ours, header,
--- state: one after the other), ids without a body, due suspects, next lease end or -1, errors dropped, whose data these are,
--- whose they were when last seen, why a write that needs memory was refused,
--- or ''; then names of wait sets to call again with: what belongs there was left alone.
+-- ARGV  1 lease in ms 2 channel 3 the `now` that the caller expects by its own clock, or ''
+--       4 for how many ms failed messages are kept 5 how many at most
+-- Returns now; how many alarms are ready again; a flat list of five values per message (id, end of the lease, wait set or '' if
+-- someone else wrote the message, header, state); ids without a body; how many suspects are due; the next end of a lease or -1;
+-- how many failed messages were dropped; the identity of the data (lib/epoch.lua), and the one at the last call; the error of a
+-- write that needs memory, or ''; then the names of wait sets whose alarms were left alone (call again with them in KEYS).
 probe({ 1, 4, 5, 6 }, { 2, 3, 7, 8, 9 })
 local sets, missing, rung, lapsed, without_body = own_wait_sets(10), {}, 0, {}, {}
 local here, epoch = identity(), redis.call('HMGET', KEYS[9], 'identity', 'jumped', 'upkept', 'grace')
 local stored = redis.pcall('HSET', KEYS[9], 'identity', here, 'upkept', now)
 local refused = type(stored) == 'table' and stored.err or ''
 if refused ~= '' then
-  redis.call('HDEL', KEYS[9], '') -- a write that needs no memory lets the next one pass when memory is full
+  redis.call('HDEL', KEYS[9], '') -- if memory is full, Redis allows other writes after one that needs no memory
   redis.call('HSET', KEYS[9], 'identity', here, 'upkept', now)
 end
 local seen, grace, lease = ARGV[3] ~= '', tonumber(epoch[4] or '') or 0, tonumber(ARGV[1])
--- 3 s: the call may have been repeated for 2 s since its caller looked at its clock.
+-- 3 s, because the call may have been repeated for 2 s after its caller has read its clock.
 local jumped = seen and now - ARGV[3] > 3000 and now - (tonumber(epoch[2] or '') or 0) > 10000
--- No worker got through, this caller included: Redis hung, and the living could not renew. Or only this caller is slow, so
--- there is a lease between two graces.
+-- For long no worker has maintained this shard, not even this caller: Redis may have hung, so that no worker could renew. Or
+-- this caller alone was slow. So there is at least a lease between two graces.
 local hung = seen and now - (tonumber(epoch[3] or '') or now) > math.max(2000, lease / 3) and now - grace > lease
-if jumped or hung then -- holders may renew first
+if jumped or hung then -- let holders renew before their leases are ended
   grace = now + lease
   redis.call('HSET', KEYS[9], 'jumped', now, 'grace', grace)
 end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * ARGV[1], '+inf', 'LIMIT', 0, 1000)) do
-  redis.call('ZADD', KEYS[1], now + ARGV[1], id) -- the clock went back: no lease is that long
+  redis.call('ZADD', KEYS[1], now + ARGV[1], id) -- no lease is that long: the clock went back
 end
 local ran_out = now >= grace and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000) or {}
 for _, id in ipairs(ran_out) do
   local queue, key, pk = string.match(id, '^\31([^\31]*)\31([^\31]*)(\31.*)$')
   local name, message = queue and queue .. ':' .. key, not queue and redis.call('HGET', KEYS[2], id)
-  if name and sets[name] then -- an alarm proves nothing and counts nothing
+  if name and sets[name] then -- an alarm: it needs no decision
     redis.call('ZREM', KEYS[1], id)
     redis.call('ZADD', sets[name], 'LT', now, pk)
     note_scheduled(KEYS[6], KEYS[7], ARGV[2], name, now)
     rung = rung + 1
   elseif name then
-    if sets[name] == nil then missing[#missing + 1] = name end -- false: a foreign key is in its place
+    if sets[name] == nil then missing[#missing + 1] = name end -- false: someone else has a key of this name
   elseif not message then
     redis.call('ZREM', KEYS[1], id)
     without_body[#without_body + 1] = id
   elseif not is_newer(message) then
-    local state = write_state(read_state(redis.call('HGET', KEYS[3], id))) -- an empty one for what is not ours
+    local state = write_state(read_state(redis.call('HGET', KEYS[3], id))) -- empty if someone else wrote it
     local head = string.match(message, '^[^\30]*')
     for _, part in ipairs({ id, lease_end(id), read_header(message) or '', head, state }) do lapsed[#lapsed + 1] = part end
   end
 end
-local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- the caller or a later version takes these
+local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- the caller, or workers of a later version, end these
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
 return { now, rung, lapsed, without_body, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,

@@ -1,4 +1,4 @@
--- release: free permits of one limit.
+-- release: release permits of one limit.
 -- KEYS  1 permits
--- ARGV  the tokens that may hold one
+-- ARGV  the tokens that may hold a permit
 redis.call('ZREM', KEYS[1], unpack(ARGV))

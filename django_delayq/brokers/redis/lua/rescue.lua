@@ -1,8 +1,9 @@
 -- uses: guard clock record sets
--- rescue: error -> ready, with its counts reset. Refused while its id waits or runs.
+-- rescue: error -> ready, with its counts reset. Refused if its id waits or runs.
 -- KEYS  1 msg 2 state 3 error 4 keys 5 timer 6 count 7.. wait sets
 -- ARGV  1 channel 2.. entries (id US token)
--- Gives per entry 1 rescued, 0 not buried or refused, or the name of a wait set to call again with.
+-- Returns per entry: 1 rescued, 0 not there or refused, or the name of a wait set (nothing was changed: call again with it in
+-- KEYS).
 probe({ 3, 4 }, { 1, 2, 5, 6 })
 local sets, reply = wait_sets(7), {}
 for i = 2, #ARGV do

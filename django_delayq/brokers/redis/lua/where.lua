@@ -1,9 +1,9 @@
 -- uses: guard clock record sets
--- Find messages, and all that there is to know of each, in one atomic look.
+-- Read all that there is of each message, at one moment.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 error 6.. wait sets
 -- ARGV  ids, or entries (id US token) of buried messages
--- Gives now, then seven values per id: message, state, running score, suspect score, error score, wait score ('' for none),
--- and the name of its wait set when that is not among KEYS.
+-- Returns now, then seven values per id: message, state, its scores in running, suspect, error and its wait set, and the name of
+-- its wait set if that is not among KEYS. Each is '' if there is none.
 local sets, reply = wait_sets(6), { now }
 for _, id in ipairs(ARGV) do
   local message = redis.call('HGET', KEYS[1], id)

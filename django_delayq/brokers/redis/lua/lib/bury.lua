@@ -1,4 +1,4 @@
--- running -> error. A buried message is kept as 'id US token', so that its id is free again at once.
+-- Bury a message. It is kept under the entry 'id US token', so that its id is free again at once.
 local function bury(msg, state_key, error_key, totals, id, state, detail)
   local entry = id .. '\31' .. (state.token ~= '' and state.token or now)
   local message = redis.call('HGET', msg, id)

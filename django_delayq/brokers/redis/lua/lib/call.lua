@@ -1,4 +1,4 @@
--- Answer a call that was repeated after a lost reply: under the number that its cell saw last, it gets the first answer.
+-- Find the answer to a call that is repeated after its reply was lost: its cell has it under the number of the call.
 local function answered(cell, number)
   local last = redis.call('GET', cell)
   if last then
@@ -7,6 +7,7 @@ local function answered(cell, number)
   end
 end
 
+-- Keep the answer to a call for a minute, in case it is repeated.
 local function remember(cell, number, answer)
   redis.call('SET', cell, cmsgpack.pack({ number, answer }), 'EX', 60)
 end

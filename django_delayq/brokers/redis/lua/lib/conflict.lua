@@ -1,5 +1,5 @@
--- Apply on_conflict to an id that is there already. Gives an outcome and a due time, as enqueue.lua does.
--- KEYS as in enqueue.lua.
+-- Do what on_conflict says for an id that is there already. Returns its outcome, as in the reply of enqueue.lua, and its due
+-- time. KEYS as in enqueue.lua.
 local function conflict(mode, sets, id, due, message)
   probe({ 3, 4 }, { 2 })
   local old = redis.call('HGET', KEYS[1], id)
@@ -13,7 +13,7 @@ local function conflict(mode, sets, id, due, message)
     if not from then return name, 0 end
     at = redis.call('ZSCORE', from, id)
   end
-  if not at then -- a body without a place is no message: this one takes its place
+  if not at then -- a body in no place is no message: this message replaces it
     redis.call('HSET', KEYS[1], id, message)
     redis.call('ZADD', KEYS[9], due, id)
     note_scheduled(KEYS[5], KEYS[6], ARGV[3], set_name(KEYS[9]), due)

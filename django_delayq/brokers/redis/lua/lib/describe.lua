@@ -1,7 +1,7 @@
--- Describe messages for a claim, shared by claim and claim_suspect. KEYS  2 msg 3 state
+-- Describe messages and alarms for claim and claim_suspect. KEYS  2 msg 3 state
 
--- Four values per message, appended to `reply`: member, due, message, state. An alarm's member carries its set: US queue
--- US key US pk.
+-- Append four values per message to `reply`: member, due time, message, state. The member of an alarm names its set:
+-- US queue US key US pk.
 local function describe(members, dues, reply)
   if #members == 0 then return reply end
   local messages, states = redis.call('HMGET', KEYS[2], unpack(members)), redis.call('HMGET', KEYS[3], unpack(members))

@@ -1,5 +1,5 @@
--- Whose data these are: this run of this server (or '' for what it does not tell). Asked in the step that uses it, because
--- a server may be another one, or the same without its data, from one call to the next.
+-- Return the identity of the data: this run of this server, and its replication ('' for what the server does not say). It is
+-- asked in the script that uses it, because before the next call the server may be replaced, or restarted without its data.
 local function identity()
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
   local replication = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')

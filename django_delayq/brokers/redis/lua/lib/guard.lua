@@ -1,10 +1,11 @@
--- A failing script does not roll back, so keys of a foreign type (someone else's) must fail before the first write.
--- Nor does a script touch a key again that it has emptied: in a slot that moves to another node, that fails.
+-- Redis does not undo the writes of a script that fails. So a key of a wrong type, which someone else has written, must make
+-- the script fail before its first write. And a script must not use a key again that it has emptied, because that fails while
+-- the slot moves to another node.
 local function probe_key(size, key)
   local reply = redis.pcall(size, key)
   if type(reply) == 'table' and reply.err then
     if string.find(reply.err, 'WRONGTYPE', 1, true) then error('WRONGTYPE of ' .. key, 0) end -- Redis does not say which
-    redis.call(size, key) -- raises it as Redis does
+    redis.call(size, key) -- raises any other error as it is
   end
 end
 
@@ -13,7 +14,7 @@ local function probe(zsets, hashes)
   for _, i in ipairs(hashes) do probe_key('HLEN', KEYS[i]) end
 end
 
--- Totals come last, and never stop a move: someone else may have written what is no number.
+-- Count last, and ignore an error: someone else may have written a total that is no number, which must not stop a move.
 local function count(key, total, n)
   redis.pcall('HINCRBY', key, total, n)
 end

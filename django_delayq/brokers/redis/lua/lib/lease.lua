@@ -1,17 +1,18 @@
--- Leasing, shared by claim and claim_suspect. KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call cell 7 count
--- Below 128 members of 64 bytes at most Redis keeps a zset as a list, which it scans for each member that it adds.
+-- Lease messages and alarms for claim and claim_suspect. KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call cell 7 count
+-- Redis keeps a zset of up to 128 members of up to 64 bytes as a list, which it scans for each member that is added. So for
+-- MANY members a WIDE one is added for a moment, which makes Redis convert the list.
 local MANY, WIDE = 20, string.rep('\31', 65)
 
--- Lease what `described` lists and was just taken out of its set. Drops places without a body: nothing to run there.
+-- Lease the members in `described` (lib/describe.lua), which were just taken out of their sets. Drop ids without a body.
 local function lease(described, token, ends, worker)
   local running, states, ids = {}, {}, {}
   local fresh, by = token .. '\0310\0310\31', '\31' .. worker .. '\31'
   for i = 1, #described, 4 do
     local id, message = described[i], described[i + 2]
-    local newer = is_newer(message) -- then it is described only, so that the worker can tell of it
+    local newer = is_newer(message) -- then it is not leased, but described, so that the worker can warn about it
     if message ~= '' and not newer then
       local state, due = described[i + 3], described[i + 1]
-      if state == '' then state = fresh .. due .. by -- most have none yet
+      if state == '' then state = fresh .. due .. by -- most messages have no state yet
       else
         state = read_state(state)
         state.token, state.due, state.worker, state.interrupted = token, due, worker, ''

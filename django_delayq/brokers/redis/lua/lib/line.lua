@@ -1,11 +1,11 @@
--- The line before the permits of a limit: when the last that was refused asks again, and since when none was free.
--- See core/limits.py, Permits.
+-- Read the line of a limit: when the request that was refused last may ask again, and since when no permit was free.
+-- See `Permits` in core/limits.py.
 local function read_line(key)
   local last, since = string.match(redis.call('GET', key) or '', '^(%d+) (%d+)$')
   return { last = tonumber(last or 0), since = tonumber(since or 0) }
 end
 
--- Put one more in the line. Gives for how many ms it waits.
+-- Put one more request in the line. Return after how many ms it may ask again.
 local function wait_in(line)
   if line.since == 0 or line.last + 1000 <= now then line.since = now end
   local none_free = now - line.since

@@ -1,15 +1,15 @@
--- What a message and a state hold (records.py writes and reads the same bytes).
+-- Read and write messages and states. records.py reads and writes the same bytes.
 -- message: 1 US queue US key US flags US sent US scheduled US expires US options RS body
---          Of every later format the fields up to `scheduled` are the same: see docs/internals/structures.md.
--- state:   token US failures US crashes US due US worker US error, and where a stop has cut the lease US interrupted
+--          Every later format has the same fields up to `scheduled`: see docs/internals/structures.md.
+-- state:   token US failures US crashes US due US worker US error, then US interrupted if the stop of a worker cut the lease
 
--- The name of its wait set ('queue:key') and its flags; nothing for what is not ours.
+-- Return the name of a message's wait set ('queue:key') and its flags; nil if someone else wrote it.
 local function read_header(message)
   local queue, key, flags = string.match(message or '', '^%d+\31([^\31]*)\31([^\31]*)\31([^\31]*)\31')
   if queue then return queue .. ':' .. key, flags end
 end
 
--- Gives whether a message is of a later format: it is left, with its state, to workers that know it.
+-- Return whether a message is of a later format: it is left to workers that know that.
 local function is_newer(message)
   if string.sub(message, 1, 2) == '1\31' then return false end
   return (tonumber(string.match(message, '^(%d+)\31')) or 0) > 1
@@ -17,18 +17,18 @@ end
 
 local function with_scheduled(message, due)
   local before, after = string.match(message, '^(%d+\31[^\31]*\31[^\31]*\31[^\31]*\31%d+\31)%d+(.*)$')
-  return before and before .. due .. after or message -- not ours, and left as it is
+  return before and before .. due .. after or message -- someone else wrote it: left as it is
 end
 
 local function read_state(state)
   local token, failures, crashes, due, mark, worker, error, interrupted =
     string.match(state or '', '^(%d*)\31(%d+)\31(%d+)\31([^\31]*)\31(!?)([^\31]*)\31([^\31]*)\31?(.*)$')
-  if mark == '!' then interrupted = '1' end -- as versions before the field wrote it
+  if mark == '!' then interrupted = '1' end -- as versions wrote it that did not have the field
   return { token = token or '', failures = tonumber(failures or 0), crashes = tonumber(crashes or 0), due = due or '',
            worker = worker or '', error = error or '', interrupted = interrupted or '' }
 end
 
--- Gives whether the token proves a state's lease. Does not use read_state, because it is called for every message.
+-- Return whether the token proves the lease of a state. It does not use read_state, because it is called for every message.
 local function holds(state, token)
   return state and string.sub(state, 1, #token + 1) == token .. '\31'
 end

@@ -1,4 +1,4 @@
--- Alarms of one wait set, from ARGV 2 on: member (US pk) and wait in ms. Of two for one row the earlier counts.
+-- Add the alarms in ARGV, from 2 on, to one wait set: member (US pk), wait in ms. Of two for one row the earlier counts.
 -- KEYS  1 keys 2 timer 3 the wait set     ARGV  1 channel
 local function schedule()
   local first, members = math.huge, {}

@@ -1,9 +1,9 @@
--- The wait sets among KEYS, and what must follow when one of them changes.
+-- Name the wait sets among KEYS, and note changes of one.
 local function set_name(key)
   return string.match(key, '^{[^}]*}:wait:(.*)$')
 end
 
--- Raises for one of another type, before anything is written.
+-- Return the wait sets from KEYS[first] on, by name. Raises for a key of another type, before anything is written.
 local function wait_sets(first)
   local sets = {}
   for i = first, #KEYS do
@@ -13,7 +13,7 @@ local function wait_sets(first)
   return sets
 end
 
--- Like `wait_sets`, but gives false for one of another type: what belongs there is left alone.
+-- Return the wait sets like `wait_sets`, but with false for a key of another type, whose messages are left alone.
 local function own_wait_sets(first)
   local sets = {}
   for i = first, #KEYS do
@@ -23,8 +23,8 @@ local function own_wait_sets(first)
   return sets
 end
 
--- Note that something due at `due` was scheduled in a set. No sleeper's timer is later than the mark, so only what is nearer
--- wakes.
+-- Note that something due at `due` was scheduled in a set. No worker sleeps longer than until the wake-up mark of a set, so it
+-- is woken only for something that is due before that.
 local function note_scheduled(keys, timer, channel, name, due)
   redis.call('ZADD', keys, 'LT', due, name)
   local mark = tonumber(redis.call('HGET', timer, name) or '')
@@ -34,7 +34,7 @@ local function note_scheduled(keys, timer, channel, name, due)
   end
 end
 
--- Note that something was taken out of a set: an empty one leaves the list of sets. Does not use `call`: see lib/guard.lua.
+-- Note that something was taken out of a set: an empty set leaves the list `keys`. EXISTS may fail here (see lib/guard.lua).
 local function taken(keys, set)
   if redis.pcall('EXISTS', set) ~= 1 then redis.call('ZREM', keys, set_name(set)) end
 end

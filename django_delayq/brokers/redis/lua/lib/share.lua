@@ -1,5 +1,5 @@
--- Append to `described` what a claim may take of one wait set. Gives how many, and whether more would find no idle slot;
--- nothing for a key of another type, which is someone else's: skip it.
+-- Append to `described` the members that a claim may take of one wait set. Return how many, and whether it can take no more of
+-- the set now, because of its count or its idle slots. Return nil for a key of another type, which someone else has written.
 local function share(set, most, idle_slots, described)
   local due = redis.pcall('ZRANGEBYSCORE', set, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
   if due.err and not string.find(due.err, 'WRONGTYPE') then error(due.err) end
@@ -13,13 +13,13 @@ local function share(set, most, idle_slots, described)
   describe(members, dues, described)
   for i = 1, #members do
     local message = described[before + 4 * i - 1]
-    if is_newer(message) then -- behind the others for a while; ZREM first: memory may be full
+    if is_newer(message) then -- put behind the others for 5 s; ZREM first, because memory may be full
       redis.call('ZREM', set, members[i])
       redis.call('ZADD', set, now + 5000, members[i])
       newer = newer + 1
     elseif i - newer > idle_slots and string.byte(message, #name + 4) == 111 then
-      -- Flagged 'o' (at most once): it must not wait for a slot, and would. Flags follow '1 US queue US key US'. Does not use
-      -- read_header, because this is asked for most messages.
+      -- The message has the flag 'o' (at most once), and would have to wait for a slot. Flags follow '1 US queue US key US'.
+      -- This does not use read_header, because it is checked for most messages.
       for n = #described, before + 4 * i - 3, -1 do described[n] = nil end
       return i - 1 - newer, true
     end

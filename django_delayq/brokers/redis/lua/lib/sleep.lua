@@ -1,4 +1,5 @@
--- Leave marks for a claim that may sleep. The rule: no sleeper's timer is later than the mark of a set that it waits for.
+-- Raise the wake-up marks of sets to `until_ms`, until when the caller may sleep. No worker sleeps longer than until the mark
+-- of a set that it waits for.
 local function sleep_until(timer, names, until_ms)
   if #names == 0 then return end
   local marks, raised = redis.call('HMGET', timer, unpack(names)), {}
@@ -8,12 +9,12 @@ local function sleep_until(timer, names, until_ms)
     end
   end
   if #raised > 0 then
-    redis.call('HDEL', timer, '') -- a write that needs no memory lets the next ones pass when memory is full
+    redis.call('HDEL', timer, '') -- if memory is full, Redis allows other writes after one that needs no memory
     redis.call('HSET', timer, unpack(raised))
   end
 end
 
--- Due messages that were left behind are work for others: they are called, once a second at most.
+-- Wake other workers for sets in which due messages are left, at most once a second for each set.
 local function call_others(timer, channel, names)
   for _, name in ipairs(names) do
     local called = 'called ' .. name

@@ -1,5 +1,5 @@
--- Forget the oldest buried messages: those over the retention, and those over the maximum. Counted as dropped.
--- Gives how many were dropped; 1000 at most.
+-- Drop the oldest buried messages: those that are older than the retention, and those over the maximum number.
+-- Return how many were dropped: at most 1000.
 local function trim(error_key, msg, state_key, totals, retention_ms, maximum)
   local over = math.min(redis.call('ZCARD', error_key) - maximum, 1000)
   local old = redis.call('ZRANGEBYSCORE', error_key, '-inf', now - retention_ms, 'LIMIT', 0, 1000)

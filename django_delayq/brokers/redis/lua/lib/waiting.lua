@@ -1,5 +1,5 @@
 -- Find where an id waits. KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call cell 9.. wait sets
--- Gives the zset that holds it and the message; or, where that is not among KEYS, the name of its wait set.
+-- Return the zset that it is in and its message; or nil, nil and the name of its wait set, if that is not among KEYS.
 local function find_waiting(sets, id)
   local message = redis.call('HGET', KEYS[1], id)
   if not message or redis.call('ZSCORE', KEYS[6], id) then return nil end
@@ -10,8 +10,8 @@ local function find_waiting(sets, id)
   if redis.call('ZSCORE', sets[name], id) then return sets[name], message end
 end
 
--- Calls `move(zset, id, message)` for each id that waits. Gives per id 1 moved, 0 not waiting, or a name as above.
--- ARGV  1 number: a repeated call gets the answer of the first time
+-- Call `move(zset, id, message)` for each id in ARGV, from `first` on, that waits. Return per id: 1 moved, 0 not waiting, or the
+-- name of its wait set. ARGV  1 number of the call, by which a repeated call gets the answer of the first
 local function each_waiting(first, move)
   local answer = answered(KEYS[8], ARGV[1])
   if answer then return answer end
@@ -22,7 +22,7 @@ local function each_waiting(first, move)
     if zset then move(zset, ARGV[i], message) end
     reply[#reply + 1] = zset and 1 or elsewhere or 0
   end
-  redis.call('HDEL', KEYS[7], '') -- a write that needs no memory lets the next one pass when memory is full
+  redis.call('HDEL', KEYS[7], '') -- if memory is full, Redis allows other writes after one that needs no memory
   remember(KEYS[8], ARGV[1], reply)
   return reply
 end
