@@ -42,7 +42,7 @@ _FIELD = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one handler; None where there is no such limit."""
+    """The limits of one handler. None means that there is no such limit."""
 
     max_concurrency: int | None = None
     concurrency_key: str | None = None

@@ -334,7 +334,7 @@ class WorkerInfo:
 
     `runs` are the oldest of its running messages; `running` counts all that it holds. `processes` are its own process
     and its supervisor's, if it has one: once all of them are gone, nothing can end its leases but another worker. It is
-    empty where the system can't tell, and in the heartbeat of an older version.
+    empty if the system can't tell, and in the heartbeat of an older version.
     """
 
     name: str

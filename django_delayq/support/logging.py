@@ -54,7 +54,7 @@ class Enduring(logging.LoggerAdapter[logging.Logger]):
                 print(f"A log line is lost, because a logging filter raised {reason}", file=sys.stderr)  # noqa: T201
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Return both unchanged, so that a line keeps the `extra` that it was given."""
+        """Return both arguments unchanged. `LoggerAdapter` would drop the caller's `extra`."""
         return msg, kwargs
 
 

@@ -35,7 +35,7 @@ OLDEST = (3, 10)
 """The first version whose quorum queues know a TTL and dead-letter at least once."""
 
 UNWANTED_S = 1.0
-"""After how long without a claim the alarms of a pair are given back."""
+"""Seconds after which the alarms of a pair that is not claimed any more are given back."""
 
 
 class RabbitMQBroker:

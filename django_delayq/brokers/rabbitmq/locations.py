@@ -16,7 +16,7 @@ from django_delayq.support.sanitize import hidden
 TIMEOUT_S = 2.0
 """How long to wait for the server to connect, and for each reply."""
 HEARTBEAT_S = 7
-"""How often AMQP heartbeats are sent. After two missed ones (about one lease) the server gives up a worker."""
+"""The AMQP heartbeat time-out in seconds. The server gives up an unreachable worker after two of it: about a lease."""
 
 _PORTS = {"amqp": 5672, "amqps": 5671}
 _FORM = "write amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps://…"

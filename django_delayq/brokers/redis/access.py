@@ -32,7 +32,7 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUn
 R = TypeVar("R")
 
 LOOK_BUDGET = 60.0
-"""Seconds that an operation may take which reads everything in many round trips, such as an audit."""
+"""Seconds for an operation that reads everything in many round trips, such as an audit."""
 
 
 class Access:

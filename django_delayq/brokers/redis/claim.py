@@ -247,9 +247,9 @@ class ShardLook(NamedTuple):
 
 @dataclass(slots=True)
 class _DueSnapshot:
-    """What the last look found in all shards: the wait sets with something due, each with its oldest due time.
+    """The result of the last look at all shards: the wait sets with something due, each with its oldest due time.
 
-    Each claim updates it with what it got.
+    Claims update it with the messages that they got.
     """
 
     names: frozenset[str]

@@ -162,7 +162,7 @@ class _Listener:
         self._subscribed.wait(2)  # else messages sent between the first claim and the subscription would be late
 
     def stop(self) -> None:
-        """End the thread, because a process may crash that exits while a thread uses TLS."""
+        """End the thread, because a process that exits while a thread uses TLS may crash."""
         self._stopping.set()
         if self._subscription is not None:
             self._subscription.close()

@@ -33,10 +33,10 @@ BUDGET = 2.0
 """Seconds that one round trip may take, with its repeats. It is also the budget of an operation that has no other."""
 
 READING_S = 0.1
-"""Seconds that reading the replies of one server may take after the time is over. They have come, if it is well."""
+"""Seconds for reading the replies of one server after the time is over. If the server is well, they have come."""
 
 ErrorFactory = Callable[[str], Exception]
-"""A function that returns, given the reason, the error for calls that had no reply in time. They may have been done."""
+"""A function that takes the reason and returns the error for calls without a reply in time. They may be done."""
 
 R = TypeVar("R")
 

@@ -40,7 +40,7 @@ AWAY_S = 1.0
 """Seconds for which callers that use `SkipUnavailable` don't ask a node again that is away."""
 
 PROBE_S = 0.3
-"""Seconds for which these callers wait for such a node when they ask it again."""
+"""Seconds for which callers that use `SkipUnavailable` wait for a node that was away when they ask it again."""
 
 ASK_S = 0.5
 """Seconds for which one node is asked about the slots of all nodes, before the next node is asked."""
