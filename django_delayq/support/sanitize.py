@@ -30,9 +30,9 @@ def masked(text: str) -> str:
 
 
 def hidden(address: str, harmless: Collection[str]) -> str:
-    """Return an address with `***` in place of its password and of the value of each option that is not in `harmless`.
+    """Return an address with `***` in place of its password, and of the value of each option that is not in `harmless`.
 
-    It also works on an address that is badly written.
+    It also works on an address that is badly written: then all of the login may be hidden.
     """
     # Up to the last @, because a password that was not percent-encoded may contain an @ or a slash.
     shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, address, flags=re.DOTALL | re.IGNORECASE)

@@ -164,7 +164,7 @@ _WAITS: Mapping[str, _Wait] = {
 
 
 class Confirming:
-    """The confirmation of writes that OPTIONS["confirm"] asks for, and whether the servers are known to be able to."""
+    """The confirmation of writes that OPTIONS["confirm"] asks for, and whether all servers are known to support it."""
 
     def __init__(self, confirm: str | None, shards: Shards) -> None:
         self._wait = None if confirm is None else _WAITS[confirm]
