@@ -109,7 +109,7 @@ class Timer(Protocol):
 
 
 class Window(Protocol):
-    """The time up to which a timer has every alarm, and whose alarms they are."""
+    """The time up to which every alarm was scheduled, and the store that owns the alarms, as a timer keeps them."""
 
     def cursor(self) -> int | None:
         """Return the due time, by the store's clock, up to which every alarm was scheduled; None if that was lost.
@@ -426,16 +426,16 @@ class Tables(Queue, Protocol):
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""
 
     def sweep(self) -> None:
-        """Look for overdue rows of which the timer does not tell; later claims take them from the table."""
+        """Look for overdue rows that the timer has no alarms for. Later claims take them from the table."""
 
     def keep_window(self, *, lease_ms: int) -> None:
-        """Schedule what is due next. Begin degraded mode, or end it, when that is due.
+        """Schedule the alarms of rows that are due soon. Begin or end degraded mode, if it is time to.
 
-        Raises what the timer raises while it, or a part of it, is away.
+        Raises the timer's error while the timer, or a part of it, is away.
         """
 
     def prune(self) -> bool:
-        """Remove a batch of what ended longer ago than the `retention` of the store. Return whether there is more."""
+        """Remove a batch of rows that ended before the store's `retention`. Return whether there are more."""
 
     def tagged(self, tag: str) -> list[str]:
         """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end."""
