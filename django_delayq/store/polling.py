@@ -326,9 +326,10 @@ def _merged(database: Database, requests: Iterable[ClaimRequest]) -> list[ClaimR
     merged: dict[Pair, ClaimRequest] = {}
     for one in requests:
         if one.count > 0:
-            before = merged.get(one.pair, replace(one, count=0, idle_slots=0))
-            count, idle_slots = before.count + one.count, before.idle_slots + one.idle_slots
-            merged[one.pair] = replace(one, count=count, idle_slots=idle_slots)
+            before = merged.get(one.pair)
+            if before is not None:
+                one = replace(one, count=before.count + one.count, idle_slots=before.idle_slots + one.idle_slots)
+            merged[one.pair] = one
     if len(merged) > SETS:
         known = set(_with_rows(database, list(merged)))
         return [one for pair, one in merged.items() if pair in known]

@@ -417,7 +417,8 @@ class DatabaseQueue:
         A failure does no harm: the rows have moved already, and alarms that were not dropped lapse, and are found
         stale.
         """
-        self._row_claims.note(rearm)
+        if rearm:
+            self._row_claims.note(rearm)
         if (drop or rearm) and not self._is_alone and self.degraded.silent_since is None:
             with contextlib.suppress(DelayqError):
                 self.degraded.ask(partial(self.timer.drop, drop, rearm))
