@@ -38,8 +38,10 @@ class Settled:
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions. For those that the handler's own transaction has written, only drop the alarm."""
-    # Of two transitions of one lease the first counts.
-    by_lease = {(one.id, one.token): one for one in reversed(transitions) if not one.is_written}
+    by_lease: dict[LeaseId, Transition] = {}
+    for one in transitions:  # in this order, in which ids mostly grow: their indexes fill page after page
+        if not one.is_written:
+            by_lease.setdefault((one.id, one.token), one)  # of two transitions of one lease the first counts
     found = database.dialect.apply(database, list(by_lease.values())) if by_lease else {}
     others = [one for lease, one in by_lease.items() if lease not in found]
     retry_locked = _standing(database, leases(database, others)) if others else set()

@@ -213,7 +213,7 @@ class Worker:
 
 def name_worker() -> str:
     """Return a name that no other worker has: host, process id and a random part."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(6)}"
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_urlsafe(6)}"
 
 
 def _interrupted(lease: Lease) -> Transition:

@@ -59,6 +59,17 @@ def test_many_ends_of_one_kind_are_few_statements(
     assert broker.queue.apply(ends) == [False] * MANY
 
 
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+@pytest.mark.alters_tables  # space that rows of other tests have left would be filled first
+def test_rows_are_finished_in_the_order_in_which_their_handlers_ended(
+    broker: DatabaseBackend, held: list[Claimed], database: str
+) -> None:
+    """Ids mostly grow in that order: so their indexes grow at the end, where a page that splits stays full."""
+    broker.queue.apply(end(held, SettleAction.FINISH))
+    rows = broker.database.rows("SELECT message_id FROM delayq_finish ORDER BY ctid")
+    assert [id for (id,) in rows] == [each.id for each in held]
+
+
 def test_many_that_killed_their_workers_are_buried_in_few_statements(
     broker: DatabaseBackend, held: list[Claimed], database: str
 ) -> None:
