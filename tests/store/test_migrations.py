@@ -54,6 +54,29 @@ def test_postgresql_leaves_room_where_rows_change_and_vacuums_early(database: st
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+@pytest.mark.alters_tables
+def test_postgresql_fills_the_pages_of_the_indexes_that_grow_at_their_end(database: str) -> None:
+    full = "SELECT relname FROM pg_class WHERE relkind = 'i' AND 'fillfactor=97' = ANY (reloptions) ORDER BY relname"
+    growing = {"ready": ["id", "list", "pkey"], "finish": ["ended", "id", "pair", "pkey"]}
+    indexes = sorted((f"delayq_{table}_{name}",) for table, names in growing.items() for name in names)
+    assert Database("default", database).rows(full) == indexes
+    call_command("migrate", "delayq", "0010", database=database, verbosity=0)
+    assert Database("default", database).rows(full) == []
+
+
+@pytest.mark.alters_tables
+def test_what_waits_and_what_runs_goes_on_through_the_last_migration(broker: DatabaseBackend, database: str) -> None:
+    call_command("migrate", "delayq", "0010", database=database, verbosity=0)
+    send_delay_message("k", 1, id="runs")
+    held = claim(broker)
+    send_delay_message("k", 1, id="waits")
+    call_command("migrate", "delayq", database=database, verbosity=0)
+    held += claim(broker)
+    assert [one.id for one in held] == ["runs", "waits"]
+    assert broker.queue.apply([transitions.finish(one) for one in held]) == [True, True]
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
 def test_a_claim_and_a_renewal_change_no_index(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     in_place = "SELECT pg_stat_get_xact_tuples_hot_updated('delayq_ready'::regclass)"
