@@ -201,7 +201,7 @@ class Presence(Protocol):
     def heartbeat(self, worker: WorkerInfo) -> list[Pause] | None:
         """Record a worker's heartbeat, which is forgotten 60 s after the last one, and return the pauses in force.
 
-        Return None if a worker misses no change of `pause_version`, and so need not be told here as well.
+        Return None if workers notice every change of `pause_version`, so that they need not get the pauses here.
         """
 
     def leave(self, worker: str) -> None:
@@ -377,7 +377,7 @@ class Broker(Protocol):
 
     @property
     def window(self) -> Window | None:
-        """Return the cursor and the owner of the timer's alarms; None for a timer that reads the rows themselves."""
+        """Return the cursor and the owner of the timer's alarms; None if the timer reads the rows itself."""
 
     @property
     def alarm_index(self) -> AlarmIndex | None:
@@ -397,7 +397,7 @@ class Broker(Protocol):
 
     @property
     def database(self) -> Any:
-        """Return the `Database` that the store must share with the timer; None where it has one of its own."""
+        """Return the `Database` that the timer uses, which the store must share; None if the timer uses none."""
 
     def open(self) -> None:
         """Connect, or raise. If it is not called, the first other method connects."""

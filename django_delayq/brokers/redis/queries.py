@@ -82,7 +82,7 @@ def failed(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
 
 
 def counts(keys: Keys) -> Operation[Counts]:
-    """Return all counts of one shard. They are not read at one moment, as those of the audit are."""
+    """Return all counts of one shard. Unlike the counts of the audit, they are not read at one moment."""
     names = yield from set_names(keys)
     (clock,) = yield [colocated(keys.msg, "TIME")]
     now = clock_ms(clock)

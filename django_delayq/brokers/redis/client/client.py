@@ -279,7 +279,7 @@ class Contact:
         self._identity = b""
 
     def lose(self) -> None:
-        """Note that no reply came in time, or over a new connection. A closed idle connection proves nothing."""
+        """Note that no reply came in time, or none over a new connection. A broken idle connection proves nothing."""
         self._is_lost = self._was_made  # a server that has never answered is not lost
 
     def keep(self) -> None:

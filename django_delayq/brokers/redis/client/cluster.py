@@ -141,9 +141,9 @@ class ClusterPipeline:
 
 
 class SlotMap:
-    """The knowledge of this process about which node has which slot. Until `learn` it knows only LOCATION.
+    """Which node has which slot, as far as this process knows. Before `learn` it knows only the nodes of LOCATION.
 
-    redis-py's `NodesManager` keeps it. That asks the nodes in a thread, so that callers can stop waiting in time.
+    redis-py's `NodesManager` keeps the map. It asks the nodes in a thread, so that callers can stop waiting in time.
     """
 
     def __init__(self, location: Location) -> None:

@@ -26,5 +26,5 @@ for s = 8, #KEYS do
 end
 if #described > 0 then lease(described, ARGV[1], now + ARGV[2], ARGV[3]) end
 sleep_until(KEYS[5], unfilled, sleep)
-call_others(KEYS[5], ARGV[4], behind)
+wake_others(KEYS[5], ARGV[4], behind)
 return { now, next_due < math.huge and next_due or -1, sleep, #behind > 0 and 1 or 0, unpack(described) }

@@ -16,6 +16,6 @@ for i, score in ipairs(scores) do
   end
 end
 sleep_until(KEYS[2], names, math.min(next_due, now + ARGV[1]))
-if ARGV[2] ~= '' then call_others(KEYS[2], ARGV[2], due) end
+if ARGV[2] ~= '' then wake_others(KEYS[2], ARGV[2], due) end
 if next_due < math.huge then reply[2] = next_due end
 return reply

@@ -15,7 +15,7 @@ local function sleep_until(timer, names, until_ms)
 end
 
 -- Wake other workers for sets in which due messages are left, at most once a second for each set.
-local function call_others(timer, channel, names)
+local function wake_others(timer, channel, names)
   for _, name in ipairs(names) do
     local called = 'called ' .. name
     if now - (tonumber(redis.call('HGET', timer, called) or '') or 0) >= 1000 then
