@@ -20,8 +20,8 @@ ALARM = "delayq.alarm"
 PERSISTENT = 2
 
 MARGIN_MS = 300
-"""An alarm leaves the levels at least this long before it is due. So the way between the queues does not make it late
-if it takes less, and the worker is on the sender's machine."""
+"""An alarm leaves the levels at least this long before it is due, to make up for its time on the way. A worker on the
+sender's machine then gets it in time, and waits for the rest."""
 
 
 def _machine() -> str:

@@ -91,7 +91,7 @@ class Subscription:
             yield heapq.heappop(self.ready)[2]
 
     def take_all(self) -> list[Delivery]:
-        """Take out all deliveries that are not leased, and count them as leased."""
+        """Take out all deliveries that are not leased. They count as leased until they are given back."""
         deliveries = [entry[2] for entry in (*self.ready, *self.held)]
         self.ready, self.held = [], []
         self.leased += len(deliveries)

@@ -151,7 +151,7 @@ a lease: lua/reclaim.lua takes it for a hang of Redis if no worker maintains a s
 when two of the three have died."""
 
 OTHERS_S = 30.0
-"""How long every other worker leaves a shard alone at most."""
+"""How long a worker that does not rank first leaves a shard alone at most."""
 
 
 class PollOwnership:

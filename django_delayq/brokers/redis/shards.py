@@ -95,7 +95,7 @@ def names_of_sets(names: Iterable[bytes]) -> list[str]:
 
 @cache
 def load(name: str) -> Script:
-    """Return the script lua/<name>.lua, after the parts of lua/lib/ in its first line ("-- uses: record sets")."""
+    """Return the script lua/<name>.lua, preceded by the files of lua/lib/ that its first line names ("-- uses: …")."""
     folder = files(__package__) / "lua"
     text = (folder / f"{name}.lua").read_text()
     first, _, _ = text.partition("\n")

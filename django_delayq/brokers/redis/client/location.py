@@ -191,7 +191,7 @@ def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, 
 
 
 def _read_query(query: str) -> dict[str, Any]:
-    """Return the options of a query. Raises `ValueError` if it can't be read, because it is the rest of a password."""
+    """Return the options of a query. Raises `ValueError` if it can't be read, such as the rest of a password."""
     options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query.strip("&"))))
     if options.get("db"):
         options["db"] = int(options["db"])
