@@ -1,4 +1,4 @@
-"""Find the alias that a page shows and its address, check who may see it, and lead back when its tables are away."""
+"""Find the alias of a page and the page's address, check the user's rights, and redirect while the tables are away."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -80,7 +80,7 @@ def render_page(site: AdminSite, request: HttpRequest, template: str, **context:
 
 
 def render_about(admin: Any, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
-    """Render a page about a list, with what Django's own pages of it have in their context."""
+    """Render a page about a list of the admin, with the context that Django gives its own pages about the list."""
     return render_page(admin.admin_site, request, template, opts=admin.opts, media=admin.media, **context)
 
 

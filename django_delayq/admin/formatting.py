@@ -48,7 +48,7 @@ def time_of_day(milliseconds: int) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Join the names by the comma of the page's language: Chinese has its own."""
+    """Join names with the comma of the page's language: Chinese has its own."""
     return pgettext("between names", ", ").join(names)
 
 

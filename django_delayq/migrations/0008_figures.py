@@ -1,4 +1,4 @@
-"""The figures of workers, by queue and key. Its number of buckets is that of django_delayq/core/figures.py."""
+"""The figures of workers, by queue and key. The number of buckets is that of django_delayq/core/figures.py."""
 
 from django.db import migrations, models
 

@@ -95,7 +95,7 @@ class Capacity:
         return self._limits_of({key}).concurrency_key is not None
 
     def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
-        """Return how long the messages of `part` take if there is nothing else to do."""
+        """Return how many milliseconds the messages of `part` take if there is nothing else to do."""
         workers = slots = 0
         for team in self.teams:
             keys = {key for queue, key in part if team.serves((queue, key))}

@@ -1,4 +1,4 @@
-"""The state of one alias, in one frozen value, with what waits by queue and key."""
+"""The state of one alias, in one frozen value, with the waiting messages by queue and key."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence

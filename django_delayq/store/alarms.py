@@ -65,7 +65,8 @@ def _schedule_from(
 ) -> int:
     """Schedule alarms page by page and return how many.
 
-    Each page covers rows due up to `within_ms` after it is read, and at least up to `to_ms`.
+    Each page covers the rows due within `within_ms` of its own time. After the last page the cursor is at `to_ms` or
+    later.
     """
     columns = ("r.queue", "r.key", f"r.due_at - {database.dialect.now}")
     count = 0
@@ -105,7 +106,7 @@ class Degraded:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether there are only the tables to ask."""
+        """Return whether only the tables can be asked: the mode is on, and no part of the timer answers."""
         return self.on and self.silent_since is not None
 
     @property

@@ -23,7 +23,7 @@ LATE_MS = 5_000
 """An alarm that comes more than this after its row is due counts as missing."""
 
 LEASES = 10
-"""How many lease lengths from now a lease may end, as for Redis: a worker may have a longer one in its settings."""
+"""The most lease lengths that may be left of a lease: a worker's settings may have a longer lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,10 @@ class ScheduledRow:
 
 
 def audit(database: Database, broker: Broker, lease_ms: int) -> Audit:
-    """Return the figures and the differences. A row whose alarm seems to be missing is read twice."""
+    """Return the figures and the differences.
+
+    A row whose alarm seems to be missing is read twice, because the alarm may be on its way.
+    """
     figures = counts(database)
     places = {
         "pending": sum(one.pending for one in figures.waiting),

@@ -1,6 +1,6 @@
 """The backend of an alias with a store: the tables, with a broker beside them as their timer.
 
-It also checks the database: what must be mended before a worker starts, and what should be.
+It also checks the database. Some faults must be mended before a worker starts; others are only worth a warning.
 """
 
 import math
@@ -186,7 +186,7 @@ def missing_grants(database: Database) -> list[str]:
 
 
 def durability(database: Database) -> str:
-    """Return what a crash of the broker can lose, whatever the broker says of itself."""
+    """Return the sentence on what a crash of the broker can lose: no message, because they are in the database."""
     return _("the messages are in database %(database)r: no crash of a broker loses one", database=database.using)
 
 

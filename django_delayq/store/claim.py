@@ -43,7 +43,7 @@ def claim(
     """Lease the rows of `alarms` that are due and free, in one statement. Look at the others once, without a lock.
 
     `alarms` are what `requests` asked for, in due order within each (queue, key). Rows whose lease ran out are
-    reclaimed and claimed again; after a jump of the clock, only once a lease has passed.
+    reclaimed and claimed again. For the length of a lease after the database's clock jumped, they are left alone.
     """
     ended = end_unanswered(database)
     by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
@@ -83,8 +83,8 @@ def claim(
 def claim_found(database: Database, found: Sql, of_found: Sql, lease_ms: int, worker: str) -> ClaimedRows:
     """Lease the due and free rows that `found` selects and locks, in one statement.
 
-    `found` is SQL for FROM that names the rows `r`. `of_found` is a condition that holds for all of them, by which they
-    are found again if the answer is lost. If no row is leased, `now_ms` is 0: the statement did not return the time.
+    `found` is SQL for FROM that names the rows `r`. `of_found` is a condition that holds for all those rows. It finds
+    them again if the answer is lost. If no row is leased, `now_ms` is 0: the statement did not return the time.
     """
     token = secrets.randbits(63)
     try:

@@ -38,12 +38,15 @@ JUMP = 0.1
 A holder has far more of its lease left.
 """
 RENEWED_S = 7.5
-"""The seconds in which every living worker has renewed; half a lease if that is less.
+"""After this many seconds every living worker has renewed its leases; after half a lease, if that is less.
 
-A worker renews after a third of a lease, or after 5 s.
+A worker renews after a third of a lease, or after 5 s if that is less.
 """
 LEAST_GAP_S = 2.0
-"""The shortest gap between two looks at the clock that holds reclaiming off: a worker looks once a second."""
+"""The shortest gap between two looks at the clock that holds reclaiming off.
+
+A worker looks once a second.
+"""
 
 
 class ClockMonitor:

@@ -229,7 +229,7 @@ class CommitNotifier:
     def schedule(self, alarms: Sequence[Alarm], rest_wait_ms: int | None = None) -> None:
         """Schedule alarms, unless the last try failed a moment ago.
 
-        `rest_wait_ms` is the wait of the first that is left out.
+        `rest_wait_ms` is the wait of the earliest alarm that is left out; None if none is.
         """
         has_rest = rest_wait_ms is not None and rest_wait_ms <= SOON_MS
         if not (alarms or has_rest) or monotonic() < self._skip_until:

@@ -143,9 +143,9 @@ def _number_of_totals(database: Database) -> int:
 
 
 def _join_others(database: Database, totals: Sequence[_Row], new: Sequence[_Row]) -> None:
-    """Rename to `OTHERS` all but the first queues and keys.
+    """Rename the rows of all but the first `MOST_PAIRS` queues and keys to `OTHERS`.
 
-    Those that have a total come before those that have none.
+    Queues and keys that have a total come first.
     """
     rows = [*totals, *new]
     named = set(list(dict.fromkeys([OTHERS, *((row.queue, row.key) for row in rows)]))[: MOST_PAIRS + 1])

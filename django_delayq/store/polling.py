@@ -33,9 +33,10 @@ LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
 """The most (queue, key) pairs that one statement looks at."""
 LOW_END_S = 1.0
-"""How often a look begins at the low end of the index; after one that took long, `REST_FACTOR` times as long passes.
+"""The seconds between two looks that begin at the low end of the index; after a slow look they are more.
 
-While another session keeps a transaction open, the entries of rows that have ended stay there, and are read.
+They are at least `REST_FACTOR` times the length of the look. While another session keeps a transaction open, the
+entries of rows that have ended stay there, and are read.
 """
 
 

@@ -52,18 +52,21 @@ from django_delayq.store.queries import START
 from django_delayq.store.timer import POLL_S, DatabaseTimer
 
 STALE_BATCH = 100
-"""How many alarms are taken at least, over all pairs whose alarms were all stale."""
+"""How many alarms to take at least, in all, for pairs whose last alarms were all stale."""
 ASKED_EVERY_S = 1.0
 """How often the timer is asked even amid a backlog: what others send over its connection arrives with its answers."""
 LOOK_S, LONGEST_REST_S = 0.5, 5.0
 """How often it is looked for leases that ran out: each second, or, where there is no suspect, after a third of a
 lease, or this. A clock that jumps ahead must be noticed before a lease seems to have run out."""
 LEFT_ALONE_MS = 60_000
-"""How long messages that the timer's server carries are put off, so that alarms come before them."""
+"""How long to put off messages that the timer's server carries, so that alarms come before them."""
 
 
 class DatabaseQueue:
-    """See `Queue` in brokers/base.py. Only rows run: messages that the timer's server carries are left to it."""
+    """The queue of an alias with a store; see `Queue` in brokers/base.py.
+
+    Only rows run: messages that the timer's server carries are left to it.
+    """
 
     def __init__(self, alias: Alias, settings: Store, database: Database, broker: Broker, degraded: Degraded) -> None:
         self.settings = settings

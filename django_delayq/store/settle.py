@@ -4,8 +4,8 @@ Each call of a worker proves its lease by id and token: a worker that lost it ch
 transaction holds, which may be a renewal or a caller's cancel, is skipped rather than waited for. Its lease may still
 be good, so the answer for it is None: ask again.
 
-A *reclaim* ends the leases that ran out, or that dead workers hold, and counts them, before their rows can be leased
-again.
+A *reclaim* ends the leases that ran out, or that dead workers hold, and counts the crashes, before their rows can be
+leased again.
 """
 
 from collections.abc import Collection, Sequence

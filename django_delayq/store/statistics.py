@@ -25,14 +25,14 @@ MOST = 10_000
 MOST_PENDING = 50_000
 """The most pending rows that are counted: those that fall due first, of all queues and keys."""
 MOST_OF_A_PILE = 200_000
-"""The most rows that are counted at the one due time where those end, divided among the queues and keys."""
+"""The most rows that are counted at the due time of the last pending row, divided among the queues and keys."""
 MOST_DUE = 5_000
 """The most due rows that are counted, divided among the queues and keys.
 
 They cost more, because the rows themselves tell whether they run.
 """
 LEAST = 500
-"""How many rows of each queue and key are counted at least, however small its share is."""
+"""How many rows of each queue and key are counted at least, whatever its share of `MOST_DUE` or `MOST_OF_A_PILE`."""
 MOST_PAIRS = 200
 
 _NEAR, _PILE, _LATER, _DUE = range(4)

@@ -1,4 +1,4 @@
-"""Claim what the executors have slots for, in one call a turn, and distribute the leases."""
+"""Claim messages for the free slots of the executors, in one call a turn, and distribute the leases."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -16,7 +16,7 @@ from django_delayq.worker.logs import OutageLog, guarded
 HOLD = 0.8
 """The part of a lease after which this process gives it up, counted from when its last good renewal was sent."""
 LONGEST_PAUSE_S = 5.0
-"""The longest time between renewals, which are else due after a third of the lease.
+"""The longest time between renewals, which are otherwise due after a third of the lease.
 
 They also send the heartbeats that keep a RabbitMQ connection open while a worker winds down.
 """

@@ -53,7 +53,7 @@ class Runnable(Protocol):
         """Claim no more, let running handlers finish within the shutdown time-out, and release the rest."""
 
     def hurry(self) -> None:
-        """Interrupt what runs instead of waiting for it."""
+        """Interrupt running handlers instead of waiting for them."""
 
 
 Run = Callable[[Runnable], bool]

@@ -66,7 +66,7 @@ class OutageLog:
 
 
 def _end_of(error: Exception) -> str:
-    """Return what to say when this error is over."""
+    """Return the log line for the end of an outage by this error."""
     match error:
         case StoreUnavailable():
             return "The database is back."
@@ -88,7 +88,7 @@ Result = TypeVar("Result")
 
 
 def guarded(work: Callable[[], Result]) -> Result | None:
-    """Return the result of `work`; None when it raised, which is logged."""
+    """Return the result of `work`. If it raises, log that and return None."""
     try:
         return work()
     except Exception:

@@ -38,7 +38,7 @@ from django_delayq.worker.takeover import Takeovers, processes_of
 EVERY_S = 1.0
 PRUNE_EVERY_S = 60.0
 HEARTBEAT_EVERY_S = 7.0
-"""A worker counts as alive for 15 s after a heartbeat, so that one may be lost."""
+"""How often a heartbeat is sent. A worker counts as alive for 15 s after one, so one may be lost."""
 LEAST_PAUSE_S = 0.05
 MOST_RUNS = 32
 """The most running handlers that a heartbeat lists: every dashboard reads it."""

@@ -29,7 +29,7 @@ class Options:
     processes: int = 0
     """How many workers share the `concurrency` of each handler; 0 if this worker has it for itself."""
     index: int = 0
-    """The number of this worker among them, from 0."""
+    """The number of this worker among the `processes`, from 0."""
     shutdown_timeout: float = 30.0
     drain: bool = False
     heartbeat_file: str | None = None

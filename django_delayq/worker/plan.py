@@ -33,7 +33,7 @@ class BufferState(NamedTuple):
     slots: int
     """How many messages of the handler may run at once in this worker."""
     max_slots: int
-    """The same, or fewer if the handler's limit over all workers is lower."""
+    """How many may run at once here within the handler's limit over all workers as well."""
     available: int
     """How many more slots of the executor the buffer may get, besides those that work for it."""
     active: int = 0

@@ -22,16 +22,16 @@ from django_delayq.worker.options import Options
 from django_delayq.worker.prefetch import PrefetchBuffer
 
 BROKER_CONNECTIONS = 4
-"""One each for claims, settlements, renewals and wake-ups."""
+"""A connection each for claims, settlements, renewals and wake-ups."""
 SUPERVISOR_CONNECTIONS = 2
-"""One each for settling and renewing what a dead worker leaves.
+"""A connection each for settling and for renewing what a dead worker leaves.
 
 The store has one more, to look up what was committed.
 """
 STORE_CONNECTIONS = 4
-"""One each for claims, settlements, renewals and the maintenance of the tables."""
+"""A connection each for claims, settlements, renewals and the maintenance of the tables."""
 SUSPECTS_CHILD = 1
-"""One for the child process that runs suspects, in every mode."""
+"""A connection for the child process that runs suspects, in every mode."""
 MIN_SIZE = 4
 """The default of psycopg_pool for `min_size`; `max_size` defaults to `min_size`."""
 Handlers = Iterable[Handler[Any, Any]]
@@ -62,8 +62,8 @@ def served_of(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> se
 def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
     """Return how many messages of a handler run at once in this worker.
 
-    The workers of one supervisor share the handler's concurrency. For different keys the remainder goes to different
-    ones.
+    The workers of one supervisor share the handler's concurrency. The remainder goes to different workers for different
+    keys.
     """
     if handler.concurrency is None:
         return CONCURRENCY if handler.is_async else options.threads

@@ -265,7 +265,7 @@ class SyncThread:
         return end
 
     def end_left_open(self) -> None:
-        """Roll back, in that thread, what a handler left open."""
+        """Roll back what a handler left open. Call it in that thread."""
         if left := _left_open():
             self._text = _text_of(left)
             self._found += 1  # first: an attempt that ends beside this may already see nothing open

@@ -142,7 +142,7 @@ class Worker:
         self._loop.stop()
 
     def hurry(self) -> None:
-        """Interrupt what runs instead of waiting for it."""
+        """Interrupt running handlers instead of waiting for them."""
         self._hurried.set()
 
     def _wind_down(self) -> bool:

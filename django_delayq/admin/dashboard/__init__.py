@@ -1,1 +1,1 @@
-"""The dashboard of an alias, and what is done from it."""
+"""The dashboard of an alias, and the actions that it offers."""

@@ -129,7 +129,7 @@ def _spans(request: HttpRequest, alias: str) -> list[tuple[str, str, bool]]:
 
 
 def _look(alias: str, *, is_month: bool) -> tuple[Status, Throughput | None, Mapping[Pair, Figures]]:
-    """Return the status, and what workers did in a span of time, in all and by queue and key."""
+    """Return the status, and the figures of the workers in a span of time, in all and by queue and key."""
     if get_alias(alias).store is None:
         return status(alias, patience_s=PATIENCE_S), None, {}
     database = database_of(alias)

@@ -52,7 +52,7 @@ def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
 
 
 def errors_last_hour(seen: Status) -> str:
-    """Return how many were buried in the last hour."""
+    """Return how many messages were buried in the last hour."""
     return number(seen.errors_last_hour, capped="errors_last_hour" in seen.in_part)
 
 

@@ -27,7 +27,7 @@ def is_running(row: ReadyMessage) -> bool:
 
 
 def is_abandoned(row: ReadyMessage) -> bool:
-    """Return whether its lease has run out. No move takes such a message until a worker has reclaimed it."""
+    """Return whether the message's lease has run out. No move takes such a message until a worker has reclaimed it."""
     return row.token is not None and row.lease_until is not None and row.lease_until <= now_utc()
 
 

@@ -1,6 +1,6 @@
-"""Group failed messages by fingerprint: what fails, how often, and since when; with a way to run all of a kind again.
+"""Group failed messages by fingerprint, and show what fails, how often, and since when. A group can be run again.
 
-The cost is bounded, however many there are.
+The cost is bounded, however many messages there are.
 """
 
 from collections.abc import Sequence

@@ -35,7 +35,7 @@ MOST_NAMES = 200
 _CLOCKS_APART = timedelta(minutes=1)
 
 MANY = 3
-"""Messages with this many failed attempts, or more, are one choice of the filter."""
+"""The last choice of the filter by failures takes messages with this many failed attempts, or more."""
 
 
 Choices = Iterable[tuple[str, Any]]

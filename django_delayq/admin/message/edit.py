@@ -104,7 +104,7 @@ def _page(admin: Any, request: HttpRequest, row: ErrorMessage | None, form: Payl
 
 
 def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, before: str) -> bool:
-    """Return whether the message was changed and runs again. If not, the form says why."""
+    """Change the message and run it again. Return False if that failed: the form then says why."""
     typed = form.cleaned_data["payload"]
     try:
         data = _checked(row, typed)

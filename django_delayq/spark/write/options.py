@@ -22,10 +22,10 @@ class WriteOptions:
     tag: str | None
     id_columns: tuple[str, ...]
     quarantine: str | None
-    """The place of bad rows. If it is None, they fail the job."""
+    """The place of bad rows. If it is None, bad rows fail the job."""
     summary: str | None
     patience_ms: int
-    """How long a task goes on trying while a broker or a database is away."""
+    """How long a task tries again while a broker or a database is away."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "WriteOptions":

@@ -13,7 +13,7 @@ from django_delayq.spark.files import write_whole
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The counts of one task, made in the task."""
+    """The counts of one task, which the task itself makes."""
 
     read: int
     sent: int

@@ -105,7 +105,7 @@ class Dialect:
     found_in = "{column} IN (SELECT {pk} FROM {found})"
     """The condition that a column is one of the pks that another part of the statement has found."""
     by_index = ""
-    """What follows the name of a table in FROM, so that the table is read by an index.
+    """The text after a table in FROM that makes the database read it by an index.
 
     If MySQL and MariaDB expect few rows of an alias, they would read all of them, from the first on.
     """

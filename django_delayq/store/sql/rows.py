@@ -98,5 +98,8 @@ def info_of(row: Row, state: State) -> Info:
 def buried_attempt(
     failures: int, started_ms: int | None, ended_ms: int, worker: str, error: str, detail: str
 ) -> PastAttempt:
-    """Return the attempt that buried a row. If it failed, so that it has a traceback, `failures` includes it."""
+    """Return the attempt that buried a row.
+
+    `failures` counts it only if it failed, and then `detail` has a traceback.
+    """
     return PastAttempt(failures if detail else failures + 1, started_ms, ended_ms, worker, Ended.BURIED, error, detail)

@@ -1,1 +1,1 @@
-"""Executors: what runs handlers, in threads and as tasks of an event loop."""
+"""Executors, which run handlers in threads and as tasks of an event loop."""

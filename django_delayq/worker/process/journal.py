@@ -139,7 +139,10 @@ class Journal(LeaseLog):
         self._memory[_NAME : _NAME + len(text)] = text
 
     def beat(self, state: str = "") -> None:
-        """Note that the main loop is alive. `HeartbeatFile` calls this in place of systemd, with any state."""
+        """Note that the main loop is alive.
+
+        `HeartbeatFile` calls this in place of a datagram to systemd; ignore the state.
+        """
         self._put(_BEAT, _REAL, monotonic())
 
     def tick(self) -> None:

@@ -160,7 +160,7 @@ class Supervisor:
         self._stopping.set()
 
     def hurry(self) -> None:
-        """Interrupt what runs instead of waiting for it."""
+        """Interrupt running handlers instead of waiting for them."""
         self._hurried.set()
 
     def _orders(self) -> list[Order]:
