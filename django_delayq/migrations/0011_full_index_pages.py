@@ -1,9 +1,9 @@
-"""Fill the last page of the indexes that grow at their end before they begin another one, on PostgreSQL.
+"""Fill the last page of the indexes that grow at their end more fully before the next one begins, on PostgreSQL.
 
-Such an index splits its last page only, and what stays behind is never written again, except by what comes a moment
-late from another session. PostgreSQL leaves a tenth of the page free for that, and writes as much to its log. With 3 %,
-which is room for five entries or more, both the log and the indexes are smaller, also with 16 sessions that send one
-message at a time; with none they are larger. Pages that are there already stay as they are.
+Only the last page of such an index is split. The page that it leaves behind is written again only for rows that another
+session commits a moment late. PostgreSQL keeps a tenth of the page free for them, and writes as much to its log. With a
+fillfactor of 97, which leaves room for five entries or more, both the log and the indexes are smaller, also with 16
+sessions that send one message at a time; with 100 they are larger. Pages that exist stay the same.
 """
 
 from django.db import migrations

@@ -71,7 +71,7 @@ def _copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
 
 
 def _notify(database: Database, messages: Sequence[NewMessage], now_ms: int) -> None:
-    """Have the commit notify workers of the pairs of which something is due soon, where it can."""
+    """Have the commit notify workers of each pair of which a message falls due soon, if the database can notify."""
     if not database.notice:
         return
     first: dict[Pair, int] = {}

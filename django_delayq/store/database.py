@@ -177,10 +177,10 @@ class Database:
         self.notice = ""
         """SQL of one more column to select of rows that become due, by which a commit notifies workers; '' for none."""
         self.notice_of_many = ""
-        """Like `notice`, for many rows: the notice does not say when each is due."""
+        """A column like `notice`, for a statement that writes many rows: the notice does not say when each is due."""
 
     def noticed(self, count: int) -> str:
-        """Return the column by which a commit notifies workers of `count` rows that one statement writes."""
+        """Return the column by which a commit notifies workers of `count` rows that a statement writes; '' for none."""
         return self.notice if count <= FEW else self.notice_of_many
 
     @property

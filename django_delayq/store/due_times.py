@@ -11,7 +11,7 @@ PAIRS = 50
 """The most (queue, key) pairs that one statement looks at."""
 
 Found = tuple[int, int, bool]
-"""The time from which a claim could lease a row, the pk of that, and whether another lease lasts until then."""
+"""When a claim could lease a row, the row's pk, and whether another lease lasts until then."""
 
 
 def look(
@@ -19,7 +19,7 @@ def look(
 ) -> tuple[int, dict[Pair, list[Found]]]:
     """Return the database's time, and for each pair at most `most` rows that a claim could lease within `within_ms`.
 
-    Leased rows are among them if their leases end within `leased_ms`.
+    A leased row is among them if its lease ends within `leased_ms`.
     """
     if len(pairs) > PAIRS:  # leaves out pairs that have no row
         limit = max(len(pairs), BATCH)

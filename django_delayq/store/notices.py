@@ -15,7 +15,7 @@ CHANNEL = "delayq"
 APART = "\x1f"
 """The separator of the parts of a notice. Names have no control characters."""
 PAUSES, WORKERS = "pauses", "workers"
-"""What a notice says that is about no row: pauses have changed; a worker has started or stopped."""
+"""The texts of notices that are not of rows: pauses have changed; a worker has started or stopped."""
 ANSWER_S = 1.0
 """How long a new listener waits for a notice that it has sent itself."""
 LOOK_S = 1.0
@@ -29,10 +29,10 @@ class Deaf(Exception):
 
 
 def notice(database: Database, within_ms: int, due: str = "due_at") -> str:
-    """Return SQL for one more column in the result of a statement: it notifies of a row that is due within `within_ms`.
+    """Return SQL for one more column of a statement's result, by which its commit notifies of rows.
 
-    The notice names the pair and the due time; with "0" as `due` only the pair. PostgreSQL sends equal notices of a
-    transaction only once.
+    It notifies of each row that is due within `within_ms`. A notice names the pair and the due time; with "0" as `due`,
+    only the pair. PostgreSQL sends equal notices of a transaction only once.
     """
     text = f"concat_ws(E'\\x1f', alias, queue, \"key\", {due})"
     return (
@@ -42,14 +42,14 @@ def notice(database: Database, within_ms: int, due: str = "due_at") -> str:
 
 
 def notify(database: Database, what: str) -> None:
-    """Send one notice about `what` when the caller's transaction commits, or at once without one."""
+    """Send a notice of `what` when the caller's transaction commits, or at once if there is none."""
     with database.available():
         text = APART.join([database.alias, what])
         database.rows("SELECT CAST(pg_notify(%s, %s) AS text)", [CHANNEL, text])
 
 
 class Listener:
-    """A thread that listens for notices, and keeps trying while it can't.
+    """A thread that listens for notices, and tries again while it can't.
 
     It calls `hear` for each notice of its alias, with the other parts of the notice: a queue, a key and a due time, or
     `PAUSES`, or `WORKERS`. It calls `note_listening` with True when it begins to hear notices, and with False when it
@@ -70,7 +70,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, and its connection, within a moment."""
+        """Tell the thread to end, which it does within `LOOK_S`, with its connection."""
         self._closed.set()
 
     def _listen_forever(self) -> None:

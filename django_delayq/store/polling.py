@@ -1,7 +1,7 @@
 """Find and claim due rows without alarms, by the index of each requested (queue, key).
 
 So workers go on while the timer is away, claim a backlog, and find rows that the timer lost or was not told of. The
-last is the sweep: it looks for (queue, key) pairs that have overdue rows although workers have slots free for them.
+sweep finds the latter: it looks for pairs that have overdue rows although workers have slots free for them.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ entries of rows that have ended stay there, and are read.
 
 
 LATE_COMMITS_MS = 1_000
-"""How far behind now a claim begins at the latest: what is due may be committed a little later."""
+"""A claim begins at due times at least this far back, because a row may be committed a little after its due time."""
 
 
 class TableClaims:
@@ -58,7 +58,7 @@ class TableClaims:
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
         """Lease due rows, and return the requested pairs that may have more.
 
-        Leases that ran out are looked for at the low end of the index, once nothing else is left to claim there.
+        At the low end of the index, once nothing else is left there to claim, it also claims rows whose leases ran out.
         """
         began_at = monotonic()
         pairs = {request.pair for request in requests}
@@ -129,7 +129,10 @@ class RowClaims:
         return found
 
     def _claim_lapsed(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-        """Claim rows whose leases ended, and note which pairs have something due, except those that may have more."""
+        """Claim rows whose leases ended, and note which pairs have something due.
+
+        Leave out pairs that may have more anyway.
+        """
         asked = [request for request in requests if request.pair not in self._full]
         if requests and not asked:
             return Claims([], [], 0, None)
@@ -166,7 +169,7 @@ class RowClaims:
         self._timer.schedule(alarms)
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Let rows be claimed whose leases have ended. See `Timer.maintain`."""
+        """Let rows whose leases have ended be claimed. See `Timer.maintain`."""
         return self._timer.maintain(lease_ms=lease_ms)
 
     def wait(self, timeout: float) -> bool:
@@ -174,12 +177,12 @@ class RowClaims:
         return not self._wanted.isdisjoint(self._full) or self._timer.wait(timeout)
 
     def wake(self) -> None:
-        """End the running or the next sleep. Any thread may call it."""
+        """End the running `wait`, or the next one. Any thread may call it."""
         self._timer.wake()
 
 
 def less(requests: Iterable[ClaimRequest], messages: Iterable[Claimed]) -> list[ClaimRequest]:
-    """Return the requests less what `messages` already gave."""
+    """Return the requests, less the messages that were already claimed for them."""
     given = count_by_pair(messages)
     return [
         replace(
@@ -203,9 +206,12 @@ def claim_ready(
     worker: str,
     since: Mapping[Pair, int] | None = None,
 ) -> tuple[Claims, set[Pair]]:
-    """Lease what waits and is due, by one statement for `SETS` pairs; return the pairs of which there may be more.
+    """Lease rows that wait and are due, in one statement for each `SETS` pairs.
 
-    Rows that another claim has locked are skipped. Of a pair in `since`, those count that are due then or later.
+    Also return the pairs that may have more.
+
+    Rows that another claim has locked are skipped. Of a pair in `since`, only rows due at that time or later are
+    leased.
     """
     claimed = Claims([], [], 0, None)
     full: set[Pair] = set()
@@ -323,7 +329,10 @@ def due(
 
 
 def _merged(database: Database, requests: Iterable[ClaimRequest]) -> list[ClaimRequest]:
-    """Return one request for each pair of which something is wanted. Of very many pairs, only those with a row."""
+    """Return one request for each pair of which a message is wanted.
+
+    Of more than `SETS` pairs, only those that have a row get one.
+    """
     merged: dict[Pair, ClaimRequest] = {}
     for one in requests:
         if one.count > 0:

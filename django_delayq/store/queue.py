@@ -56,8 +56,10 @@ STALE_BATCH = 100
 ASKED_EVERY_S = 1.0
 """How often the timer is asked even amid a backlog: what others send over its connection arrives with its answers."""
 LOOK_S, LONGEST_REST_S = 0.5, 5.0
-"""How often it is looked for leases that ran out: each second, or, where there is no suspect, after a third of a
-lease, or this. A clock that jumps ahead must be noticed before a lease seems to have run out."""
+"""The least and the most seconds between two looks for leases that ran out, if there is no suspect.
+
+Between them, a third of a lease. A clock that jumps ahead must be noticed before a lease seems to have run out.
+"""
 LEFT_ALONE_MS = 60_000
 """How long to put off messages that the timer's server carries, so that alarms come before them."""
 
@@ -124,7 +126,7 @@ class DatabaseQueue:
 
     @property
     def _reads_rows_alone(self) -> bool:
-        """Return whether no other timer is asked beside it."""
+        """Return whether the timer that reads the rows is the only one that is asked."""
         return self._is_alone or self.degraded.is_alone
 
     def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
@@ -296,10 +298,10 @@ class DatabaseQueue:
         return result
 
     def _maintain_rows(self, result: MaintenanceResult, lease_ms: int) -> int:
-        """Reclaim what has lapsed, unless the last look was a moment ago. Return the database's time.
+        """Reclaim the leases that ran out, unless the last look for them was a moment ago. Return the database's time.
 
-        Alarms lead to all leases but those of suspects and at-most-once messages, and to what no worker serves. So a
-        look need not follow each second, as long as there are no suspects.
+        Alarms lead to all leases but those of suspects, of at-most-once messages, and of messages that no worker
+        serves. So without suspects, a look each second is not needed.
         """
         asked_at = monotonic()
         if asked_at < self._rests_until:
@@ -359,7 +361,7 @@ class DatabaseQueue:
     def _keep_window(self, window: Window, lease_ms: int) -> None:
         """Schedule the window.
 
-        After an outage of the timer, do that before the degraded mode ends and workers rely on alarms.
+        After an outage of the timer, first do its maintenance, and end the degraded mode last.
         """
         try:
             if self.degraded.away:

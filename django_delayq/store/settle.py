@@ -116,19 +116,19 @@ AGAIN: Position = (0, 1)
 
 
 class LapsePositions(NamedTuple):
-    """The positions where the next look at leases begins: among all rows, and among at-most-once ones."""
+    """The positions at which the next look at leases begins: among all rows, and among at-most-once ones."""
 
     of_all: Position
     of_at_most_once: Position
     rests_until: float
-    """Until when no look at all rows is made, by the monotonic clock."""
+    """No look at all rows is made before this time of the monotonic clock."""
 
 
 BEGIN = LapsePositions(START, START, 0.0)
 
 
 class Leases(NamedTuple):
-    """What one look at leases found, at one time of the database's clock."""
+    """The result of one look at leases, at one time of the database's clock."""
 
     now_ms: int
     lapsed: list[int]
@@ -136,11 +136,11 @@ class Leases(NamedTuple):
     suspects_due: int
     """How many suspects are due, counted up to `PAGE`."""
     crashed: bool
-    """Whether any message has crashed: it may be a suspect, or become one."""
+    """Whether any message has a crash counted: it is a suspect, or may become one."""
     over: bool
-    """Whether limits or heartbeats are over."""
+    """Whether any limit or heartbeat has run out."""
     position: LapsePositions
-    """Where the next look goes on: after the last row at the first."""
+    """The position at which the next look begins."""
 
 
 def reclaim(
@@ -206,7 +206,7 @@ def _claimed(
 def _lapse(
     claimed: Claimed, lease_until_ms: int, at_most_once: bool, interrupted: bool, may_bury: bool
 ) -> TimedTransition:
-    """Return what becomes of a row whose lease ran out."""
+    """Return the transition of a row whose lease ran out."""
     transition = lapse(claimed, lease_until_ms, at_most_once=at_most_once and may_bury, interrupted=interrupted)
     if at_most_once and not may_bury:
         transition.failures, transition.crashes = claimed.failures + 1, 0
@@ -214,10 +214,9 @@ def _lapse(
 
 
 def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
-    """Find leases that ran out, also those to which no alarm leads, and what else is due: in one statement.
+    """Find, in one statement, the leases that ran out, with those that no alarm leads to, the suspects and old limits.
 
-    One look is at the next `BATCH` due rows, and at the leased suspects and at-most-once messages, which have an index
-    each.
+    A look reads the next `BATCH` due rows, and the leased suspects and at-most-once messages, which have an index each.
     """
     began_at = monotonic()
     parts = _parts_of_look(database, after)
@@ -248,7 +247,10 @@ def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
 
 
 def _parts_of_look(database: Database, after: LapsePositions) -> dict[str, Sql]:
-    """Return the SELECTs of a look, each of a due time or a count, a pk, whether it has lapsed, and its number."""
+    """Return the SELECTs of a look by name.
+
+    Their columns: a due time or a count, a pk, whether it lapsed, the row's number.
+    """
     now, of_alias, crashed = database.dialect.now, [database.alias], f"r.alias = %s AND {CRASHED}"
     suspects = f"SELECT 1 FROM delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=now)} LIMIT {PAGE}"
     return {
@@ -312,22 +314,23 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
 
 
 def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> Sql:
-    """Return a SELECT of the lapsed leases among the next `BATCH` due rows. See `_end_of` for the last of these."""
+    """Return a SELECT of the lapsed leases among the next `BATCH` due rows, and of the last of these, for `_end_of`."""
     page = _page(database, after, [f"{_ran_out(database)} AS ran_out"], index, Sql("ran_out"), condition)
     return Sql(f"SELECT due_at, id, wanted, number FROM ({page.text}) AS page", page.parameters)
 
 
 def _end_of(page: Sequence[Row]) -> Position:
-    """Return the position of the last row of a full page, and `START` after the last page."""
+    """Return the position of the last row of a full page; `START` if the page is not full."""
     return next(((due_ms, pk) for due_ms, pk, *_, number in page if number == BATCH), START)
 
 
 def _page(
     database: Database, after: Position, columns: Sequence[str], index: str, wanted: Sql, condition: str = "true"
 ) -> Sql:
-    """Return a SELECT of the next `BATCH` rows that are due: those for which `wanted` holds, and the last of a page.
+    """Return a SELECT of the rows for which `wanted` holds among the next `BATCH` due rows, and of the last row.
 
-    `wanted` is a condition on `columns`. The last two columns are the row's number, and whether it is `wanted`.
+    The last row is there only if the page is full. `wanted` is a condition on `columns`. The last two columns are the
+    row's number, and whether it is `wanted`.
     """
     looked_at = page_after(database, after, 0, columns, index, condition)
     return Sql(

@@ -5,8 +5,8 @@ This is the timer of the database alone, and of every store while its broker is 
 It writes nothing. A due time that was read is only a hint, like every alarm: once it has come, the pair is claimed from
 the table, and there each row goes to one claim.
 
-Workers take turns: each has its *shift* of time, and claims at once what falls due in it. It looks for what fell due in
-the shifts of others when its own next one begins: by then that is taken, unless they are busy or dead.
+Workers take turns: each has its *shift* of time, and claims at once what falls due in it. When its own next shift
+begins, it looks for what fell due in the shifts of others: that is claimed already, unless they are busy or dead.
 """
 
 import math
@@ -36,39 +36,39 @@ from django_delayq.store.notices import PAUSES, WORKERS, Listener, notify
 WINDOW_MS = 5_000
 """How far ahead due times are read."""
 LOOK_S, POLL_S, LOOK_REST_FACTOR = 2.0, 0.25, 4
-"""How often they are read: if commits notify this process of rows that are due soon, and if they don't.
+"""The seconds between two looks at due times: if commits notify this process of rows due soon, and if they don't.
 
-After a look that took long, `LOOK_REST_FACTOR` times as long passes: while another session keeps a transaction open, a
-look reads the index entries of all rows that have ended since.
+After a slow look they are `LOOK_REST_FACTOR` times its length: while another session keeps a transaction open, a look
+reads the index entries of all rows that have ended since then.
 """
 NOTICE_MS = 3_000
 """A commit notifies of rows that are due within this time. Rows that are due later are read in time anyway."""
 ROWS = 5_000
 """The most rows that are read for all pairs at once. For more than a hundred pairs it is 50 for each."""
 SHIFT_MS, GRACE_MS = 100, 20
-"""How long a shift is, and for how long the others leave to its worker what falls due at its end."""
+"""The length of a shift, and the least time for which other workers leave a row that is due to the shift's worker."""
 LEFT_MS = 200
 """Once something has been due for this long, its worker is busy or dead: all others help until the next look."""
 
 
 class _Known:
-    """What was read of one (queue, key). Its times are in ms of the monotonic clock, in order."""
+    """The due times that were read of one (queue, key), in order, in ms of the monotonic clock."""
 
     def __init__(self) -> None:
         self.times: list[int] = []
-        """When something is due."""
+        """The times at which something is due."""
         self.leased: dict[str, int] = {}
         """The rows whose leases end soon, each with its end: a worker that is alive renews before."""
         self.lapsed: dict[str, int] = {}
-        """Rows whose leases `maintain` saw end. They become alarms."""
+        """The rows whose leases `maintain` saw end, each with its end. They become alarms."""
         self.look_at_ms: float = 0
         self.reads_to_ms = math.inf
-        """The last time that was read, where more rows than were read may be due within the window."""
+        """The last due time that was read, if more rows than were read may be due within the window."""
         self.is_left = False
-        """Whether workers had left something undone of their shifts when it was last read."""
+        """Whether workers had left rows of their shifts unclaimed at the last look."""
 
     def looks_at_ms(self) -> float:
-        """Return when to read it again: at the latest when everything that was read of it is due."""
+        """Return when to read the due times again: at the latest when the last of those that were read has come."""
         return min(self.look_at_ms, self.reads_to_ms)
 
     def add(self, time_ms: int) -> None:
@@ -78,18 +78,18 @@ class _Known:
             self.times.insert(at, time_ms)
 
     def first_ms(self) -> int | None:
-        """Return when something is due first."""
+        """Return the first time at which something is due; None if nothing is known to be."""
         return min([*self.times[:1], *self.lapsed.values()], default=None)
 
     def end_leases(self, now_ms: int, most: int) -> int:
-        """Have rows claimed whose leases have ended, and return how many."""
+        """Let the rows whose leases have ended be claimed, `most` at most, and return how many."""
         ended = [pk for pk, end_ms in self.leased.items() if end_ms <= now_ms][:most]
         for pk in ended:
             self.lapsed[pk] = self.leased.pop(pk)
         return len(ended)
 
     def take(self, now_ms: int, most: int) -> list[str]:
-        """Forget what is due by now, and return rows whose leases have ended."""
+        """Forget the due times up to now, and return the pks of rows whose leases have ended, `most` at most."""
         del self.times[: bisect_right(self.times, now_ms)]
         lapsed = list(self.lapsed)[:most]
         for pk in lapsed:
@@ -116,7 +116,7 @@ class DatabaseTimer:
         self.is_listening = False
         """Whether commits notify this process."""
         self._announced = 0
-        self._ahead_ms = 0  # how far the database's clock was ahead of the monotonic one when rows were last read
+        self._ahead_ms = 0  # by how much the database's clock was ahead of the monotonic one at the last look
         self._name = ""
         self._workers: Sequence[WorkerInfo] = ()
         self._has_stale_workers = False
@@ -139,7 +139,7 @@ class DatabaseTimer:
         self.schedule(rearm)
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Return the pairs that are due, which are to be claimed from the table, and alarms of leases that ended."""
+        """Return the pairs to claim from the table, because something is due, and alarms of rows whose leases ended."""
         self._name = worker
         counts: Counter[Pair] = Counter()
         for request in requests:
@@ -168,7 +168,7 @@ class DatabaseTimer:
             return [pair for pair in pairs if self._wakes_at_ms(pair) <= now_ms]
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Have rows claimed whose leases have ended. Read who shares the shifts, if one has come or gone."""
+        """Let rows whose leases have ended be claimed. Read who shares the shifts, if a worker has come or gone."""
         if self._has_stale_workers:
             self._has_stale_workers = False
             self.note_workers(self._read_workers())
@@ -185,11 +185,14 @@ class DatabaseTimer:
     # Shifts
 
     def note_workers(self, workers: Sequence[WorkerInfo]) -> None:
-        """Note who is alive: they share the shifts of what they serve."""
+        """Note which workers are alive: those that serve a pair share its shifts."""
         self._workers = sorted(workers, key=lambda each: each.name)
 
     def _wakes_at_ms(self, pair: Pair) -> float:
-        """Return when to claim a pair: when something is due, or in the next shift if that is in another's."""
+        """Return when to claim a pair: when something falls due in this worker's shift, else in its next one.
+
+        It is infinity if nothing is known to fall due.
+        """
         known = self._known[pair]
         first_ms = known.first_ms()
         if first_ms is None:
@@ -198,7 +201,7 @@ class DatabaseTimer:
         return min(wakes_at_ms, first_ms + GRACE_MS) if known.is_left else wakes_at_ms
 
     def _in_own_shift(self, pair: Pair, first_ms: int) -> int:
-        """Return this time, or the begin of this worker's next shift if it is in another's."""
+        """Return `first_ms` if it is in this worker's shift of the pair, else when its next one begins."""
         names = [one.name for one in self._workers if pair[0] in one.queues and pair[1] in one.keys]
         if len(names) < 2 or self._name not in names:
             return first_ms
@@ -256,7 +259,7 @@ class DatabaseTimer:
         return self._announced if self.is_listening else self._announced + int(monotonic())
 
     def announce_pauses(self) -> None:
-        """See `Heartbeats`."""
+        """Tell all processes that pauses have changed. See `Heartbeats`."""
         self.hear_pauses()
         if self._database.notice:
             notify(self._database, PAUSES)
@@ -264,7 +267,10 @@ class DatabaseTimer:
     # Notices
 
     def announce_workers(self) -> None:
-        """Have all workers read who is alive. Where none is notified, each reads it with its next heartbeat."""
+        """Have all workers read which workers are alive.
+
+        Where no notice can be sent, each reads that with its next heartbeat.
+        """
         if self._database.notice:
             notify(self._database, WORKERS)
 
@@ -276,7 +282,7 @@ class DatabaseTimer:
                 self._listener.start()
 
     def hear(self, about: Sequence[str]) -> None:
-        """Take in a notice."""
+        """Note the news of one notice."""
         match about:
             case [queue, key, due_ms]:
                 self.hear_row((queue, key), int(due_ms))
@@ -286,9 +292,9 @@ class DatabaseTimer:
                 self._has_stale_workers = True
 
     def hear_row(self, pair: Pair, due_ms: int) -> None:
-        """Note that something of a pair will be due, or, without a due time, that much of it is, now or soon.
+        """Note that a row of a pair falls due at `due_ms`. With 0, note that many rows of it fall due now or soon.
 
-        All read it then, one after the other, because mostly the first ones have claimed the most of it by then.
+        Workers read many rows in turn, each in its own shift, because the first workers mostly claim most of them.
         """
         with self._changed:
             known = self._known.get(pair)
@@ -349,7 +355,10 @@ class DatabaseTimer:
                 self._take_in(self._known[pair], before[pair], rows.get(pair, []), told_ms, most)
 
     def _take_in(self, known: _Known, before: Collection[int], found: Sequence[Found], told_ms: int, most: int) -> None:
-        """Replace what was known before by what was found. What was scheduled meanwhile stays."""
+        """Replace the due times that were known before the look by those that it found.
+
+        Keep what was scheduled meanwhile.
+        """
         known.times = sorted(set(known.times).difference(before))
         known.leased = {}
         known.is_left = False
@@ -371,5 +380,8 @@ def _now_ms() -> int:
 
 
 def _after(now_ms: int, wait_ms: int) -> int:
-    """Return when a wait ends. It is up to 1 ms late, never early: a row that is not due would be claimed in vain."""
+    """Return when a wait ends, up to 1 ms late.
+
+    It is never early, because a claim of a row that is not due is in vain.
+    """
     return now_ms + wait_ms + (wait_ms > 0)

@@ -1,7 +1,7 @@
 """Do a worker's tasks beside claiming, once a second.
 
-`Maintenance` does those of the loop: leases that ran out, heartbeats, takeovers, pauses, warnings of overdue handlers.
-`TableMaintenance` is a thread for those of the tables: the window, the sweep, and what is pruned.
+`Maintenance` runs in the main loop: leases that ran out, heartbeats, takeovers, pauses, warnings of overdue handlers.
+`TableMaintenance` is a thread for the tables: it schedules the window, sweeps, and prunes.
 """
 
 import resource
@@ -210,7 +210,7 @@ class TableMaintenance:
         self._thread.start()
 
     def close(self, timeout: float) -> None:
-        """End the thread, and its connection."""
+        """End the thread with its connection, and wait at most `timeout` seconds for that."""
         self._closed.set()
         self._thread.join(timeout)
 
@@ -226,7 +226,10 @@ class TableMaintenance:
             connections.close_all()
 
     def _try(self, what: str, work: Callable[[], bool | None]) -> bool:
-        """Do a part of the work that `what` names. Return whether there is more."""
+        """Do some work, and log under the name `what` when it begins to fail and when it works again.
+
+        Return whether there is more of it to do.
+        """
         try:
             is_left = work()
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help

@@ -203,7 +203,7 @@ class Settler:
         return held
 
     def _report_lost(self, lost: Sequence[Settlement], repeated: bool) -> None:
-        """Report ends that found their lease gone. Of those that a dead process may have settled, say the number."""
+        """Log each end that found its lease gone; of those that a dead process may have settled, only the number."""
         for lease, transition in lost:
             if not lease.maybe_settled and transition.action is not SettleAction.RELEASE:
                 _log_lost(lease, transition, repeated)  # of a release nothing was done that another could do twice

@@ -49,7 +49,7 @@ class Executor(Protocol):
     alias: str
 
     def noticed(self, count: int) -> str:
-        """Return the column to select of so many rows that become due, where a commit notifies of them."""
+        """Return the column by which a commit notifies workers of `count` rows that a statement writes; '' for none."""
 
     @property
     def dialect(self) -> "Dialect":

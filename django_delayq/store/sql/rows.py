@@ -58,7 +58,7 @@ def checked(condition: str) -> str:
 SUSPECT = f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND " + checked(
     "r.token IS NULL AND r.due_at <= {now} AND NOT r.at_most_once"
 )
-"""A suspect that is due."""
+"""The condition that a row is a suspect that is due."""
 
 
 def shared_with(**values: str) -> str:
