@@ -7,7 +7,7 @@ from benchmarks.stored_site import Databases, mariadb, postgres, sqlite, stored_
 
 
 def run() -> list[Result]:
-    """Return the 99th percentiles, as medians of the rounds, and how many were early in all of them."""
+    """Return the 99th percentiles of the lateness, as medians of the rounds, and how many messages ran early."""
     return [
         *_late(postgres, 1_000, 25, ", PostgreSQL alone"),
         *_late(mariadb, 100, 300, ", MariaDB alone"),

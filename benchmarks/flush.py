@@ -25,7 +25,7 @@ One that only the machine held up is seldom so late.
 
 
 def run() -> list[Result]:
-    """Return the seconds until the last late start, as medians, and how many were early or did not run once."""
+    """Return the median seconds until the last late start, and how many messages ran early, never or twice."""
     waiting = scaled(1_000_000, least=1_000)
     with stored_site() as site, site.client() as client, site.worker() as running:
         insert_waiting(client, waiting)

@@ -16,15 +16,21 @@ from benchmarks.worker import worker
 
 SETTLING_S = 2.0
 HEARING_S = 16.0
-"""By then each worker has heard of all others, by a heartbeat or the next, and done what that makes it do."""
+"""After this many seconds each worker knows all others, and has done the work that follows from that.
+
+A worker learns of another from its first heartbeat or the next one.
+"""
 ROUND_S = 10
 CLUSTER_S = 28
-"""Four heartbeats, and seven looks of the first worker. With less, one more or less of each would count for much."""
+"""The time of four heartbeats, and of seven looks of the first worker.
+
+In a shorter round, one of them more or less would change the result much.
+"""
 MOST_A_SECOND = 2.5
 SHARDS = 16
-"""On one server.
+"""The shards of a ring, all on one server.
 
-A request that asks more of them is so long that the server reads it in parts, and each part counts.
+A request that asks more of them is so long that the server reads it in parts, and each part counts as a round trip.
 """
 ON_A_CLUSTER = ((4, 16), (16, 64))
 """The numbers of workers and shards."""

@@ -21,7 +21,7 @@ class Rates:
 
     @property
     def ratio(self) -> float:
-        """Return the median of the ratios."""
+        """Return the median over the rounds of the ratio of our rate to the floor's."""
         return median(self.ratios)
 
     @property
@@ -34,7 +34,10 @@ class Rates:
 
 
 def in_turn(ours: Callable[[], float], floor: Callable[[], float], items: int, turns: int = 1) -> Rates:
-    """Run `ROUNDS` rounds of `turns` turns each. A call does `items` items and returns the seconds that they took."""
+    """Run `ROUNDS` rounds, and in each call `floor` and `ours` alternately, `turns` times each.
+
+    A call does `items` items and returns the seconds that they took.
+    """
     rounds = [_round(ours, floor, turns) for _ in range(ROUNDS)]
     ours_s, floor_s = zip(*rounds, strict=True)
     return Rates([items * turns / seconds for seconds in ours_s], [items * turns / seconds for seconds in floor_s])

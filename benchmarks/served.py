@@ -1,4 +1,4 @@
-"""Measure whether shards stand still when a worker dies that served them."""
+"""Measure how late messages start in the shards that killed workers served."""
 
 import random
 import time

@@ -46,7 +46,7 @@ def _peer_s(site: StoredSite, count: int, at_once: int) -> float:
 
 
 def add_jobs(site: StoredSite, count: int) -> None:
-    """Insert due jobs."""
+    """Insert `count` jobs that are due."""
     now = timezone.now()
     jobs = Job.objects.using(site.using)
     jobs.bulk_create((Job(key="bench.noop", data=DATA, due_at=now) for _ in range(count)), batch_size=1_000)

@@ -24,7 +24,7 @@ CLAIM = f"""
 FINISH = f"""
     WITH gone AS (DELETE FROM delayq_ready WHERE id = ANY(%s) AND token = %s RETURNING id, {COLUMNS})
     INSERT INTO delayq_finish (id, {COLUMNS}, outcome, ended_at) SELECT *, 'finished', %s FROM gone"""
-"""This, like `CLAIM`, moves 100 rows at a time, without the further promises of a store."""
+"""End 100 rows at a time. `CLAIM` and `FINISH` keep none of the further promises of a store."""
 
 SPREAD = f"""
     INSERT INTO delayq_ready ({COLUMNS})
@@ -33,7 +33,7 @@ SPREAD = f"""
     NULL, NULL, false, 0, 0, '', '', '[]'
     FROM generate_series(1, %(count)s) AS n,
     (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + %(after_ms)s AS ms) AS now"""
-"""Inserts messages that fall due one after the other."""
+"""Insert messages that fall due one after the other."""
 DAY_MS = 86_400_000
 
 

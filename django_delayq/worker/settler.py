@@ -124,7 +124,7 @@ class Settler:
                 self._settle([ended])
 
     def _reject(self, lease: Lease, transition: Transition, error: Exception) -> None:
-        """Try a rejected settlement with its texts in ASCII. If they are ASCII already, try again later."""
+        """Send a rejected settlement with its texts in ASCII. If they are ASCII already, keep it for another try."""
         in_ascii = attempt.in_ascii(transition)
         if in_ascii != transition:
             self._settle([(lease, in_ascii)])

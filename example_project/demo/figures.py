@@ -9,7 +9,10 @@ from example_project.demo.promises import Promises
 from example_project.shop.models import Run
 
 UNTOLD = timedelta(seconds=1)
-"""The broker may not know what a worker finished this shortly before its death: settlements are gathered for 50 ms."""
+"""How long before its death a worker may have finished a run without the broker knowing.
+
+It is generous: settlements are gathered for 50 ms.
+"""
 
 LATE_MS = 1000
 
@@ -70,7 +73,10 @@ def count(promises: Promises, runs: Sequence[Run], buried: Collection[str], kill
 
 
 def _untold(runs: Sequence[Run]) -> list[Run]:
-    """Return the killed worker's runs that were going on, or had only just finished."""
+    """Return the runs of the killed worker whose end the broker may not know.
+
+    They have no end, or one within `UNTOLD` before its death.
+    """
     died_at = max((run.ended_at or run.started_at for run in runs), default=None)
     return [run for run in runs if run.ended_at is None or (died_at and run.ended_at > died_at - UNTOLD)]
 

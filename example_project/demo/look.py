@@ -41,7 +41,7 @@ def look(address: str) -> int:
 
 
 def has_played() -> bool:
-    """Return whether the demo has left something."""
+    """Return whether an earlier demo has left its database."""
     return Path(connection.settings_dict["NAME"]).exists()
 
 

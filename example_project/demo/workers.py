@@ -29,10 +29,10 @@ def await_workers(count: int) -> None:
 
 
 def kill_amid_handlers(workers: Sequence[Worker]) -> Worker:
-    """Kill a worker (SIGKILL) that is in the middle of handlers, and return it.
+    """Kill (SIGKILL) and return a worker that is in the middle of handlers.
 
-    In the middle, because one that dies after the end of a handler and before the broker has heard of it leaves a
-    message that rightly runs again: delivery is at least once. Here nothing may run to its end twice.
+    If it died between the end of a handler and its settlement, the message would rightly run again, because delivery is
+    at least once. The demo wants to show that no message runs to its end twice.
     """
     worker = wait_for("a worker amid handlers", lambda: next(filter(is_amid_handlers, workers), None))
     worker.kill()

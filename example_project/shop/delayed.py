@@ -78,5 +78,5 @@ class Flight:
 
 @delay_execute(key="departure.announce")
 def announce_departure(message: Message[Flight]) -> None:
-    """Announce that a flight leaves now. A month of them is sent by Spark: see `make spark-demo`."""
+    """Announce that a flight leaves now. Spark sends a month of these messages: see `make spark-demo`."""
     log.debug("%s%s leaves %s", message.data.carrier, message.data.flight, message.data.origin)

@@ -91,7 +91,7 @@ def _group(
 
 
 def _pages(request: HttpRequest) -> dict[str, int]:
-    """Return the number of the page that the address asks for, by kind."""
+    """Return the page numbers in the address by kind of list, without those that are no numbers."""
     asked = {kind: request.GET.get(kind, "") for kind in KINDS}
     return {kind: int(text) for kind, text in asked.items() if text.isdecimal() and len(text) <= _DIGITS}
 

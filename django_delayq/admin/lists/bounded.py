@@ -242,7 +242,7 @@ def is_primary_key(text: str) -> bool:
 
 
 def say_too_slow(request: HttpRequest) -> None:
-    """Warn that nothing is shown, and why."""
+    """Warn that no rows are shown, because finding them took too long."""
     messages.warning(
         request,
         _("Nothing is shown: finding the rows took over %(limit)g s. Narrow the list by a key or an id.")

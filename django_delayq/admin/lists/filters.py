@@ -27,7 +27,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Repo
 from django_delayq.store.queries import ended_pairs, reported_pairs, waiting_pairs
 
 RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
-"""How far the lists look ahead of now, or back."""
+"""The spans of time that a filter offers, before now or after it."""
 
 MOST_NAMES = 200
 """The most names that a filter offers."""

@@ -37,7 +37,7 @@ def asks_for_data(text: str) -> bool:
 
 
 def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """Return the rows with an id or a tag as in `text`: in full (`order:42`), or its start (`order:*`)."""
+    """Return the rows by an id or a tag: all of it (`order:42`), or its start (`order:*`)."""
     by_id, by_tag = (_named(field, text) for field in _NAMES)
     return rows.filter(by_id | by_tag)
 
@@ -45,7 +45,7 @@ def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
 def find_data(rows: QuerySet[Any], text: str, *, most_looked: int, most_found: int) -> Searched:
     """Find the rows whose payload has what `text` asks for (`data.order=42`), in their order, until a limit is reached.
 
-    It looks into at least one, however slow that is.
+    It reads at least one row, even when that takes longer than `LOOKING_S`.
     """
     ends = monotonic() + LOOKING_S
     pks: list[int] = []

@@ -174,7 +174,7 @@ def _difference_by_place(was: list[str], now: list[str], number: int) -> str:
 
 
 def _same_at_both_ends(was: list[str], now: list[str]) -> tuple[int, int]:
-    """Return how many lines are the same from the start, and how many of the rest from the end."""
+    """Return how many lines are equal from the first on, and how many of the others are equal from the last on."""
     head = _same(was, now)
     return head, _same(reversed(was[head:]), reversed(now[head:]))
 

@@ -68,5 +68,5 @@ def schema_of(source: str, columns: Sequence[str]) -> StructType:
 
 
 def column(name: str) -> str:
-    """Return the column of the table in SQL."""
+    """Return the SQL name of a column of the table."""
     return f'r."{_NAMES.get(name, name)}"'

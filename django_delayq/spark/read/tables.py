@@ -33,7 +33,7 @@ class Query(NamedTuple):
 
 
 def settled(database: Database) -> int:
-    """Return a transaction number (on PostgreSQL): all transactions with a smaller one have ended."""
+    """Return the lowest number of a transaction of PostgreSQL that may still run. All lower ones have ended."""
     ((xid,),) = database.rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
     return int(xid)
 
@@ -93,7 +93,10 @@ def read(
 
 
 def _page(database: Database, query: Query, after: int, last: int, page_rows: int) -> Sql:
-    """Return a query for the first rows of a span of pks. The span is short, so that any plan of a database is fast."""
+    """Return a query for the first `page_rows` rows of a span of pks.
+
+    It is fast by any plan, because the span is short.
+    """
     conditions, parameters = _conditions(database, query)
     where = " AND ".join(["r.id > %s", "r.id <= %s", *conditions])
     return Sql(f"FROM {query.table} r WHERE {where} ORDER BY r.id LIMIT {page_rows}", [after, last, *parameters])

@@ -200,7 +200,7 @@ _OTHERS: Columns = {
     "fingerprint": LongText,
     "past": LongText,
 }
-"""The columns of the values table of leases. If all of them end as finished, those of `_FINISH` are enough."""
+"""The columns of the values table of leases, unless all the leases end as finished: `_FINISH` has enough for those."""
 
 _HELD = (
     "held AS (SELECT r.*, {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"

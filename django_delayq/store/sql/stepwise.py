@@ -31,14 +31,14 @@ _BURIED: Columns = {
 _AGAIN = {"pk": int, "wait_ms": int, "new_failures": int, "new_crashes": int, "cause": LongText, "past": LongText}
 
 FINISHED = f"id, {shared_with(started_at='started_ms')}, 'finished', ended_ms"
-"""The columns that go to `delayq_finish` from a row joined with the columns `_FINISHED`."""
+"""The values for `delayq_finish`, from a row joined with a values table of the columns `_FINISHED`."""
 
 BURIED = (
     "id, "
     + shared_with(failures="new_failures", crashes="new_crashes", error="cause", started_at="started_ms")
     + ", detail, fingerprint, ended_ms"
 )
-"""The columns that go to `delayq_error` from a row joined with the columns `_BURIED`."""
+"""The values for `delayq_error`, from a row joined with a values table of the columns `_BURIED`."""
 
 AGAIN = (
     "due_at = coalesce({now_up} + held.wait_ms, r.due_at),"

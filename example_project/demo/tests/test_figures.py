@@ -1,4 +1,4 @@
-"""What the demo counts as early, lost and doubled, so that its exit code can be believed."""
+"""Tests of what the demo counts as early, lost and doubled, so that its exit code can be believed."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""How the days of the file become seconds of the demo."""
+"""Tests of how the days of the file become seconds of the demo."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What the demo shows of the tables at its end."""
+"""Tests of the figures that the demo takes from the tables at its end."""
 
 from django.test import TestCase
 

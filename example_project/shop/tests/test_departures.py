@@ -35,7 +35,7 @@ class LocalTimeTests(SimpleTestCase):
 
 
 class CheckinTests(TestCase):
-    """The handler."""
+    """Tests of the handler that closes check-in."""
 
     def test_a_message_that_runs_again_does_not_move_the_time_at_which_checkin_closed(self) -> None:
         departure = DepartureFactory.create()
