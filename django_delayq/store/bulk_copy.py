@@ -13,6 +13,7 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import Header, NewMessage, Pair
 from django_delayq.core import codec
 from django_delayq.store.database import Database, in_transaction
+from django_delayq.store.notices import AT_ONCE_MS
 from django_delayq.store.sql.postgresql import PostgreSQL, header_as, insert_from
 
 _STAGING = "delayq_staging"
@@ -74,14 +75,15 @@ def _notify(database: Database, messages: Sequence[NewMessage], now_ms: int) -> 
     """Have the commit notify workers of each pair of which a message falls due soon, if the database can notify."""
     if not database.notice:
         return
-    first: dict[Pair, int] = {}
+    first: dict[tuple[Pair, bool], int] = {}
     for one in messages:
         pair, due_ms = (one.header.queue, one.header.key), one.at_ms or now_ms + one.delay_ms
-        first[pair] = min(first.get(pair, due_ms), due_ms)
+        is_later = due_ms > now_ms + AT_ONCE_MS
+        first[pair, is_later] = min(first.get((pair, is_later), due_ms), due_ms)
     soon = database.dialect.values_table(
         "soon",
         {"alias": str, "queue": str, "key": str, "due_at": int},
-        [(database.alias, *pair, due_ms) for pair, due_ms in first.items()],
+        [(database.alias, *pair, due_ms) for (pair, _), due_ms in first.items()],
     )
     database.rows(f"SELECT 1{database.noticed(len(messages))} FROM {soon.text}", soon.parameters)
 

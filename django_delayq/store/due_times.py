@@ -23,8 +23,8 @@ def look(
     """
     if len(pairs) > PAIRS:  # leaves out pairs that have no row
         limit = max(len(pairs), BATCH)
-        there = waiting_pairs(database, limit)
-        pairs = pairs if len(there) >= limit else [pair for pair in pairs if pair in set(there)]
+        there = set(waiting_pairs(database, limit))
+        pairs = pairs if len(there) >= limit else [pair for pair in pairs if pair in there]
     clock_ms = 0
     found: dict[Pair, list[Found]] = {}
     for page in list(pages(pairs, PAIRS)) or [[]]:

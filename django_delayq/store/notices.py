@@ -16,6 +16,10 @@ APART = "\x1f"
 """The separator of the parts of a notice. Names have no control characters."""
 PAUSES, WORKERS = "pauses", "workers"
 """The texts of notices that are not of rows: pauses have changed; a worker has started or stopped."""
+AT_ONCE, SOON = 0, -1
+"""What a notice of many rows says in place of a due time: some are due at once, or some are due soon."""
+AT_ONCE_MS = 2
+"""Rows that are due within this time count as due at once: due times are rounded up to a whole millisecond."""
 ANSWER_S = 1.0
 """How long a new listener waits for a notice that it has sent itself."""
 LOOK_S = 1.0
@@ -31,14 +35,20 @@ class Deaf(Exception):
 def notice(database: Database, within_ms: int, due: str = "due_at") -> str:
     """Return SQL for one more column of a statement's result, by which its commit notifies of rows.
 
-    It notifies of each row that is due within `within_ms`. A notice names the pair and the due time; with "0" as `due`,
-    only the pair. PostgreSQL sends equal notices of a transaction only once.
+    It notifies of each row that is due within `within_ms`. A notice names the pair and the value of `due`, which is
+    SQL. PostgreSQL sends equal notices of a transaction only once.
     """
     text = f"concat_ws(E'\\x1f', alias, queue, \"key\", {due})"
     return (
         f", CASE WHEN due_at <= {database.dialect.now} + {within_ms}"
         f" THEN CAST(pg_notify('{CHANNEL}', {text}) AS text) END"
     )
+
+
+def notice_of_many(database: Database, within_ms: int) -> str:
+    """Return SQL like `notice`, for many rows: of a pair there are at most two notices, `AT_ONCE` and `SOON`."""
+    at_once = f"due_at <= {database.dialect.now} + {AT_ONCE_MS}"
+    return notice(database, within_ms, f"CASE WHEN {at_once} THEN {AT_ONCE} ELSE {SOON} END")
 
 
 def notify(database: Database, what: str) -> None:

@@ -314,7 +314,11 @@ class DatabaseQueue:
         found = settle.look_at_leases(self.database, self._lapse_positions)
         self._looked_at, self._looked_at_ms = asked_at, found.now_ms
         result.suspects_due = found.suspects_due
-        if monitor.hear(found.now_ms, asked_at, lease_ms):
+        hold_off_ms = monitor.hear(found.now_ms, asked_at, lease_ms)
+        most_s = min(max(lease_ms / 3000, LOOK_S), LONGEST_REST_S)
+        if hold_off_ms:
+            if not (found.crashed or monitor.waits_for_writes):
+                self._rests_until = asked_at + min(hold_off_ms / 1000, most_s)
             return found.now_ms
         if found.lapsed:
             result.buried += settle.reclaim_lapsed(self.database, found)
@@ -324,7 +328,7 @@ class DatabaseQueue:
         if found.over and self._keeps_limits:
             presence.forget_over(self.database, found.now_ms)
         if saw_all and not (found.lapsed or found.crashed or self.degraded.away):
-            self._rests_until = asked_at + min(max(lease_ms / 3000, LOOK_S), LONGEST_REST_S)
+            self._rests_until = asked_at + most_s
         return found.now_ms
 
     def look_again(self) -> None:

@@ -31,7 +31,7 @@ from django_delayq.brokers.base import (
 from django_delayq.core.errors import DelayqError
 from django_delayq.store.database import Database
 from django_delayq.store.due_times import PAIRS, Found, look
-from django_delayq.store.notices import PAUSES, WORKERS, Listener, notify
+from django_delayq.store.notices import AT_ONCE, AT_ONCE_MS, PAUSES, SOON, WORKERS, Listener, notify
 
 WINDOW_MS = 5_000
 """How far ahead due times are read."""
@@ -49,6 +49,8 @@ SHIFT_MS, GRACE_MS = 100, 20
 """The length of a shift, and the least time for which other workers leave a row that is due to the shift's worker."""
 LEFT_MS = 200
 """Once something has been due for this long, its worker is busy or dead: all others help until the next look."""
+KNOWN_MS = 10_000
+"""For how long who is alive is not read again, as long as notices tell of workers that come and go."""
 
 
 class _Known:
@@ -119,6 +121,7 @@ class DatabaseTimer:
         self._ahead_ms = 0  # by how much the database's clock was ahead of the monotonic one at the last look
         self._name = ""
         self._workers: Sequence[WorkerInfo] = ()
+        self._workers_known_until_ms = 0
         self._has_stale_workers = False
 
     # Alarms
@@ -172,7 +175,7 @@ class DatabaseTimer:
         if self._has_stale_workers:
             self._has_stale_workers = False
             self.note_workers(self._read_workers())
-        self._look_due(list(self._known), lease_ms)
+        self._look_due(self._wanted, lease_ms)  # of another pair nobody would claim what is found
         with self._changed:
             now_ms = _now_ms()
             result = MaintenanceResult(now_ms + self._ahead_ms)
@@ -187,6 +190,12 @@ class DatabaseTimer:
     def note_workers(self, workers: Sequence[WorkerInfo]) -> None:
         """Note which workers are alive: those that serve a pair share its shifts."""
         self._workers = sorted(workers, key=lambda each: each.name)
+        self._workers_known_until_ms = _now_ms() + KNOWN_MS
+
+    def known_workers(self) -> list[WorkerInfo] | None:
+        """Return who is alive, if that was read lately and notices tell who has come or gone since; else None."""
+        is_known = self.is_listening and not self._has_stale_workers and _now_ms() < self._workers_known_until_ms
+        return list(self._workers) if is_known else None
 
     def _wakes_at_ms(self, pair: Pair) -> float:
         """Return when to claim a pair: when something falls due in this worker's shift, else in its next one.
@@ -292,18 +301,22 @@ class DatabaseTimer:
                 self._has_stale_workers = True
 
     def hear_row(self, pair: Pair, due_ms: int) -> None:
-        """Note that a row of a pair falls due at `due_ms`. With 0, note that many rows of it fall due now or soon.
+        """Note that a row of a pair falls due at `due_ms`, or that many rows of it are due `AT_ONCE` or `SOON`.
 
-        Workers read many rows in turn, each in its own shift, because the first workers mostly claim most of them.
+        Rows that are due at once are claimed without a look. Rows that are due soon are read by all workers in turn,
+        each in its own shift, because the notice doesn't say when each of them is due.
         """
         with self._changed:
             known = self._known.get(pair)
             if known is None:
                 return
-            time_ms = max(due_ms - self._ahead_ms, _now_ms())
-            known.add(time_ms)
-            if not due_ms:
-                known.look_at_ms = min(known.look_at_ms, self._in_own_shift(pair, time_ms))
+            now_ms = _now_ms()
+            if due_ms == SOON:
+                known.look_at_ms = min(known.look_at_ms, self._in_own_shift(pair, now_ms))
+            elif due_ms == AT_ONCE:
+                known.add(now_ms + AT_ONCE_MS)
+            else:
+                known.add(max(due_ms - self._ahead_ms, now_ms))
             self._changed.notify_all()
 
     def hear_pauses(self) -> None:
@@ -316,7 +329,7 @@ class DatabaseTimer:
         """Note whether notices arrive. Read all rows again at their next use, because notices may have been missed."""
         with self._changed:
             self._announced += 1 + (int(monotonic()) if is_listening else 0)
-            self.is_listening = is_listening
+            self.is_listening, self._has_stale_workers = is_listening, True
             self._read_again(self._known)
             self._changed.notify_all()
 

@@ -127,15 +127,16 @@ def test_a_commit_notifies_of_what_is_due_soon_and_a_rollback_of_nothing(
 
 
 @pytest.mark.parametrize("copy", [enqueue.insert_new, copy_new, copy_missing])
-def test_many_at_once_notify_once_of_each_pair(
+def test_many_at_once_notify_of_each_pair_that_some_are_due_and_that_others_are_soon(
     postgres_database: str, new_backend: NewBackend, copy: Callable[[Database, list[NewMessage]], int]
 ) -> None:
     site = new_backend(postgres_database)
-    messages = [NewMessage(f"{n}", Header("q", f"k{n % 2}"), b"{}", delay_ms=n) for n in range(100)]
+    messages = [NewMessage(f"{n}", Header("q", f"k{n % 2}"), b"{}", delay_ms=n // 50 * 500) for n in range(100)]
     messages += [NewMessage(f"far {n}", Header("q", "far"), b"{}", delay_ms=HOUR) for n in range(100)]
     with listening(postgres_database) as heard:
         assert copy(site.database, messages) == 200
-        assert heard() == [["default", "q", "k0", "0"], ["default", "q", "k1", "0"]]
+        of_pairs = [["default", "q", key, due] for key in ("k0", "k1") for due in ("-1", "0")]
+        assert heard() == of_pairs
 
 
 def test_what_a_notice_tells_of_is_claimed_without_a_look(postgres_database: str, new_backend: NewBackend) -> None:
@@ -150,3 +151,18 @@ def test_what_a_notice_tells_of_is_claimed_without_a_look(postgres_database: str
     with CaptureQueriesContext(connections[postgres_database]) as captured:
         assert worker.queue.claim(WANTS, lease_ms=60_000, worker="w").messages == []
     assert len(captured) == 0
+
+
+def test_of_many_that_are_due_at_once_a_worker_claims_without_a_look(
+    postgres_database: str, new_backend: NewBackend
+) -> None:
+    site, worker = new_backend(postgres_database), new_backend(postgres_database)
+    ids = [f"{n}" for n in range(50)]
+    with waiter(worker) as awake:
+        send(site, *ids)
+        awake()
+    wants = [ClaimRequest("q", "k", 100)]
+    with CaptureQueriesContext(connections[postgres_database]) as captured:
+        assert len(worker.queue.claim(wants, lease_ms=60_000, worker="w").messages) == len(ids)
+        assert worker.queue.claim(wants, lease_ms=60_000, worker="w").messages == []
+    assert len(captured) <= 2  # the second asks for leases that have ended, once a second

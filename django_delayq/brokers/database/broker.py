@@ -10,7 +10,7 @@ from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.database.heartbeats import DatabaseHeartbeats
 from django_delayq.conf import LOCATION, Alias
 from django_delayq.store.database import Database
-from django_delayq.store.notices import notice
+from django_delayq.store.notices import notice, notice_of_many
 from django_delayq.store.timer import NOTICE_MS, DatabaseTimer
 from django_delayq.support.translatable import text as _
 
@@ -29,12 +29,12 @@ class DatabaseBroker:
         database = Database(self._alias.name, self._alias.database)
         if database.vendor == "postgresql":
             database.notice = notice(database, NOTICE_MS)
-            database.notice_of_many = notice(database, NOTICE_MS, "0")
+            database.notice_of_many = notice_of_many(database, NOTICE_MS)
         return database
 
     @cached_property
     def timer(self) -> DatabaseTimer:
-        return DatabaseTimer(self.database, lambda: self.presence.workers())
+        return DatabaseTimer(self.database, lambda: self.presence.read_workers())
 
     @cached_property
     def presence(self) -> DatabaseHeartbeats:

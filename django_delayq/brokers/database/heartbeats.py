@@ -51,6 +51,11 @@ class DatabaseHeartbeats:
         self._timer.announce_workers()
 
     def workers(self) -> list[WorkerInfo]:
+        known = self._timer.known_workers()
+        return self.read_workers() if known is None else known
+
+    def read_workers(self) -> list[WorkerInfo]:
+        """Read who is alive, whatever notices have told, and let the timer know."""
         oldest = RawSQL(f"{self._database.dialect.now} - %s", [HEARTBEAT_MS])  # noqa: S611
         with self._database.available():
             rows = list(self._rows().filter(line_ms__gte=oldest).order_by("value"))
