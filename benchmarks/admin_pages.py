@@ -54,9 +54,9 @@ SEARCHES = (
 )
 MODELS = (ReadyMessage, FinishMessage, ErrorMessage)
 FLOOR = "/admin/auth/user/"
-"""Django's own list, with as many rows as a page of ours shows."""
+"""The page to compare with: Django's own list, with as many rows as a page of ours shows."""
 MOST_FLOORS = 5
-"""150 ms are this many times as long as that list takes on a machine where it takes 30 ms."""
+"""The bound of a page in lengths of `FLOOR`: 150 ms, on a machine where `FLOOR` takes 30 ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ SLICE = 25_000
 
 
 def run() -> list[Result]:
-    """Return the ratio of messages a second."""
+    """Return our messages a second as a ratio to the floor's."""
     with site() as server, server.client() as client:
         numbers = iter(range(10**8))
 

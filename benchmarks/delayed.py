@@ -23,14 +23,14 @@ def burn(message: Message[Any]) -> None:
 
 @delay_execute(key="bench.record")
 def record(message: Message[Any]) -> None:
-    """Write down when the handler ran, by the wall clock of this machine, which is also its Redis server's."""
+    """Write down when the handler ran, by the clock of this machine, which also runs the Redis server."""
     now_ns = time.time_ns()
     os.write(_records(), f"{message.id} {message.attempt} {message.due_ms} {now_ns}\n".encode())
 
 
 @delay_execute(key="bench.hold")
 def hold(message: Message[None]) -> None:
-    """Write down when it ran, then keep its thread busy."""
+    """Write down when the handler ran, then keep its thread busy."""
     record(message)
     time.sleep(float(os.environ["DELAYQ_BENCH_HOLD_S"]))
 

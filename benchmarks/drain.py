@@ -39,7 +39,7 @@ return #held
 
 
 def run() -> list[Result]:
-    """Return the ratio of messages a second."""
+    """Return our messages a second as a ratio to the floor's."""
     count = scaled(100_000, least=1_000)
     with site() as server, server.client() as client:
 

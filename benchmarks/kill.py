@@ -17,7 +17,7 @@ HOLD_S = 600.0
 
 
 def run() -> list[Result]:
-    """Return the seconds until all run again, and how many ran more or less often than once more."""
+    """Return the seconds until all messages run again, and how many did not run again exactly once."""
     rounds = [_round() for _ in range(ROUNDS)]
     seconds, not_once = zip(*rounds, strict=True)
     return [

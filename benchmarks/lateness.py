@@ -17,11 +17,14 @@ from django_delayq import send_delay_messages
 PER_S = 200
 LONGEST_DELAY_S = 2.0
 MOST_CALLS_PER_S = 200
-"""One process can't commit more often on any disk. If there are more messages a second, some are sent together."""
+"""The most calls a second: no disk lets one process commit more often.
+
+At a higher pace, a call sends several messages.
+"""
 
 
 def run() -> list[Result]:
-    """Return the 99th percentile, as the median of the rounds, and how many were early in all of them."""
+    """Return the 99th percentile of the lateness, as the median of the rounds, and how many messages ran early."""
     with site() as server, worker(server) as running:
         return measure(server, running, PER_S, 5)
 

@@ -35,7 +35,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Return the value for LOCATION."""
+        """Return the server's address for LOCATION."""
         return f"unix://{self.directory / 'redis.sock'}"
 
     def client(self) -> redis.Redis:
@@ -43,7 +43,7 @@ class Server:
         return redis.Redis.from_url(self.url)
 
     def start(self) -> None:
-        """Start the server, empty, and return when it answers."""
+        """Start the server with no data, and wait until it answers."""
         socket = self.directory / "redis.sock"
         self._process = subprocess.Popen(  # noqa: S603
             [_binary(), "--port", "0", "--save", "", "--dir", self.directory, "--unixsocket", socket],
@@ -96,7 +96,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Return the value for LOCATION."""
+        """Return the cluster's address for LOCATION."""
         return self.servers.location
 
     def clients(self) -> list[redis.Redis]:

@@ -34,7 +34,7 @@ class SparkSite:
     spark: SparkSession
     server: Server
     using: str
-    """The database of the store."""
+    """Return the Django alias of the store's database."""
 
     def empty(self) -> None:
         """Forget every message."""

@@ -26,7 +26,7 @@ TURNS = 5
 SCRIPTS = ("enqueue", "claim", "finish", "reclaim", "misplaced", "audit")
 
 Longest = tuple[float, str]
-"""The milliseconds of a call, and its name."""
+"""The length of the longest call in milliseconds, and its name."""
 
 
 def run() -> list[Result]:

@@ -15,7 +15,7 @@ FAR_MS = 1_900_000_000_000
 
 
 def run() -> list[Result]:
-    """Return the ratio of messages a second."""
+    """Return our messages a second as a ratio to the floor's."""
     with stored_site() as site, site.client() as client:
         numbers = iter(range(10**8))
 

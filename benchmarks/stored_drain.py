@@ -13,7 +13,7 @@ from benchmarks.stored_site import StoredSite, stored_site
 
 
 def run() -> list[Result]:
-    """Return the ratio of messages a second."""
+    """Return our messages a second as a ratio to the floor's."""
     count = scaled(50_000, least=1_000)
     with stored_site() as site, site.client() as client:
 

@@ -42,7 +42,7 @@ def standing_s(site: StoredSite, count: int) -> float:
 
 
 def wait_until_ended(client: psycopg.Connection, running: Worker, count: int) -> None:
-    """Return when `count` messages have finished."""
+    """Wait until `count` messages have finished."""
 
     def ended() -> bool:
         return bool(client.execute(ENDED).fetchall()[0][0] >= count)

@@ -8,6 +8,6 @@ PER_S = 200
 
 
 def run() -> list[Result]:
-    """Return the 99th percentile, as the median of the rounds, and how many were early in all of them."""
+    """Return the 99th percentile of the lateness, as the median of the rounds, and how many messages ran early."""
     with stored_site() as site, site.worker() as running:
         return measure(site.server, running, PER_S, 8, " with a store")

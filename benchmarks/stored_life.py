@@ -12,7 +12,7 @@ from benchmarks.stored_drains import wait_until_ended
 from benchmarks.stored_site import stored_site
 
 FIRST = 200
-"""How many messages run before, because the first ones also write to new pages."""
+"""How many messages run before the measurement, because the first ones also write to new pages."""
 WRITTEN = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
 
 

@@ -17,7 +17,7 @@ from benchmarks.stored_site import StoredSite, stored_site
 
 
 def run() -> list[Result]:
-    """Return the ratios of messages a second, to a worker that commits each job, and to one that commits 100."""
+    """Return our messages a second, as ratios to a worker that commits each job, and to one that commits 100."""
     with stored_site() as site:
         results = [
             _against(site, 1, scaled(2_000, least=200), 15),
@@ -39,7 +39,7 @@ def _against(site: StoredSite, at_once: int, peers_count: int, bound: float) -> 
 
 
 def _peer_s(site: StoredSite, count: int, at_once: int) -> float:
-    """Return the seconds of one job."""
+    """Return the seconds that the hand-written queue takes for one job."""
     add_jobs(site, count)
     site.tidy()
     return run_jobs_s(site, at_once) / count

@@ -37,7 +37,7 @@ class StoredSite:
 
     @cached_property
     def database(self) -> dict[str, Any]:
-        """Return the entry of its database in DATABASES."""
+        """Return the entry of the site's database in DATABASES."""
         return dict(connections.settings[self.using])
 
     @contextmanager

@@ -14,7 +14,7 @@ FEW = 5_000
 
 
 def run() -> list[Result]:
-    """Return the ratio of messages a second."""
+    """Return the messages a second while many wait, as a ratio to those while few wait."""
     many = scaled(5_000_000, least=2 * FEW)
     with crowded_and_calm(many) as (crowded, calm):
         return [draining(crowded, calm, many)]
@@ -30,7 +30,7 @@ def crowded_and_calm(many: int) -> Iterator[tuple[StoredSite, StoredSite]]:
 
 
 def draining(crowded: StoredSite, calm: StoredSite, many: int) -> Result:
-    """Return the ratio of messages a second."""
+    """Return the messages a second while many wait, as a ratio to those while few wait."""
     count = scaled(50_000, least=1_000)
     rates = in_turn(lambda: _drain_s(crowded, count), lambda: _drain_s(calm, count), count)
     return at_least(f"draining with {many:,} rows waiting / with {FEW:,}", rates.ratio, 0.9, str(rates))

@@ -1,4 +1,4 @@
-"""Wait for what another process does."""
+"""Wait until another process has done something."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ POLL_S = 0.01
 
 
 def wait_until(happened: Callable[[], bool], what: str, within_s: float = 60, every_s: float = POLL_S) -> float:
-    """Look until `happened` is true. Return the monotonic time then; raises `TimeoutError` that names `what`."""
+    """Wait until `happened` returns true, and return the monotonic time. Raises `TimeoutError` that names `what`."""
     give_up_at = time.monotonic() + within_s
     while not happened():
         if time.monotonic() > give_up_at:

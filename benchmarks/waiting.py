@@ -9,11 +9,11 @@ from benchmarks.site import fill, sending_to
 
 FEW = 10_000
 TURNS = 5
-"""Turns of a second or two each: a single one would say more of the machine than of the queue."""
+"""The number of turns, of a second or two each. One alone would say more of the machine than of the queue."""
 
 
 def run() -> list[Result]:
-    """Return the ratio of messages a second."""
+    """Return the messages a second while many wait, as a ratio to those while few wait."""
     count, many = scaled(100_000, least=1_000), scaled(1_000_000, least=2 * FEW)
     with private_server() as crowded, private_server() as calm:
         _fill_pending(crowded, many)

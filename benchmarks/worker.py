@@ -26,11 +26,11 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Return its process id."""
+        """Return the worker's process id."""
         return self._process.pid
 
     def wait_until_up(self, count: int = 1) -> None:
-        """Return when the broker of the current site knows `count` workers."""
+        """Wait until the broker of the current site knows `count` workers."""
         self.wait_until(lambda: len(get_backend().presence.workers()) >= count, "it announces itself", 60 + 10 * count)
 
     def wait_until(
@@ -43,7 +43,7 @@ class Worker:
         return at
 
     def wait(self) -> None:
-        """Return when the worker has ended by itself. Raises `RuntimeError` with its log if it did not end well."""
+        """Wait until the worker has ended by itself. Raises `RuntimeError` with its log if it did not end well."""
         if self._process.wait(600):
             raise RuntimeError(f"The worker exited {self._process.returncode}:\n{self._log.read_text()[-4000:]}")
 

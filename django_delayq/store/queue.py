@@ -166,7 +166,10 @@ class DatabaseQueue:
         return found
 
     def _claim_what_is_due(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-        """Claim by alarms, and from the table for pairs whose alarms were all stale, or have come to an end."""
+        """Claim by alarms.
+
+        Claim from the table for pairs whose alarms were all stale, or of which the timer has no more.
+        """
         found, stale = self._claim_by_timer(requests, lease_ms, worker)
         self._all_stale = bool(stale)
         # An error from here on also fails the next claim, which follows at once. These messages must not be lost.

@@ -232,11 +232,11 @@ def _sizes(
 
 
 class Backlog:
-    """The pairs that had something due at the last look at the broker, without those that claims have emptied since.
+    """The pairs that a look at the broker found due, without those that claims have emptied meanwhile.
 
-    One look serves until each of its pairs was asked for, for `SEEN_FOR_S` at most; then another look tells what is now
-    due in earlier queues. After a claim that found nothing, a look serves until no pair is left, and then a claim asks
-    for everything.
+    A look is used until claims have asked for each of its pairs, or for `SEEN_FOR_S`. Then a new look is needed,
+    because messages may have fallen due in earlier queues. If a claim of these pairs finds nothing, the look is used
+    until no pair is left; then a claim asks for everything.
     """
 
     def __init__(self) -> None:

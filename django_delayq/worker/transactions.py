@@ -153,7 +153,10 @@ def _is_finished(database: Database, pk: int) -> bool:
 
 
 class _Opened(threading.local):
-    """The connections that a thread has opened. Looking through all aliases would cost as much as a small handler."""
+    """The connections that a thread has opened.
+
+    They are kept here because looking through all aliases would cost as much as a small handler.
+    """
 
     def __init__(self) -> None:
         self.connections = list(connections.all(initialized_only=True))

@@ -25,15 +25,15 @@ class Backend(Protocol):
 
 
 class EmbeddedRedis:
-    """The Redis that starts by itself."""
+    """The Redis server behind embedded://, which starts when it is first needed."""
 
     name = "Redis"
 
     def start(self) -> None:
-        """Do nothing: it starts when it is needed."""
+        """Do nothing: the server starts when it is needed."""
 
     def lose_all(self) -> str:
-        """Empty the server, like one that lost its disk."""
+        """Remove all data from the server, as if its disk were lost."""
         with Redis(unix_socket_path=embedded.start(settings.REDIS_DIR)) as client:
             keys: int = client.dbsize()
             client.flushall()
@@ -53,7 +53,7 @@ class Tables:
         """Do nothing: the database is there once it is migrated."""
 
     def lose_all(self) -> str:
-        """Lose nothing. Return why, in words."""
+        """Lose nothing, and return a sentence that says why."""
         return "There is no broker that could lose anything"
 
     def stop(self) -> None:

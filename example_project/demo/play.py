@@ -99,7 +99,7 @@ def nothing_is_left() -> bool:
 
 
 def stop(workers: Iterable[Worker]) -> None:
-    """Ask the workers that live to stop, and return when they have."""
+    """Ask the workers that live to stop, and wait until they have."""
     living = [worker for worker in workers if worker.poll() is None]
     for worker in living:
         worker.terminate()
@@ -107,7 +107,7 @@ def stop(workers: Iterable[Worker]) -> None:
 
 
 def tear_down(workers: Iterable[Worker], broker: Backend) -> None:
-    """Leave no process behind, however the demo went."""
+    """Stop all processes, however the demo went."""
     for worker in workers:
         worker.kill()
         worker.wait()

@@ -28,7 +28,7 @@ class RabbitMQ:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start the node on what is in its directory, and return when it answers."""
+        """Start the node on the data in its directory, and wait until it answers."""
         if not PROGRAM.exists():
             raise NotInTime(f"There is no {PROGRAM}; install it as root: apt-get install rabbitmq-server")
         self._directory.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Wait for what other processes do."""
+"""Wait until other processes have done something."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class NotInTime(Exception):
-    """Something that the demo waits for did not happen."""
+    """An error: something that the demo waits for did not happen in time."""
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = 30) -> T:

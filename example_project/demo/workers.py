@@ -24,7 +24,7 @@ def start_worker(log: Path) -> Worker:
 
 
 def await_workers(count: int) -> None:
-    """Return when `count` workers have announced themselves."""
+    """Wait until `count` workers have announced themselves."""
     wait_for(f"{count} live workers", lambda: len(status().workers) >= count)
 
 

@@ -100,5 +100,5 @@ class Run(models.Model):
 
     @property
     def lateness(self) -> timedelta:
-        """Return how long after its due time it started."""
+        """Return how long after its due time the run started."""
         return self.started_at - self.due_at

@@ -1,4 +1,4 @@
-"""A pretended gateway for text messages, with the troubles of real ones."""
+"""A text-message gateway for the example, which sends nothing and fails like real ones."""
 
 import logging
 import time

@@ -12,7 +12,7 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The numbers of rows by hour (its start in epoch ms), and by the reason why they were moved.
+    """How many rows are due in each hour (its start in epoch ms), and how many were moved, by the reason.
 
     `undue` counts rows without a due time, `quiet` those that are due in the quiet hours.
     """

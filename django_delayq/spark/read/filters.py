@@ -33,7 +33,7 @@ class Wanted:
 
     @property
     def narrows(self) -> bool:
-        """Return whether there are other conditions than a span of pks."""
+        """Return whether there are conditions besides a span of pks."""
         return bool(self.names) or any(name != "pk" for name in (*self.first, *self.last))
 
     def one_of(self, column: str, names: Sequence[str]) -> None:

@@ -65,7 +65,7 @@ def _joined(*parts: Any) -> pa.Array:
 
 
 def reader_of(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return a function that turns a value of such a column into data: text is JSON, and maps come as pairs."""
+    """Return a function that turns a value of a column of this type into data: text is JSON, and maps come as pairs."""
     return _from_json if _is_text(kind) else _plain_reader(kind)
 
 

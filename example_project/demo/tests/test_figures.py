@@ -25,7 +25,7 @@ def run(
 def count_runs(
     *runs: Run, promised: str = "a", stopped: Sequence[tuple[list[str], int]] = (), buried: str = ""
 ) -> Figures:
-    """Figures where each character of `promised` and `buried` is an id."""
+    """Return the figures of these runs. Each character of `promised` and `buried` is an id."""
     promises = Promises(due=dict.fromkeys(promised, DUE), stopped=list(stopped))
     return count(promises, runs, set(buried), KILLED)
 

@@ -14,7 +14,7 @@ DEPARTURES = Path(settings.BASE_DIR, "example_project", "data", "departures_2013
 
 
 class LocalTimeTests(SimpleTestCase):
-    """New York on 3 November 2013."""
+    """Tests of local times in New York on 3 November 2013, when the clocks went back."""
 
     def test_of_the_hour_that_exists_twice_the_first_is_meant(self) -> None:
         for local, hour, minute in (("00:59", 4, 59), ("01:00", 5, 0), ("01:59", 5, 59), ("02:00", 7, 0)):

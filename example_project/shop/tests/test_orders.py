@@ -12,7 +12,7 @@ from example_project.shop.tests.factories import OrderFactory
 
 
 class UnpaidOrderTests(DelayqMixin, TestCase):
-    """What happens to an order that nobody pays."""
+    """Tests of an order that nobody pays."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -43,7 +43,7 @@ class UnpaidOrderTests(DelayqMixin, TestCase):
 
 
 class PaidOrderTests(DelayqMixin, TestCase):
-    """What paying stops."""
+    """Tests of the messages that a payment stops."""
 
     def test_paying_stops_the_close_and_all_reminders(self) -> None:
         order = open_order("me@example.com")
@@ -71,7 +71,7 @@ class PaidOrderTests(DelayqMixin, TestCase):
 
 
 class FailedOrderTests(DelayqMixin, TestCase):
-    """An order and its messages come together or not at all."""
+    """Tests that an order and its messages come together or not at all."""
 
     @override_settings(SHOP_REMIND_AFTER=["never"])
     def test_an_order_whose_messages_can_not_be_sent_is_not_saved(self) -> None:

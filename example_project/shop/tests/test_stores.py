@@ -9,7 +9,7 @@ from example_project.shop.tests.factories import ProductFactory
 
 
 class StoreTests(DelayqMixin, TestCase):
-    """A store, four days after it was opened."""
+    """Tests of a store, four days after it was opened."""
 
     def test_a_store_without_products_gets_one_text_after_four_days(self) -> None:
         store = open_store("Tea & Co", "+1 212 555 0123")

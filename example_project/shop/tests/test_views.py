@@ -9,7 +9,7 @@ from example_project.shop.tests.factories import StoreFactory
 
 
 class PageTests(DelayqMixin, TestCase):
-    """Opening and paying orders, opening stores and giving them products."""
+    """Tests of opening and paying orders, opening stores and giving them products."""
 
     def test_an_order_is_opened_and_its_page_shows_it(self) -> None:
         page = self.client.post(reverse("shop:open-order"), {"email": "me@example.com"}, follow=True)
