@@ -14,7 +14,7 @@ from django_delayq.brokers import get_backend
 
 
 def run() -> list[Result]:
-    """Return the seconds until all messages run again, with the worker's start, and how many did not exactly once."""
+    """Return the seconds until all messages run again, with the worker's start, and the number not run exactly once."""
     rounds = [_round() for _ in range(ROUNDS)]
     seconds, not_once = zip(*rounds, strict=True)
     what = f"SIGKILL of the only worker with {RUNNING} running, restarted on the same host: until all run again"

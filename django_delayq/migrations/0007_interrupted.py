@@ -15,9 +15,10 @@ SUSPECT_CRASHES = 2
 
 
 class AddColumn(migrations.AddField):
-    """Add a column, on SQLite without the new table that Django would make, and with it a new sequence of primary keys.
+    """An operation that adds a column, unless it is there.
 
-    If the column is there, a migration goes on that was cut off while it converted rows.
+    On SQLite it does not copy the table, as Django would: that begins a new sequence of primary keys. If the column is
+    there, an earlier run was cut off while it converted rows, and this one goes on.
     """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
@@ -39,9 +40,9 @@ class AddColumn(migrations.AddField):
 
 
 def convert(apps: Any, schema_editor: Any) -> None:
-    """Write what hides in tokens and names into columns.
+    """Move the marks in tokens and worker names into columns.
 
-    Few rows are concerned, and each is changed only if it is as read.
+    Few rows have any. A row that another session has changed since it was read is left alone.
     """
     rows = apps.get_model("delayq", "ReadyMessage").objects.using(schema_editor.connection.alias)
     for row in rows.filter(token__lt=0).defer("data"):

@@ -6,7 +6,10 @@ from django.db import migrations, models
 
 
 class GiveDefault(migrations.AlterField):
-    """Give a default, on SQLite without the new table that Django would make, with a new sequence of primary keys."""
+    """An operation that gives a column a default.
+
+    On SQLite it does not copy the table, as Django would: that begins a new sequence of primary keys.
+    """
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         if schema_editor.connection.vendor != "sqlite":

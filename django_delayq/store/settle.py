@@ -291,8 +291,8 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
     """Reclaim the leases of dead workers, and return alarms for the rows that are ready again.
 
     Leased rows are among the due ones, mostly the first of them. One call looks at a part of a long backlog. The
-    takeover is not done either while another transaction holds a row: it may be the last one of a dead worker, which
-    ends by itself.
+    takeover also goes on while another transaction holds one of the rows: it may be a dead worker's last transaction,
+    which ends by itself.
     """
     began_at = monotonic()
     taken = TakenOver([], [], START)

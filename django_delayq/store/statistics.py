@@ -62,9 +62,9 @@ class Waiting:
 def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
     """Count the rows that are not finished. `now_ms` is the database's time, and hours are those of `zone`.
 
-    A number that is `MOST`, or that a `…_capped` of its (queue, key) marks, may be too small. If a number of ready
-    messages is, so may be that of running ones. Suspects that were rescheduled count as pending. There are no totals:
-    the audit counts them.
+    A number that is `MOST`, or that a `…_capped` of its (queue, key) marks, may be too small. If the number of ready
+    messages is marked, that of running ones may be too small as well. Suspects that were rescheduled count as pending.
+    There are no totals: the audit counts them.
     """
     pairs = waiting_pairs(database, MOST_PAIRS + 1)
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]
@@ -83,7 +83,10 @@ def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
 
 
 def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
-    """Return when the current hour began in a time zone: some differ from the others by half an hour, or a quarter."""
+    """Return when the current hour began in a time zone.
+
+    In some zones hours begin at half or quarter past those of UTC.
+    """
     offset = from_ms(now_ms).astimezone(zone).utcoffset() or timedelta()
     return now_ms - (now_ms + offset // timedelta(milliseconds=1)) % HOUR_MS
 

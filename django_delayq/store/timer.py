@@ -50,7 +50,7 @@ SHIFT_MS, GRACE_MS = 100, 20
 LEFT_MS = 200
 """Once something has been due for this long, its worker is busy or dead: all others help until the next look."""
 KNOWN_MS = 10_000
-"""For how long who is alive is not read again, as long as notices tell of workers that come and go."""
+"""How long the list of live workers is used before it is read again, if notices tell of workers that come and go."""
 
 
 class _Known:
@@ -60,7 +60,7 @@ class _Known:
         self.times: list[int] = []
         """The times at which something is due."""
         self.leased: dict[str, int] = {}
-        """The rows whose leases end soon, each with its end: a worker that is alive renews before."""
+        """The rows whose leases end soon, each with its end. A worker that is alive renews before then."""
         self.lapsed: dict[str, int] = {}
         """The rows whose leases `maintain` saw end, each with its end. They become alarms."""
         self.look_at_ms: float = 0

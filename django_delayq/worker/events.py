@@ -34,7 +34,7 @@ class AttemptEvents:
     def starting(self, lease: Lease, deadline: float = 0.0) -> None:
         """Note that a message is about to start.
 
-        If `deadline` is not 0, only the end of the process can stop it then.
+        If `deadline` is not 0, the handler must end by then, and only the end of the process can stop it.
         """
 
     def settling(self, lease: Lease, transition: Transition) -> None:

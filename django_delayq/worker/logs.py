@@ -10,7 +10,7 @@ from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.support.logging import logger
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}
-"""The logging level by `--verbosity`; DEBUG above these."""
+"""The logging level for each `--verbosity`; higher ones log from DEBUG on."""
 
 
 def level_of(verbosity: int) -> int:

@@ -85,9 +85,9 @@ class Plan(NamedTuple):
     sizes: dict[str, int]
     """How many messages of one queue to claim for each buffer, by key, in the order in which the buffers are served."""
     is_complete: bool
-    """Whether it asks for everything that there are slots for, not only for pairs known to be due."""
+    """Whether the claim asks for everything that there are slots for, not only for pairs known to be due."""
     skipped: bool
-    """Whether it asks nothing for some buffer."""
+    """Whether the claim asks for nothing for some buffer."""
     is_busy_with_due: bool
     """Whether something is due for a buffer that has messages running or waiting here."""
 

@@ -97,7 +97,7 @@ def _is_dead(worker: WorkerInfo) -> bool:
 
 
 def processes_of(*pids: int) -> list[ProcessInfo]:
-    """Return the processes so that others of this host can recognise them; '' if the system can't tell them apart."""
+    """Return processes in a form that others of this host recognise; [] if the system can't tell their start times."""
     host = _host()
     found = [ProcessInfo(host, pid, _started(_fields(_PROC / str(pid)))) for pid in pids]
     return found if host and all(one.started for one in found) else []

@@ -1,4 +1,7 @@
-"""`manage.py delayq_spark`: run jobs on Spark. Without the extra `spark` it says that it needs it."""
+"""`manage.py delayq_spark`: run jobs on Spark.
+
+If the extra `spark` is not installed, the command says that it is needed.
+"""
 
 import sys
 from typing import Any

@@ -73,7 +73,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def confirm(question: str) -> None:
-    """Return if the answer is yes. Raises `CommandError` for any other answer, and if nobody is there to answer."""
+    """Ask, and return if the answer is yes.
+
+    Raises `CommandError` for another answer, and if nobody is there to answer.
+    """
     try:
         answer = input(f"{clean(question)} Type 'yes' to go on: ")
     except EOFError:
