@@ -20,7 +20,7 @@ from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow, ReadyMessage
 
 LONGEST = 200
-"""The most characters of an error."""
+"""The most characters of an error that an entry keeps."""
 
 _MOST_ENTRIES = 50
 
@@ -112,7 +112,7 @@ def _translated(line: str) -> str:
 def _id_of(row: MessageRow) -> str:
     """Return the `object_id` of a row's log entries, from which the admin makes their link.
 
-    That is the primary key. For an alias other than the one that pages open on, the alias stands before it.
+    It is the primary key. Before it stands the alias, unless that is the alias which pages show by default.
     """
     return str(row.pk) if row.alias == opening_alias() else f"{row.alias}:{row.pk}"
 

@@ -28,7 +28,7 @@ from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
 
 TRIES = 5
-"""How often a send is tried again with ids that were in use at its INSERT and free at the look after it."""
+"""How often an insert is tried at most: an id may be in use at the INSERT, and free when its row is looked for."""
 
 
 def enqueue(

@@ -62,7 +62,7 @@ class _Known:
         self.leased: dict[str, int] = {}
         """The rows whose leases end soon, each with its end. A worker that is alive renews before then."""
         self.lapsed: dict[str, int] = {}
-        """The rows whose leases `maintain` saw end, each with its end. They become alarms."""
+        """The rows whose leases `maintain` saw end, each with its end. The next `take` returns them."""
         self.look_at_ms: float = 0
         self.reads_to_ms = math.inf
         """The last due time that was read, if more rows than were read may be due within the window."""
@@ -193,7 +193,7 @@ class DatabaseTimer:
         self._workers_known_until_ms = _now_ms() + KNOWN_MS
 
     def known_workers(self) -> list[WorkerInfo] | None:
-        """Return who is alive, if that was read lately and notices tell who has come or gone since; else None."""
+        """Return the live workers if they were read lately and no notice told of a change since; else None."""
         is_known = self.is_listening and not self._has_stale_workers and _now_ms() < self._workers_known_until_ms
         return list(self._workers) if is_known else None
 

@@ -207,9 +207,9 @@ FAILED = 1
 
 
 def run_reloading(make_worker: Callable[[], Runnable]) -> None:
-    """Run a worker that winds down and starts again in a new process when code changes. For development.
+    """Run a worker for development, which winds down and starts again in a new process when code changes.
 
-    SIGTERM, and Ctrl-C in a terminal, end it like any worker; a second Ctrl-C interrupts what runs.
+    SIGTERM, and Ctrl-C in a terminal, end it like any worker; a second Ctrl-C interrupts running handlers.
     """
     if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
         _run_watched(make_worker)
