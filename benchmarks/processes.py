@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from benchmarks.delayed import burn, noop
@@ -15,6 +16,7 @@ from benchmarks.result import Result, at_least
 from benchmarks.scale import scaled
 from benchmarks.site import DATA, KEYS, site
 from benchmarks.stored_site import stored_site
+from benchmarks.until import POLL_S
 from benchmarks.worker import Worker, worker
 from django_delayq import send_delay_messages
 from django_delayq.api.handlers import Handler
@@ -24,6 +26,8 @@ TWO = ("--processes", "2")
 LONGEST_S = 600
 SENT_PER_S = 4_000
 """How many messages are sent a second at least, on a busy machine: all must be sent before the first is due."""
+COUNT_EVERY_S = 0.1
+"""How often rows are counted. Counting 60,000 takes some milliseconds of a processor that the workers need."""
 
 Up = Callable[..., AbstractContextManager[tuple[Worker, Callable[[], int]]]]
 """Runs workers with these options, and yields one of them and a function that counts the finished messages."""
@@ -39,21 +43,25 @@ def run() -> list[Result]:
             with worker(server, *options) as running:
                 yield running, lambda: int(client.hget(KEYS.count, "finished") or 0)
 
-        results += _ratios("on Redis", up)
+        results += _ratios("on Redis", up, POLL_S)
     with stored_site() as stored, stored.client() as database:
+        database.execute("SET max_parallel_workers_per_gather = 0")
 
         @contextmanager
         def stored_up(*options: str) -> Iterator[tuple[Worker, Callable[[], int]]]:
+            database.execute("TRUNCATE delayq_finish")
             with stored.worker(*options) as running:
                 yield running, lambda: database.execute("SELECT count(*) FROM delayq_finish").fetchall()[0][0]
 
-        results += _ratios("with the store", stored_up)
+        results += _ratios("with the store", stored_up, COUNT_EVERY_S)
     return results
 
 
-def _ratios(where: str, up: Up) -> list[Result]:
+def _ratios(where: str, up: Up, count_every_s: float) -> list[Result]:
+    seconds = partial(_seconds, up, count_every_s)
+
     def ratio(handler: Handler[Any, Any], count: int, what: str, least: float) -> Result:
-        rates = in_turn(lambda: _seconds(up, handler, count, *TWO), lambda: _seconds(up, handler, count), count)
+        rates = in_turn(lambda: seconds(handler, count, *TWO), lambda: seconds(handler, count), count)
         return at_least(f"{count:,} {what} {where}, --processes 2 / one", rates.ratio, least, str(rates))
 
     return [
@@ -62,7 +70,7 @@ def _ratios(where: str, up: Up) -> list[Result]:
     ]
 
 
-def _seconds(up: Up, handler: Handler[Any, Any], count: int, *options: str) -> float:
+def _seconds(up: Up, count_every_s: float, handler: Handler[Any, Any], count: int, *options: str) -> float:
     """Let workers run messages that are all due at once. Return the seconds from then to the last finish."""
     old = _names()  # killed workers are known for a while
     with up(*options) as (running, count_finished):
@@ -76,7 +84,9 @@ def _seconds(up: Up, handler: Handler[Any, Any], count: int, *options: str) -> f
         if time.monotonic() > due:
             raise RuntimeError("The machine is too busy: some messages were due before the last was sent.")
         time.sleep(max(due - time.monotonic(), 0))
-        ended = running.wait_until(lambda: count_finished() >= before + count, f"{count} finish", LONGEST_S)
+        ended = running.wait_until(
+            lambda: count_finished() >= before + count, f"{count} finish", LONGEST_S, count_every_s
+        )
     return ended - due
 
 

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_delayq.core.figures import COUNTS
 from django_delayq.models.fields import InstantField, NameField
-from django_delayq.models.indexes import PartialIndex
+from django_delayq.models.indexes import PageIndex, PartialIndex
 from django_delayq.support.validation import MAX_NAME
 
 
@@ -74,7 +74,8 @@ class ReadyMessage(MessageRow):
             ("edit_payload", "Can change the payloads of failed messages"),
             ("pause_queue", "Can pause and resume queues and keys"),
         ]
-        constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_ready_id")]
+        # The id comes first, so that PostgreSQL can find a row by it alone: see `Dialect.of_alias_by_id`.
+        constraints = [models.UniqueConstraint(fields=["message_id", "alias"], name="delayq_ready_id")]
         indexes = [
             models.Index(fields=["alias", "queue", "key", "due_at"], name="delayq_ready_due"),
             # MySQL and MariaDB ignore conditions, so an index has the column of its condition after the alias.
@@ -88,7 +89,7 @@ class ReadyMessage(MessageRow):
                 name="delayq_ready_once",
             ),
             models.Index(fields=["alias", "tag"], condition=models.Q(tag__isnull=False), name="delayq_ready_tag"),
-            models.Index(fields=["alias", "due_at", "id"], name="delayq_ready_list"),
+            PageIndex(fields=["alias", "due_at", "id"], name="delayq_ready_list"),
             models.Index(
                 fields=["alias", "failures", "due_at"], condition=models.Q(failures__gt=0), name="delayq_ready_retried"
             ),

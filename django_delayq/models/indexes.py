@@ -1,12 +1,28 @@
-"""Define an index that covers only a few rows of a table."""
+"""Indexes of the store's tables that differ among the vendors."""
 
 from typing import Any
 
 from django.db import models
 
 
-class PartialIndex(models.Index):
-    """A partial index on `fields`, for the rows of `condition`.
+class PageIndex(models.Index):
+    """An index in whose order rows are read page by page: that of `fields`, which end with the primary key.
+
+    PostgreSQL gets the primary key as an expression. For a table that had no live rows when it was last vacuumed, as a
+    queue often has none, PostgreSQL expects no rows, so reading any index costs the same. It would then look up a
+    primary key in this index, reading all of it, because any index that has the column will do for that.
+    """
+
+    def create_sql(self, model: type[models.Model], schema_editor: Any, using: str = "", **options: Any) -> Any:
+        if schema_editor.connection.vendor != "postgresql":
+            return super().create_sql(model, schema_editor, using, **options)
+        *order, pk = self.fields
+        index = models.Index(*order, models.F(pk) + 0, name=self.name, condition=self.condition)
+        return index.create_sql(model, schema_editor, using, **options)
+
+
+class PartialIndex(PageIndex):
+    """A partial `PageIndex`, for the rows of `condition`.
 
     On every vendor but PostgreSQL, the condition's `column` is inserted after the first field. MySQL and MariaDB have
     no partial indexes, so they need the column. SQLite has no statistics until somebody runs ANALYZE; without them it

@@ -54,7 +54,7 @@ def page_after(
         f"SELECT r.due_at, r.id, {', '.join(columns)} FROM delayq_ready r{dialect.by_index.format(index=index)}"
         f" WHERE r.alias = %s AND {condition}"
     )
-    in_order = f"ORDER BY r.due_at, r.id {dialect.limit.format(count=BATCH)}"
+    in_order = f"ORDER BY r.due_at, {dialect.pk_in_order} {dialect.limit.format(count=BATCH)}"
     due_ms, pk = after
     later = Sql(
         f"{rows} AND r.due_at > %s AND r.due_at <= {dialect.now} + %s {in_order}", [database.alias, due_ms, within_ms]
@@ -62,7 +62,7 @@ def page_after(
     if after == START:
         return later
     return Sql(
-        f"SELECT * FROM ({rows} AND r.due_at = %s AND r.id > %s {in_order}) AS at_once"
+        f"SELECT * FROM ({rows} AND r.due_at = %s AND {dialect.pk_in_order} > %s {in_order}) AS at_once"
         f" UNION ALL SELECT * FROM ({later.text}) AS later ORDER BY 1, 2 LIMIT {BATCH}",
         [database.alias, due_ms, pk, *later.parameters],
     )
@@ -91,7 +91,8 @@ def get(database: Database, id: str) -> Info | None:
 
 def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | None:
     """Return the message that waits or runs under the id, with more columns of its row `r`; None if there is none."""
-    found = _ready(database, "r.message_id = %s LIMIT 1", [id], columns)
+    condition = f"{database.dialect.of_alias_by_id} AND r.message_id = %s LIMIT 1"
+    found = _ready(database, condition, [database.alias, id], columns)
     return found[0] if found else None
 
 
@@ -114,8 +115,8 @@ def tagged(database: Database, tag: str) -> list[str]:
 def peek(database: Database, queue: str, count: int, key: str | None) -> list[Info]:
     """Return the next `count` waiting messages of a queue, and of a key if it is given, in due order."""
     of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
-    condition = f"r.queue = %s{of_key} AND {WAITING} ORDER BY r.due_at, r.id LIMIT %s"
-    return [info for info, _ in _ready(database, condition, [*parameters, count])]
+    condition = f"r.alias = %s AND r.queue = %s{of_key} AND {WAITING} ORDER BY r.due_at, r.id LIMIT %s"
+    return [info for info, _ in _ready(database, condition, [database.alias, *parameters, count])]
 
 
 def errors(database: Database, count: int, offset: int) -> list[Info]:
@@ -166,8 +167,8 @@ def _ready(
     """Return messages of the ready table, each with the values of `columns`."""
     of_info = (database.dialect.now, WAITING, "r.lease_until")
     found = database.rows(
-        f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE r.alias = %s AND {condition}",
-        [database.alias, *parameters],
+        f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE {condition}",
+        parameters,
     )
     infos = []
     for row in found:
@@ -275,8 +276,12 @@ def _buried_facts(database: Database, id: str, rows: int, now_ms: int) -> Messag
 
 def _count_rows(database: Database, id: str) -> tuple[int, int]:
     """Return how many rows the id has, and the database's time."""
-    tables = ("delayq_ready", "delayq_finish", "delayq_error")
-    each = [f"SELECT 1 FROM {table} WHERE alias = %s AND message_id = %s" for table in tables]
+    tables = {
+        "delayq_ready": database.dialect.of_alias_by_id,
+        "delayq_finish": "r.alias = %s",
+        "delayq_error": "r.alias = %s",
+    }
+    each = [f"SELECT 1 FROM {table} r WHERE {of_alias} AND r.message_id = %s" for table, of_alias in tables.items()]
     ((count, now_ms),) = database.rows(
         f"SELECT count(*), {database.dialect.now}"
         f" FROM (SELECT * FROM ({' UNION ALL '.join(each)}) AS every_row LIMIT {MOST_ROWS}) AS counted",

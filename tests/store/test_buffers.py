@@ -1,5 +1,7 @@
 """No hot statement needs luck: each is bounded in what it reads of a table that nobody analysed nor vacuumed.
 
+The same holds where it was vacuumed while nothing waited, so that PostgreSQL expects no rows in it at all.
+
 Meanwhile another session holds a transaction open since before the first message, so that no row that ended, and none
 that was changed, leaves the table or an index. Plans that depend on statistics go wrong there, and plans that read from
 the low end of an index walk over all that has ended.
@@ -89,8 +91,8 @@ class Scene:
         return found
 
 
-@pytest.fixture
-def scene(postgres_server: PostgresServer, django_db_blocker: Any) -> Iterator[Scene]:
+@pytest.fixture(params=["never vacuumed", "vacuumed with nothing there"])
+def scene(postgres_server: PostgresServer, django_db_blocker: Any, request: pytest.FixtureRequest) -> Iterator[Scene]:
     with django_db_blocker.unblock(), database_on(postgres_server) as using:
         name = str(connections.settings[using]["NAME"])
         with postgres_server.client(name) as other:
@@ -99,11 +101,20 @@ def scene(postgres_server: PostgresServer, django_db_blocker: Any) -> Iterator[S
             other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             other.execute("SELECT 1")
             found = Scene(Database("default", using), MemoryBroker(Alias("clock")))
-            new = [NewMessage(f"message:{n:08}", HEADER, b"1", delay_ms=0) for n in range(SENT)]
-            for page in pages(new, BATCH):
-                enqueue.enqueue(found.database, page, "raise")
+            if request.param != "never vacuumed":
+                _send(found, SENT)
+                with postgres_server.client(name) as admin:
+                    admin.execute("DELETE FROM delayq_ready")
+                    admin.execute("VACUUM ANALYZE delayq_ready")
+            _send(found, SENT)
             _run(found, ENDED)
             yield found
+
+
+def _send(scene: Scene, count: int) -> None:
+    new = [NewMessage(f"message:{n:08}", HEADER, b"1", delay_ms=0) for n in range(count)]
+    for page in pages(new, BATCH):
+        enqueue.enqueue(scene.database, page, "raise")
 
 
 def _run(scene: Scene, count: int) -> None:

@@ -114,6 +114,14 @@ class Dialect:
 
     It names no other column, because MariaDB would take any index that has the columns named here.
     """
+    of_alias_by_id = "r.alias = %s"
+    """The condition on rows of the ready table that are found by their ids.
+
+    On PostgreSQL the index of ids begins with them, and the alias is only checked. See `PageIndex` for the state in
+    which PostgreSQL would take any index that has the alias.
+    """
+    pk_in_order = "r.id"
+    """The primary key as the indexes have it in whose order pages of rows are read. See `PageIndex`."""
     limit = "LIMIT {count}"
     """The LIMIT of rows that are read in the order of an index.
 
@@ -144,16 +152,17 @@ class Dialect:
         text = self.join.format(values=values.text, on=on.text, lock=lock, table=table)
         return Sql(text, [*values.parameters, *on.parameters])
 
-    def of_ids(self, alias: str, condition: str = "") -> Sql:
+    def of_ids(self, alias: str, condition: str = "", table: str = "delayq_ready") -> Sql:
         """Return the condition that a row `r` has the id `input.of_id` and that `condition`, if there is one, holds."""
-        return Sql(f"{self.of_alias} AND r.message_id = input.of_id{condition and f' AND {condition}'}", [alias])
+        of_alias = self.of_alias_by_id if table == "delayq_ready" else self.of_alias
+        return Sql(f"{of_alias} AND r.message_id = input.of_id{condition and f' AND {condition}'}", [alias])
 
     def under_ids(
         self, alias: str, ids: Iterable[str], condition: str = "", lock: str = "", table: str = "delayq_ready"
     ) -> Sql:
         """Return SQL for FROM: the rows `r` under the ids, in the order of ids, so that two locks can't deadlock."""
         values = self.values_table("input", {"of_id": str}, [(id,) for id in sorted(set(ids))])
-        return self.joined(values, self.of_ids(alias, condition), lock, table)
+        return self.joined(values, self.of_ids(alias, condition, table), lock, table)
 
     def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
         """Return the SQL of a due time by the clock of the statement, and the value of its one parameter."""
@@ -253,7 +262,12 @@ class Dialect:
         It looks up one pair after another in the index: a probe for each, however many rows have it. It probes for the
         next key and for the next queue, because SQLite would make no range of a comparison of both.
         """
-        return database.rows(_PAIRS.format(table=table), [*[database.alias] * 3, most])
+        following = self.joined(
+            Sql("pairs"), Sql(_FOLLOWING.format(table=table), [*[database.alias] * 2, most]), "", table
+        )
+        return database.rows(
+            _PAIRS.format(table=table, following=following.text), [database.alias, *following.parameters]
+        )
 
 
 _PAIRS = """
@@ -262,15 +276,17 @@ WITH RECURSIVE pairs (queue, "key", number) AS (
         SELECT queue, "key", 1 FROM {table} WHERE alias = %s ORDER BY queue, "key" LIMIT 1
     ) AS first_pair
     UNION ALL
-    SELECT following.queue, following.key, pairs.number + 1
-    FROM pairs JOIN {table} following ON following.id = coalesce((
-        SELECT r.id FROM {table} r
-        WHERE r.alias = %s AND r.queue = pairs.queue AND r.key > pairs.key ORDER BY r.key LIMIT 1
-    ), (
-        SELECT r.id FROM {table} r
-        WHERE r.alias = %s AND r.queue > pairs.queue ORDER BY r.queue, r.key LIMIT 1
-    ))
-    WHERE pairs.number < %s
+    SELECT r.queue, r.key, pairs.number + 1 FROM {following}
 )
 SELECT queue, "key" FROM pairs
+"""
+
+_FOLLOWING = """
+r.id = coalesce((
+    SELECT n.id FROM {table} n
+    WHERE n.alias = %s AND n.queue = pairs.queue AND n.key > pairs.key ORDER BY n.key LIMIT 1
+), (
+    SELECT n.id FROM {table} n
+    WHERE n.alias = %s AND n.queue > pairs.queue ORDER BY n.queue, n.key LIMIT 1
+)) AND pairs.number < %s
 """

@@ -44,8 +44,10 @@ class PostgreSQL(Dialect):
     join = "{values} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"
     found_in = "{column} = ANY(ARRAY(SELECT {pk} FROM {found}))"
     by_due_time = "ORDER BY r.alias, r.due_at"  # to the planner, an alias out of a list is not one value
+    pk_in_order = "(r.id + 0)"
     limit = "LIMIT (SELECT {count})"
     of_alias = "r.alias = ANY(ARRAY(SELECT %s))"
+    of_alias_by_id = checked("r.alias = %s")
 
     def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return the rows as one array for each column, or as JSON if a column is a `LongText`.
@@ -105,7 +107,7 @@ class PostgreSQL(Dialect):
             return {}
         columns = _FINISH if states == {State.FINISHED} else _OTHERS
         held = self.values_table("held", columns, [_values_of_lease(one)[: len(columns)] for one in with_rows])
-        on = Sql("r.id = held.pk AND r.message_id = held.of_id AND r.token = held.of_token")
+        on = Sql(f"r.id = held.pk AND {checked('r.message_id = held.of_id AND r.token = held.of_token')}")
         found = self.joined(held, on, self.skip_locked)
         rest = ", ".join(f"held.{column}" for column in columns if column not in ("state", "started_ms", "ended_ms"))
         parts = [

@@ -33,19 +33,6 @@ Only the clock monitor knows when that may be.
 LEASE_FREE = "(r.lease_until IS NULL OR r.lease_until <= {now})"
 """The condition that a claim may get a row: it waits, or its lease ran out and can be reclaimed."""
 
-# Conditions of partial indexes. SQLite finds the index by the words of its condition, MySQL by what its column equals.
-ONCE = "r.at_most_once AND r.at_most_once = (1 = 1)"
-CRASHED = "r.crashes >= 1"
-
-LEASES = {"pk": int, "of_id": str, "token": int}
-"""The columns of a values table `held` of leases."""
-
-JOIN_LEASES = "r.id = held.pk AND r.message_id = held.of_id AND r.token = held.token"
-"""The condition that ties a row `r` to a lease of a values table `held`."""
-
-CLEAR_LEASE = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
-"""The changes to a row that ends its lease and stays in its table."""
-
 
 def checked(condition: str) -> str:
     """Return a condition that the planner uses only to check rows, never to choose an index.
@@ -53,6 +40,20 @@ def checked(condition: str) -> str:
     In a table that was never analysed, the planner believes that conditions on three columns leave one row.
     """
     return f"CASE WHEN {condition} THEN 1 = 1 ELSE 1 = 0 END"
+
+
+# Conditions of partial indexes. SQLite finds the index by the words of its condition, MySQL by what its column equals.
+ONCE = "r.at_most_once AND r.at_most_once = (1 = 1)"
+CRASHED = "r.crashes >= 1"
+
+LEASES = {"pk": int, "of_id": str, "token": int}
+"""The columns of a values table `held` of leases."""
+
+JOIN_LEASES = f"r.id = held.pk AND {checked('r.message_id = held.of_id AND r.token = held.token')}"
+"""The condition that ties a row `r` to a lease of a values table `held`."""
+
+CLEAR_LEASE = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
+"""The changes to a row that ends its lease and stays in its table."""
 
 
 SUSPECT = f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND " + checked(
