@@ -76,7 +76,7 @@ class Handler(Generic[T, R]):
 
     @functools.cached_property
     def policy(self) -> Policy:
-        """Return how often a message may start whose header does not say."""
+        """Return how often a message of this handler may start if its sender did not say."""
         return Policy(self.at_most_once, max_attempts(None, self))
 
     def run(self, data: T = _NOTHING, **message_fields: Any) -> R:

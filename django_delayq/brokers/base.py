@@ -84,7 +84,7 @@ class Timer(Protocol):
         """Return those of `pairs` that have something due, or for which that can't be told, by one cheap query."""
 
     def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
-        """Forget leased alarms, and hold those in `rearm`, which may replace leased ones.
+        """Forget leased alarms, and schedule those in `rearm`, also for rows whose leased alarm is forgotten.
 
         Each row in `rearm` has an alarm at every moment, even if this process dies or another one takes the alarm
         meanwhile. If a part of the broker is unavailable, the other parts do this, the leased alarms of that part lapse

@@ -30,7 +30,7 @@ MOST_RATE = 1_000_000
 LEAST_STEP_MS, MOST_STEP_MS = 10, 250
 LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
 LINGER_MS = 1_000
-"""How long after its end a line is forgotten, if nobody asks meanwhile."""
+"""How long after its end a line of refused requests is forgotten, if none joins it meanwhile. See the text above."""
 LONGEST_WAIT_MS = 3_600_000
 MOST_LEASES = 10
 """A permit that ends later than this many leases from now was taken before the clock went back."""

@@ -6,11 +6,11 @@ from django.db import models
 
 
 class PageIndex(models.Index):
-    """An index in whose order rows are read page by page: that of `fields`, which end with the primary key.
+    """An index for reading rows page by page, in the order of `fields`. The last field is the primary key.
 
-    PostgreSQL gets the primary key as an expression. For a table that had no live rows when it was last vacuumed, as a
-    queue often has none, PostgreSQL expects no rows, so reading any index costs the same. It would then look up a
-    primary key in this index, reading all of it, because any index that has the column will do for that.
+    On PostgreSQL the primary key is written as an expression, so that nothing looks up a row by it in this index, which
+    would read all of it. PostgreSQL might choose that: after a vacuum of a table without live rows, as a queue often
+    is, it expects no rows, so that every index seems equally cheap.
     """
 
     def create_sql(self, model: type[models.Model], schema_editor: Any, using: str = "", **options: Any) -> Any:

@@ -149,7 +149,11 @@ It gives a row only if a transaction at that level may not change a row that ano
 
 
 def isolation_problems(database: Database) -> list[str]:
-    """Return why atomic handlers could not end: a renewal changes the row that they are to end. One line, or none."""
+    """Return why no atomic handler could end its message at the database's isolation level. One line, or none.
+
+    At some levels a transaction can't change a row that another has changed since it began, and each renewal of the
+    lease changes the row of the message.
+    """
     handlers = registry.by_alias.get(database.alias, {}).values()
     # The handlers of django-delayq itself end long before a renewal.
     keys = sorted({one.key for one in handlers if one.atomic and not one.key.startswith("delayq.")})

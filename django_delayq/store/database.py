@@ -63,7 +63,7 @@ class ClockMonitor:
         self._reclaims_from = 0.0
 
     def start(self, lease_ms: int) -> None:
-        """Hold reclaiming off until every living worker has had time to renew: jumps before now are not known here."""
+        """Let nothing be reclaimed until living workers have had time to renew: the clock may have jumped before."""
         self._hold_off(min(lease_ms / 2000, RENEWED_S))
 
     def wait_for_writes(self) -> None:
@@ -76,7 +76,7 @@ class ClockMonitor:
         return self._reclaims_from == math.inf
 
     def take_writes(self, lease_ms: int) -> None:
-        """Hold reclaiming off until every living worker has had time to renew: the database takes writes again."""
+        """Note that the database takes writes again. Reclaiming begins once living workers have had time to renew."""
         self._reclaims_from = 0.0
         self.start(lease_ms)
 
@@ -175,9 +175,9 @@ class Database:
         self.unanswered: list[Sql] = []
         """SQL for FROM of the rows that claims with a lost answer may have leased. The next claim ends these leases."""
         self.notice = ""
-        """SQL of one more column to select of rows that become due, by which a commit notifies workers; '' for none."""
+        """SQL of one more column to select of rows that become due: it makes the commit notify workers. '' for none."""
         self.notice_of_many = ""
-        """A column like `notice`, for a statement that writes many rows: the notice does not say when each is due."""
+        """Like `notice`, for a statement that writes many rows: the notice does not say when each is due."""
 
     def noticed(self, count: int) -> str:
         """Return the column by which a commit notifies workers of `count` rows that a statement writes; '' for none."""

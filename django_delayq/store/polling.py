@@ -169,7 +169,7 @@ class RowClaims:
         self._timer.schedule(alarms)
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Let rows whose leases have ended be claimed. See `Timer.maintain`."""
+        """Have the next claim take rows whose leases have ended. See `Timer.maintain`."""
         return self._timer.maintain(lease_ms=lease_ms)
 
     def wait(self, timeout: float) -> bool:

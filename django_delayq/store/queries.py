@@ -36,7 +36,7 @@ Position = tuple[int, int]
 """The due time and pk of the row that was read last."""
 START: Position = (0, 0)
 REST_FACTOR = 20
-"""A look through many rows that took long is repeated only after this many times as long."""
+"""How long to wait before a slow look through many rows is repeated, as a multiple of the time that it took."""
 
 
 def page_after(

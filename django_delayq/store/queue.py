@@ -166,9 +166,10 @@ class DatabaseQueue:
         return found
 
     def _claim_what_is_due(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-        """Claim by alarms.
+        """Claim the rows of the alarms that ring, and then rows from the table that alarms may not lead to.
 
-        Claim from the table for pairs whose alarms were all stale, or of which the timer has no more.
+        The table is asked for pairs whose alarms were all stale, and for pairs that filled the last claim's request
+        and not this one's: the timer may have no more alarms of their backlog.
         """
         found, stale = self._claim_by_timer(requests, lease_ms, worker)
         self._all_stale = bool(stale)
@@ -303,8 +304,8 @@ class DatabaseQueue:
     def _maintain_rows(self, result: MaintenanceResult, lease_ms: int) -> int:
         """Reclaim the leases that ran out, unless the last look for them was a moment ago. Return the database's time.
 
-        Alarms lead to all leases but those of suspects, of at-most-once messages, and of messages that no worker
-        serves. So without suspects, a look each second is not needed.
+        Alarms lead to most leases that ran out. Only this look finds the others: those of suspects, of at-most-once
+        messages, and of messages that no worker serves. While there are no suspects, it is made less often.
         """
         asked_at = monotonic()
         if asked_at < self._rests_until:

@@ -62,9 +62,10 @@ class Waiting:
 def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
     """Count the rows that are not finished. `now_ms` is the database's time, and hours are those of `zone`.
 
-    A number that is `MOST`, or that a `…_capped` of its (queue, key) marks, may be too small. If the number of ready
-    messages is marked, that of running ones may be too small as well. Suspects that were rescheduled count as pending.
-    There are no totals: the audit counts them.
+    Only so many rows are read, so a number may be too small: the failed or retried ones if they are `MOST`, the pending
+    or ready ones of a (queue, key) if its `pending_capped` or `ready_capped` is set, and the running ones if any
+    `ready_capped` is. Suspects that were rescheduled count as pending. `Counts.totals` stays empty: the audit counts
+    them.
     """
     pairs = waiting_pairs(database, MOST_PAIRS + 1)
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]

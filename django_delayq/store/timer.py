@@ -171,7 +171,10 @@ class DatabaseTimer:
             return [pair for pair in pairs if self._wakes_at_ms(pair) <= now_ms]
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Let rows whose leases have ended be claimed. Read who shares the shifts, if a worker has come or gone."""
+        """Have the next claim take rows whose leases have ended.
+
+        If a worker has come or gone, also read who shares the shifts.
+        """
         if self._has_stale_workers:
             self._has_stale_workers = False
             self.note_workers(self._read_workers())

@@ -24,7 +24,7 @@ AnyHandler = Handler[Any, Any]
 
 
 class Due(NamedTuple):
-    """A claimed message with its handler, and how many ms of the time that `run_due` may leap the leap to it took."""
+    """A claimed message with its handler, and how many ms of `run_due`'s `until` it took to reach its due time."""
 
     claimed: Claimed
     handler: AnyHandler

@@ -68,7 +68,7 @@ class Pauses:
     def read_due(self) -> None:
         """Read the pauses if they may have changed.
 
-        If that fails, the error ends the turn, so nothing is claimed until a read has worked.
+        An error ends this turn of the loop before its claim, so nothing is claimed until a read has worked.
         """
         heard = self._backend.presence.pause_version  # before the read, so that a change meanwhile is read next time
         if heard == self._heard:
@@ -146,8 +146,8 @@ class Maintenance:
     def _send_heartbeat(self, held: Sequence[Lease]) -> None:
         """Send the heartbeat.
 
-        A failure does not end the turn, because the broker may still give alarms: for example RabbitMQ that is out of
-        memory.
+        A failure does not end this turn of the loop, because the broker may still give alarms: for example RabbitMQ
+        that is out of memory.
         """
         self._info.running, self._info.runs = len(held), runs_of(held)
         try:
@@ -164,7 +164,7 @@ class Maintenance:
     def _maintain(self) -> None:
         """Let the queue do its maintenance.
 
-        If it refuses, which somebody must mend, the turn and the heartbeat go on.
+        If the broker refuses, which only a person can mend, this turn of the loop goes on, and so do heartbeats.
         """
         try:
             result = self._backend.queue.maintain(lease_ms=self._alias.options.lease)
@@ -251,7 +251,7 @@ class TableMaintenance:
 def new_info(
     name: str, queues: Sequence[str], keys: Sequence[str], executors: Sequence[ExecutorInfo], pids: Sequence[int]
 ) -> WorkerInfo:
-    """Return the heartbeat of a worker that starts now. The processes `pids` look after its leases."""
+    """Return the heartbeat of a worker that starts now. Its leases may be taken over once all `pids` have ended."""
     info = WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), executors=list(executors))
     info.processes = processes_of(*pids)
     return info

@@ -33,7 +33,10 @@ from django_delayq.worker import failure
 
 POSTGRESQL_IDLE = 0
 _POSTGRESQL_BUSY = (1, 2, 3)
-"""ACTIVE, INTRANS and INERROR. Only another thread sees ACTIVE, for a statement that may be in a transaction."""
+"""The states of a connection in which a transaction is open, or may be: ACTIVE, INTRANS and INERROR.
+
+ACTIVE means that a statement runs. Only another thread can see that.
+"""
 _MYSQL_IN_TRANS = 1
 _MYSQL_AUTOCOMMIT = 2
 LEAST_AGE_S = 60

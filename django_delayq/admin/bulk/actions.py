@@ -179,9 +179,11 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
 def _move_unchanged(
     request: HttpRequest, alias: str, page: Sequence[MessageRow], change: Change
 ) -> tuple[Moved, list[MessageRow]]:
-    """Move the rows that have not changed since the question. Return what was moved, and the rows that have changed.
+    """Move the rows that have not changed since the confirmation page was shown.
 
-    The rows are locked from here to the end of the caller's transaction. So if the same answer is sent twice and two
+    Return what was moved, and the rows that have changed.
+
+    The rows are locked from here to the end of the caller's transaction. So if the same form is sent twice and two
     processes work on it at once, the second finds that the first has changed them.
     """
     rows = type(page[0])._default_manager.using(database_of(alias).using).filter(pk__in=[row.pk for row in page])

@@ -1,7 +1,7 @@
-"""Ask an operator before a move: the form to fill in, marks of the rows that are shown, and the words afterwards.
+"""Ask an operator before a move: the form of the confirmation page, marks of its rows, and the messages afterwards.
 
-Rows that have changed since the question are left. They may have been changed by another operator, or by the same
-answer sent twice. "All that match" is evaluated when the action runs, so rows that began to match meanwhile are
+Rows that have changed since the page was shown are left. They may have been changed by another operator, or by the
+same form sent twice. "All that match" is evaluated when the action runs, so rows that began to match meanwhile are
 included.
 """
 
@@ -62,17 +62,17 @@ class RescheduleForm(forms.Form):
 
 
 def seen(request: HttpRequest, rows: QuerySet[Any]) -> str:
-    """Return the marks to send along with the question: the primary key of each row, and a digest of its state.
+    """Return the marks for the form of the confirmation page: each row's primary key, and a digest of its state.
 
-    If the question is asked again because of a wrong value in the form, the marks stay as they were.
+    If the page is shown again because of a wrong value in the form, the marks stay as they were.
     """
     return request.POST.get(FIELD) or " ".join(f"{pk}:{mark}" for pk, mark in _marks(rows).items())
 
 
 def changed_since(request: HttpRequest, rows: QuerySet[Any]) -> list[int]:
-    """Return the primary keys of the rows that have changed since the question.
+    """Return the primary keys of the rows that have changed since the confirmation page was shown.
 
-    A row without a mark counts as unchanged.
+    The request has the marks that `seen` put into the form. A row without a mark counts as unchanged.
     """
     was = dict(each.split(":", 1) for each in request.POST.get(FIELD, "").split() if ":" in each)
     return [pk for pk, mark in _marks(rows).items() if was.get(str(pk), mark) != mark] if was else []
@@ -108,7 +108,7 @@ def tell_left(request: HttpRequest, ids: Sequence[str], gone: int) -> None:
 
 
 def tell_changed(request: HttpRequest, ids: Sequence[str]) -> None:
-    """Say which messages were left because they had changed since the question."""
+    """Say which messages were left because they had changed since the confirmation page was shown."""
     if ids:
         said = ngettext(
             "%(count)d message was left: it has changed since you were asked. Look at it again.",

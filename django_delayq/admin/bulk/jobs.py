@@ -95,9 +95,9 @@ class Selection:
         return Page(list(rows.filter(pk__in=found.pks).defer("data")), found.looked, found.last)
 
     def rows(self) -> QuerySet[Any]:
-        """Return the rows that match now, whatever is in their payloads.
+        """Return the rows that match now. A search of payloads is not applied here: `next_page` looks into each row.
 
-        Conditions relative to now, such as the last hour, are relative to `now_ms`.
+        Conditions such as "the last hour" count back from `now_ms`, when the selection was made.
         """
         rows = model_named(self.model)._default_manager.using(get_alias(self.alias).database).filter(alias=self.alias)
         for parameter, value in self.conditions.items():

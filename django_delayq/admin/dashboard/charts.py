@@ -22,7 +22,7 @@ HEIGHT = 100
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One value, the tooltip of its bar, and a class for the style sheet."""
+    """One value of a chart, with the tooltip of its bar (`title`) and a CSS class (`kind`)."""
 
     value: float
     title: str

@@ -112,7 +112,7 @@ def _groups(request: HttpRequest, alias: str) -> list[dict[str, Any]]:
 
 
 def _fragment(site: AdminSite, request: HttpRequest) -> HttpResponse:
-    """Render the figures alone, for the script that updates them in place."""
+    """Render only the part of the page that its script updates in place."""
     check_may_look(site, request)
     return render(request, "admin/delayq/dashboard/figures.html", figures_context(request))
 

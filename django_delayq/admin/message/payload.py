@@ -18,9 +18,9 @@ from django_delayq.models import MessageRow
 
 INDENT = 2
 MOST_LINES = 200
-"""The most lines, from the first that differs to the last, for which the lines in common are found.
+"""The longest stretch, from the first line that differs to the last, in which moved and inserted lines are recognised.
 
-That may take the square of their number. If there are more, each line is compared with the one in its place.
+That may take time by the square of its length. In a longer stretch, line n is compared with line n.
 """
 
 FIRST_LINES = 20
@@ -158,9 +158,9 @@ def _difference(before: str, after: str) -> str:
 
 
 def _difference_by_place(was: list[str], now: list[str], number: int) -> str:
-    """Compare each line with the one in its place, starting at line `number`.
+    """Compare line n with line n; the first is shown as line `number`.
 
-    Return the first that differ, and how many do.
+    Return the first lines that differ, and how many do.
     """
     pairs = [pair for pair in enumerate(zip_longest(was, now), start=number) if pair[1][0] != pair[1][1]]
     lines = [

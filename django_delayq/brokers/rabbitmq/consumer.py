@@ -1,7 +1,7 @@
 """Consume alarms: hold them after their delivery until they are due, and acknowledge them when they are dropped.
 
-The consumer of each requested (queue, key) may have as many unacknowledged alarms as are leased, requested and held. So
-alarms don't pile up here behind a slow handler while another worker is free.
+For each (queue, key), the server delivers no more alarms than are requested, leased and held here. So alarms don't
+pile up here behind a slow handler while another worker is free.
 
 The server delivers an alarm again if it was given back, or its connection was lost. Such an alarm is ready at once if
 another machine sent it. That may be early, which is harmless, because the row decides.
@@ -288,7 +288,7 @@ class Consumer:
         prefetch.subscription.hold(Delivery(alarm, envelope.due_ms, ready_at, tag, prefetch))
 
     def _refuse(self, pair: Pair, message: Message) -> None:
-        """Have the server move a message that is no alarm to the error queue, because a worker runs only rows."""
+        """Have the server move a message that is no alarm to the error queue: with RabbitMQ, workers run only rows."""
         self._channel.basic_reject(message.delivery_tag, requeue=False)
         self._warn_once(
             "RabbitMQ's queue %r holds messages that are no alarms: they are moved to the queue %r, where nobody reads"

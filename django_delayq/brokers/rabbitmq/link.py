@@ -217,7 +217,10 @@ class Waker:
 
     @contextmanager
     def listening(self) -> Iterator[int]:
-        """Yield a descriptor that can be read once `wake` is called, or was called after the last sleep."""
+        """Yield a descriptor to sleep on: it becomes readable when `wake` is called.
+
+        If `wake` was called after the last sleep, it is readable at once.
+        """
         reader, writer = os.pipe()
         with self._lock:
             self._writer = writer

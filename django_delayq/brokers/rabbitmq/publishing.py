@@ -42,7 +42,7 @@ class Publisher:
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
-        """Yield the connection, with everything declared but the queues of pairs."""
+        """Yield the connection, once everything is declared but the queues of single (queue, key) pairs."""
         with self._using() as connection:
             self._topology.ensure(connection, ())
             yield connection
@@ -79,7 +79,7 @@ class Publisher:
             self._link.raise_if_blocked()
 
     def repair_due(self) -> None:
-        """Declare everything but the queues of pairs again if a minute is over, in case something was deleted."""
+        """Declare everything but the queues of single pairs again each minute, in case something was deleted."""
         if monotonic() >= self._repair_at:
             self._repair_at = monotonic() + REPAIR_EVERY_S
             with self.looking() as connection:

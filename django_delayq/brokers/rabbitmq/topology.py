@@ -63,9 +63,10 @@ class Topology:
         return bool(missing)
 
     def repair(self, connection: Connection) -> None:
-        """Declare everything but the queues of pairs again. Queues and exchanges that exist stay as they are.
+        """Declare everything but the queues of single (queue, key) pairs again.
 
-        If one exists with other arguments, an error is logged, and the rest is declared all the same.
+        Queues and exchanges that exist stay as they are. If one exists with other arguments, an error is logged, and
+        the rest is declared all the same.
         """
         parts: list[Callable[[Channel], object]] = [*_base(self._names), partial(_bind_register, names=self._names)]
         with connection.channel() as channel:
@@ -87,10 +88,10 @@ def waiting(channel: Channel, queue: str) -> int:
 
 
 def _set_up(connection: Connection, names: Names) -> None:
-    """Declare everything but the queues of pairs, unless it exists. Declaring takes 180 round trips, asking only a few.
+    """Declare everything but the queues of single pairs, unless it exists.
 
-    Only one process does it at a time, because it publishes the first shared state into its queue: a second process
-    would replace the state.
+    Declaring takes 180 round trips, asking whether it exists only a few. Only one process does it at a time, because it
+    publishes the first shared state into its queue: a second process would replace the state.
     """
     until = monotonic() + SET_UP_S
     while not _is_there(connection, names):
@@ -115,7 +116,7 @@ def _is_there(connection: Connection, names: Names) -> bool:
 
 
 def _base(names: Names) -> list[Callable[[Channel], None]]:
-    """Return functions that together declare everything but the register and the queues of pairs."""
+    """Return functions that together declare everything but the register and the queues of single pairs."""
     levels = [partial(_declare_level, names=names, level=level) for level in range(LEVELS)]
     return [partial(_declare_around, names=names), *levels]
 

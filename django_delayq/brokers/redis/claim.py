@@ -477,7 +477,11 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, wakes: bool = F
 
 
 def _sleep_hint(look: ShardLook | TransientError, span_s: float) -> SleepHint:
-    """Return until when a worker whose slots are full may sleep; if the node was away, `LONGEST_S` from now."""
+    """Return until when a worker whose slots are full may sleep.
+
+    It wakes at the next due time, but looks again after about `span_s` seconds at the latest. If the shard's node was
+    away, it may sleep for `LONGEST_S`.
+    """
     if isinstance(look, TransientError):
         return SleepHint(time.monotonic(), 0, round(LONGEST_S * 1000))
     until_ms = look.now_ms + _longest_ms(span_s)

@@ -130,7 +130,7 @@ _pk = attrgetter("pk")
 
 
 def _schedule(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
-    """Hold the alarms of one shard."""
+    """Schedule the alarms of one shard."""
     calls = _alarm_calls(keys, "schedule", alarms)
     if calls:
         yield calls
@@ -142,7 +142,7 @@ def _ask_cursor(call: Call) -> Operation[int | None]:
 
 
 def _advance_cursor(keys: Keys, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> Operation[int | None]:
-    """Hold the alarms of one shard, and then set its cursor forward. Return the cursor."""
+    """Schedule the alarms of one shard, and then set its cursor forward. Return the cursor."""
     yield from _schedule(keys, alarms)
     advance = Call(load("advance_cursor"), (keys.cursor,), ("" if from_ms is None else from_ms, to_ms))
     return (yield from _ask_cursor(advance))
@@ -204,7 +204,11 @@ def _found(pks: Sequence[str], times: Sequence[Reply], now_ms: int) -> Iterator[
 def _page_of_alarms(
     shards: Sequence[Keys], queue: str, key: str, after: str, count: int
 ) -> Operation[tuple[list[AlarmInfo], str]]:
-    """Return a page of alarms, and the `after` of the next page: "shard place cursor", or "" after the last page."""
+    """Return a page of alarms, and the `after` of the next page.
+
+    The `after` is the number of a shard and then that of `_page_of_shard`, such as "2 waiting 96"; "" after the last
+    page.
+    """
     shard, _, of_shard = after.partition(" ")
     nth = int(shard or 0)
     found, following = yield from _page_of_shard(shards[nth], queue, key, of_shard, count)
@@ -216,7 +220,8 @@ def _page_of_alarms(
 def _page_of_shard(keys: Keys, queue: str, key: str, after: str, count: int) -> Operation[tuple[list[AlarmInfo], str]]:
     """Return a page of one shard's alarms for a (queue, key), and the `after` of the next page.
 
-    The `after` is "" after the last page. Pages of waiting alarms come first, then pages of leased ones.
+    The `after` is "waiting" or "running" and a cursor of ZSCAN; "" after the last page. Pages of waiting alarms come
+    first, then pages of leased ones.
     """
     place, _, cursor = (after or "waiting 0").partition(" ")
     zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running

@@ -69,13 +69,16 @@ class Waiter:
         self.before_look(self._shards.values())
 
     def before_look(self, shards: Iterable[int]) -> None:
-        """Begin to note due times that are published in these shards for the wait sets of the last claim."""
+        """Forget when something falls due in these shards, because a look is about to tell.
+
+        What is published for the wait sets of the last claim from now on is noted: the look may miss it.
+        """
         with self._changed:
             for shard in shards:
                 self._dues[shard] = float("inf")
 
     def take_hints(self, hints: Mapping[int, SleepHint]) -> None:
-        """Sleep no longer than these hints of a claim or a look allow. They are by shard."""
+        """Let `sleep` take no longer than these hints of a claim or a look allow. They are by shard."""
         with self._changed:
             for shard, hint in hints.items():
                 if hint.now_ms:  # else the shard did not answer

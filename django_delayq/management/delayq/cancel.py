@@ -11,7 +11,7 @@ HELP = "Stop waiting messages, so that they never start. Exit 1 when one was not
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the ids."""
+    """Add the argument for the ids."""
     add_ids(parser, required=True)
 
 

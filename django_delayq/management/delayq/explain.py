@@ -21,7 +21,7 @@ HELP = "Where a message is, when it is due, its attempts, who holds it until whe
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the id and `--json`."""
+    """Add the arguments for the id and `--json`."""
     parser.add_argument("id", metavar="ID", help="The id of the message.")
     add_json(parser)
 

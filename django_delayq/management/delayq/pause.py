@@ -18,7 +18,7 @@ HELP = "Let nothing of a queue or key start. What runs, runs to its end."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the queue, the key, the reason, and the end of the pause."""
+    """Add the arguments for the queue, the key, the reason, and the end of the pause."""
     add_queue_and_key(parser)
     parser.add_argument(
         "--reason",

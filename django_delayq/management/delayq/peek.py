@@ -12,7 +12,7 @@ HELP = "The next N messages of a queue with their data, in due order. Removes no
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the queue, `-n` and `--json`."""
+    """Add the arguments for the queue, `-n` and `--json`."""
     parser.add_argument("queue", type=checked(check_queue), metavar="QUEUE", help="The queue to look at.")
     add_count(parser)
     add_json(parser)

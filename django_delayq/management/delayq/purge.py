@@ -15,7 +15,7 @@ HELP = "Remove waiting and failed messages for good. Asks first."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the ids, the queue, the key, `--errors`, and `--no-input`."""
+    """Add the arguments for the ids, the queue, the key, `--errors`, and `--no-input`."""
     add_ids(parser, required=False)
     parser.add_argument("--queue", metavar="QUEUE", help="What waits in this queue.")
     parser.add_argument("--key", metavar="KEY", help="What waits for this execute key; with --queue, in that queue.")

@@ -14,7 +14,7 @@ HELP = "Run failed messages again, with their counts reset. Asks before --all an
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the ids, `--all`, the key, and `--no-input`."""
+    """Add the arguments for the ids, `--all`, the key, and `--no-input`."""
     add_ids(parser, required=False)
     parser.add_argument("--all", action="store_true", help="Every failed message.")
     parser.add_argument("--key", metavar="KEY", help="Every failed message of this execute key.")

@@ -11,7 +11,7 @@ HELP = "End the pause of a queue or key, named as it was paused. Names the pause
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the queue and the key."""
+    """Add the arguments for the queue and the key."""
     add_queue_and_key(parser)
 
 

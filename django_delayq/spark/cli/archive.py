@@ -15,7 +15,7 @@ HELP = "Move what ended into Parquet, and out of its table. Run again after a ki
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the lake, the age, the table, and the size of a chunk."""
+    """Add the arguments for the lake, the age, the table, and the size of a chunk."""
     parser.add_argument("--lake", required=True, metavar="PATH", help="A directory, or the URI of one.")
     parser.add_argument("--before", type=instant, required=True, metavar="WHEN", help="A time in UTC, or an age: 30d.")
     parser.add_argument("--table", choices=ARCHIVED, help="One of the tables. Default: both.")

@@ -12,7 +12,7 @@ HELP = "How far the messages of a tag have come, and when the last is due."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the tag."""
+    """Add the argument for the tag."""
     parser.add_argument("tag", help="The tag that they were scheduled with.")
 
 

@@ -14,7 +14,7 @@ HELP = "Make one file of those in each directory of a lake. Run again after a ki
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the lake."""
+    """Add the argument for the lake."""
     parser.add_argument("--lake", required=True, metavar="PATH", help="A directory, or the URI of one.")
 
 

@@ -19,7 +19,7 @@ _SHOWN = 20
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the plan, the lake, and the place of the differences."""
+    """Add the arguments for the plan, the lake, and the place of the differences."""
     add_plan(parser)
     parser.add_argument("--lake", metavar="PATH", help="What was archived there counts as sent.")
     parser.add_argument("--out", metavar="PATH", help="A directory for the differences, in Parquet.")

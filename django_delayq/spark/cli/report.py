@@ -17,7 +17,7 @@ HELP = "Figures of what has ended: lateness and duration, retries and failures, 
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the lake, the span of time, and the outputs."""
+    """Add the arguments for the lake, the span of time, and the outputs."""
     parser.add_argument("--lake", metavar="PATH", help="Read what was archived there too.")
     parser.add_argument(
         "--since",

@@ -44,7 +44,7 @@ def add_plan(parser: ArgumentParser) -> None:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the plan, and the options of the write."""
+    """Add the arguments for the plan, and the options of the write."""
     add_plan(parser)
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--data", type=names, default=[], metavar="COLUMNS", help="The fields of the data.")

@@ -60,7 +60,7 @@ def settled(alias: Alias) -> int:
 
 
 def read_ended(part: Part, options: StreamOptions, schema: StructType, alias: Alias) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table that were written by the transactions of `part`, in batches."""
+    """Yield, in batches, the rows that the transactions of `part` have put into a table."""
     query = tables.Query(TABLES[options.source], Wanted(), only_free=False, ended=cast(EndedBetween, part))
     arrow = to_arrow_schema(schema, timezone="UTC")
     database = _followed(alias)

@@ -1,4 +1,4 @@
-"""The options of the read of a stream."""
+"""The options for reading a stream."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from django_delayq.spark.options import Given
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """The options of the read of a stream, see docs/reference/spark.md."""
+    """The options for reading a stream. See docs/reference/spark.md."""
 
     settings: str
     using: str

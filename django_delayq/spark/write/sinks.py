@@ -121,7 +121,7 @@ class _LedgerSink:
 class _StoreSink:
     """A sink whose batches are transactions. A pass over the window schedules the alarms.
 
-    A batch is taken for new, as most are, unless some messages of the batch before it were there already.
+    All ids of a batch are expected to be new, unless some of the batch before were there already.
     """
 
     def __init__(self, database: Database, options: WriteOptions) -> None:
@@ -164,7 +164,7 @@ def batches(messages: Sequence[NewMessage], most: int) -> Iterator[Sequence[NewM
 def patiently(act: Callable[[], T], patience_ms: int) -> T:
     """Call `act` again and again while a broker or a database is away, up to `patience_ms`, and return its result.
 
-    A message that this sends a second time exists once, but is counted as there already.
+    If an answer was lost, `act` sends messages a second time. Each exists once, but is counted as there already.
     """
     deadline = time.monotonic() + patience_ms / 1000
     while True:

@@ -1,4 +1,4 @@
-"""Run a write inside the site: the checks before it, the batches of each task, and a word to the timer after it."""
+"""Run a write inside the site: the checks before it, the batches of each task, and setting back the timer's cursor."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

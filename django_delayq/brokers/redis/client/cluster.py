@@ -116,12 +116,12 @@ class ClusterPipeline:
             self.fail([i], error)
 
     def fail(self, part: Collection[int], error: BrokerUnavailable, *, must_learn: bool = False) -> None:
-        """Note the error for calls that were not made, and must still be."""
+        """Note the error for calls that were not made, so that they are made again."""
         self.must_learn = self.must_learn or must_learn
         self._errors.update(dict.fromkeys(part, error))
 
     def lose(self, part: Collection[int], error: BrokerUnavailable) -> None:
-        """Note the error for calls that may have been made. They must still be made, and then count as repeated."""
+        """Note the error for calls that may have been made. They are made again, and then count as repeated."""
         self._lost.update(part)
         self.fail(part, error, must_learn=True)
 

@@ -114,7 +114,8 @@ class AsyncTLSPrimaryConnection(AsyncSSLConnection, AsyncPrimaryConnection):
 class Location:
     """One parsed LOCATION. `shown` is the address without secrets; `warnings` are logged when a worker starts.
 
-    `nodes` are some nodes of a cluster, for which this is the template: connections are made to the results of `at`.
+    `nodes` are some nodes of a cluster. Then this is only a template: connect to the location that `at` returns for a
+    node.
     """
 
     shown: str
