@@ -110,7 +110,8 @@ def check_may(site: AdminSite, request: HttpRequest, permission: str) -> None:
 def redirected_on_outage(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Wrap a view of an admin class so that an error of the tables leads to the dashboard.
 
-    The dashboard shows why, and looks again by itself. `request` is marked as answered by the site of the admin class.
+    The dashboard shows why, and looks again by itself. `request.current_app` is set to the site of the admin class, so
+    that links lead to that site.
     """
 
     @wraps(view)

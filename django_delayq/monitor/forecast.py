@@ -110,7 +110,7 @@ class Capacity:
         return max(work_ms / slots, starts_ms, number * LEAST_MS / workers)
 
     def _limits_of(self, keys: Collection[str]) -> Limits:
-        """Return the limits of a single key; several keys have none together."""
+        """Return the limits of the key, if there is only one. Several keys share no limit."""
         if len(keys) != 1:
             return NO_LIMITS
         (key,) = keys

@@ -39,7 +39,7 @@ It is longer than the window because the time counts from the INSERT: a pass bet
 cursor, and does not see the row.
 """
 FRESH_MS = 500
-"""A pass that began less than this ago is not repeated."""
+"""Nothing is scheduled if the last pass over the window was less than this ago."""
 LAST_PK = 2**63 - 1
 
 

@@ -112,7 +112,7 @@ TAKEOVER_S = 0.2
 """How long one takeover looks at a backlog, in seconds. The worker claims nothing meanwhile."""
 
 AGAIN: Position = (0, 1)
-"""A position before all rows that is not `START`: a takeover that is not done begins again."""
+"""Before all rows, like `START`, but not equal to it: the takeover is not done, and the next call begins again."""
 
 
 class LapsePositions(NamedTuple):

@@ -44,7 +44,7 @@ reads the index entries of all rows that have ended since then.
 NOTICE_MS = 3_000
 """A commit notifies of rows that are due within this time. Rows that are due later are read in time anyway."""
 ROWS = 5_000
-"""The most rows that are read for all pairs at once. For more than a hundred pairs it is 50 for each."""
+"""The most rows that one look reads, divided among the pairs; but each pair gets at least `PAIRS` of them."""
 SHIFT_MS, GRACE_MS = 100, 20
 """The length of a shift, and the least time for which other workers leave a row that is due to the shift's worker."""
 LEFT_MS = 200

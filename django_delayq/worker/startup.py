@@ -31,7 +31,7 @@ The store has one more, to look up what was committed.
 STORE_CONNECTIONS = 4
 """A connection each for claims, settlements, renewals and the maintenance of the tables."""
 SUSPECTS_CHILD = 1
-"""A connection for the child process that runs suspects, in every mode."""
+"""The connection of the child process in which suspects run, whatever the options of the worker."""
 MIN_SIZE = 4
 """The default of psycopg_pool for `min_size`; `max_size` defaults to `min_size`."""
 Handlers = Iterable[Handler[Any, Any]]

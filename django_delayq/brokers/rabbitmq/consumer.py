@@ -190,8 +190,8 @@ class Consumer:
     def flush(self) -> None:
         """Handle all that the server has sent before this call.
 
-        A request is sent, whose reply comes after it all. Without that, messages that have left an empty queue may
-        still be on their way.
+        It sends a request and reads up to the reply, because the server sends that last. Otherwise messages may still
+        be on their way, though their queue is empty.
         """
         self._channel.basic_qos(0, 1, False)  # only for its reply: it does not concern consumers that exist already
         self.drain()

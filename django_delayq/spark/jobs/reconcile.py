@@ -38,8 +38,8 @@ def known(spark: SparkSession, using: str, key: str, *, tag: str | None = None, 
 def differences(expected: DataFrame, actual: DataFrame) -> DataFrame:
     """Return the `id` and `difference` of messages that don't agree. Both arguments have `id`.
 
-    If `expected` has `due_at`, times are compared too. It is no difference that a message which was due before it was
-    sent is scheduled for the time when it was sent.
+    If `expected` has `due_at`, times are compared too. A message that was due before it was sent may be scheduled for
+    the time when it was sent: that is no difference.
     """
     at = f.col("due_at") if "due_at" in expected.columns else f.lit(None).cast("timestamp")
     wanted = expected.select("id", at.alias("_wanted"), f.lit(True).alias("_asked"))

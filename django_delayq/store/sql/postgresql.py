@@ -139,8 +139,9 @@ def _array(numbers: Iterable[int | None]) -> str:
 def insert_from(values: str, kind: str = _HEADER) -> str:
     """Return an INSERT of the messages in `values`, up to where it says what to do about conflicts.
 
-    `values` is SQL for FROM: a table of ids, data and numbers of kinds. `kind` are the columns of a kind. If they have
-    no due time, `values` must have it. The parameters are the kinds as JSON, those of `values`, and the alias.
+    A kind is what messages have in common besides id and data; see `_kinds_of`. `values` is SQL for FROM: a table of
+    ids, data and numbers of kinds. `kind` are the columns of a kind. If they have no due time, `values` must have it.
+    The parameters are the kinds as JSON, those of `values`, and the alias.
     """
     return (
         f"WITH clock AS MATERIALIZED (SELECT {PostgreSQL.now} AS n, {PostgreSQL.now_up} AS u),"

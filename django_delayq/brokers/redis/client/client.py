@@ -269,7 +269,7 @@ def _socket_of(connection: AbstractConnection) -> socket.socket:
 
 
 class Contact:
-    """How long a server has answered every call of this process, with the same data."""
+    """Measures for how long a server has answered every call of this process, and has had the same data."""
 
     clock = staticmethod(time.monotonic)
 
