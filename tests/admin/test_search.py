@@ -10,6 +10,7 @@ from django.db import connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from django_delayq import Send, send_delay_messages
 from django_delayq.admin.bulk import jobs
 from django_delayq.admin.lists import bounded, search
 from django_delayq.models import ErrorMessage, ReadyMessage
@@ -65,7 +66,7 @@ def test_a_search_in_payloads_stops_when_its_time_is_over_and_shows_what_it_has_
 ) -> None:
     for number in range(6):
         send(f"a{number}", "x", delay=f"{number + 1}h")
-    seconds = count(100, step=0.5)
+    seconds = count(100, step=0.35)
     monkeypatch.setattr(search, "monotonic", lambda: next(seconds))
     response = superuser.get(url("readymessage"), {"q": "data=x"})
     assert shown_ids(response) == ["a0", "a1", "a2"]
@@ -76,16 +77,28 @@ def test_a_search_in_payloads_holds_few_of_them_at_a_time(
     broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(9):
-        send(f"a{number}", f"x{number}", delay=f"{number + 1}h")
+        send(f"a{number}", "x", delay=f"{number + 1}h")
     monkeypatch.setattr(search, "CHUNK", 2)
     monkeypatch.setattr(search, "SEARCHED", 4)
     rows = ReadyMessage.objects.using(database).order_by("pk")
     with CaptureQueriesContext(connections[database]) as queries:
-        assert search.find_on_page(rows, "data=x3").looked == 4
-    with_payloads = [each["sql"] for each in queries if "LIKE" in each["sql"]]
+        assert search.find_on_page(rows, "data=x").looked == 4
+    with_payloads = [each["sql"] for each in queries if " IN " in each["sql"] and "LIKE" not in each["sql"]]
     assert len(with_payloads) == 3  # of 2, 2, and the one that tells that there are more
     pks = re.findall(r"\d+", with_payloads[1].split(" IN ")[-1])
     assert set(map(int, pks)) == set(rows.values_list("pk", flat=True)[2:4])
+
+
+def test_a_search_for_a_rare_value_takes_few_queries(
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_delay_messages(Send("k", {"order": number}, id=f"{number}", delay="1h") for number in range(1_000))
+    rows = ReadyMessage.objects.using(database).order_by("pk")
+    monkeypatch.setattr(search, "QUICK_S", 60.0)
+    with CaptureQueriesContext(connections[database]) as queries:
+        found = search.find_on_page(rows, "data.order=950")
+    assert (len(found.pks), found.looked) == (1, 1_000)
+    assert len([each for each in queries if " IN " in each["sql"]]) == 4  # compares 50, 200, 750; reads the one found
 
 
 def test_a_step_of_a_job_whose_time_is_over_leaves_the_rest_to_the_next(

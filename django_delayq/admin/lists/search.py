@@ -2,15 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from time import monotonic
 from typing import Any
 
-from django.db.models import Case, Q, QuerySet, TextField, Value, When
+from django.db.models import Q, QuerySet
 
 from django_delayq.admin.lists import bounded
 from django_delayq.admin.lists.bounded import Searched
+from django_delayq.brokers.base import pages
 from django_delayq.core.codec import loads
 
 SEARCHED = 10_000
@@ -22,8 +23,11 @@ It shows at most `bounded.FOUND` rows. An action on all that match looks at ever
 LOOKING_S = 1.5
 """Seconds that a page, or a step of a job, looks into payloads, out of the `bounded.LIMIT_S` for the database."""
 
-CHUNK = 50
-"""How many payloads are in memory at a time. Each may be large."""
+CHUNK, LARGEST_PAGE = 50, 2_000
+"""How many payloads are in memory at a time, and how many the database compares in one query. Each may be large."""
+
+QUICK_S, GROWTH = 0.1, 4
+"""After a query that took less than `QUICK_S`, the next one compares `GROWTH` times as many payloads."""
 
 _PART = r'"(?:[^"\\]|\\.)*"|[^.="][^.=]*'
 _IN_DATA = re.compile(rf"data((?:\.(?:{_PART}))*)=(.*)", re.DOTALL)
@@ -100,15 +104,28 @@ def _looked_at(rows: QuerySet[Any], text: str, most: int | None = None) -> Itera
     path, value = [_name(part) for part in re.findall(rf"\.({_PART})", in_data[1])], _as_compared(in_data[2])
     # The same list or object may be written with other spaces, or in another order.
     needle = "" if value[:1] in {"[", "{"} else json.dumps(value, ensure_ascii=False)[1:-1]
-    candidate = Case(When(data__contains=needle, then="data"), default=Value(""), output_field=TextField())
     # Not one query for all payloads: a MySQL client holds the whole result, however few rows are fetched at a time.
     pks = rows.values_list("pk", flat=True)[:most].iterator()
-    while chunk := list(islice(pks, CHUNK)):
-        by_pk = rows.model._default_manager.using(rows.db).filter(pk__in=chunk)
-        payloads: dict[int, str] = dict(by_pk.values_list("pk", candidate))
-        for pk in chunk:
-            data = payloads.get(pk, "")
-            yield pk, bool(data) and _has(data, path, value)
+    size = CHUNK
+    while page := list(islice(pks, size)):
+        began_at = monotonic()
+        candidates = set(_by_pk(rows, page).filter(data__contains=needle).values_list("pk", flat=True))
+        if monotonic() - began_at < QUICK_S:
+            size = min(size * GROWTH, LARGEST_PAGE)
+        payloads = _payloads(rows, [pk for pk in page if pk in candidates])
+        for pk in page:
+            yield pk, pk in candidates and _has(next(payloads), path, value)
+
+
+def _payloads(rows: QuerySet[Any], pks: Sequence[int]) -> Iterator[str]:
+    """Yield the payload of each row, `""` if the row is gone, and hold `CHUNK` of them at a time."""
+    for chunk in pages(pks, CHUNK):
+        payloads: dict[int, str] = dict(_by_pk(rows, chunk).values_list("pk", "data"))
+        yield from (payloads.get(pk, "") for pk in chunk)
+
+
+def _by_pk(rows: QuerySet[Any], pks: Sequence[int]) -> QuerySet[Any]:
+    return rows.model._default_manager.using(rows.db).filter(pk__in=pks)
 
 
 def _has(data: str, path: list[str], text: str) -> bool:
