@@ -43,7 +43,7 @@ class Loop:
         self._drain = options.drain
         self._max_memory = options.max_memory
         self._may_end = options.drain or options.max_messages is not None or options.max_memory is not None
-        self.is_full = False
+        self.exceeds_memory = False
         """Whether the process was found to take more than `--max-memory`."""
         self._stopping = threading.Event()
         self._woken = threading.Event()
@@ -98,7 +98,7 @@ class Loop:
 
     def _turn(self, busy: list[Dispatcher]) -> bool:
         self._may_find |= self._maintenance.do_due()
-        if self._max_memory is not None and not self.is_full and self._dispatcher.has_run:
+        if self._max_memory is not None and not self.exceeds_memory and self._dispatcher.has_run:
             self._check_memory(self._max_memory)
         for dispatcher in busy:
             dispatcher.look_after_unstarted()
@@ -112,7 +112,7 @@ class Loop:
         """Stop claiming if this process takes more than `limit` bytes."""
         taken = resident()
         if taken > limit:
-            self.is_full = True
+            self.exceeds_memory = True
             logger.info(
                 "Stopping: this worker takes %s, and --max-memory is %s. It finishes what runs.",
                 size_text(taken), size_text(limit),

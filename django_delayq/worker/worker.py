@@ -118,9 +118,9 @@ class Worker:
         )
 
     @property
-    def is_full(self) -> bool:
+    def exceeds_memory(self) -> bool:
         """Return whether the worker stops because its process takes more memory than `--max-memory`."""
-        return self._loop.is_full
+        return self._loop.exceeds_memory
 
     @property
     def counts(self) -> "Counter[SettleAction]":

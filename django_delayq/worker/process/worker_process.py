@@ -106,7 +106,7 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
         if not ended_well:
             logger.warning(INTERRUPTED)
             exit_at_once(0)
-        if worker.is_full:
+        if worker.exceeds_memory:
             sys.exit(FULL)
 
 
