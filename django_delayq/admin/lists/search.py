@@ -125,7 +125,8 @@ def _payloads(rows: QuerySet[Any], pks: Sequence[int]) -> Iterator[str]:
 
 
 def _by_pk(rows: QuerySet[Any], pks: Sequence[int]) -> QuerySet[Any]:
-    return rows.model._default_manager.using(rows.db).filter(pk__in=pks)
+    found: QuerySet[Any] = rows.model._default_manager.using(rows.db).filter(pk__in=pks)
+    return found
 
 
 def _has(data: str, path: list[str], text: str) -> bool:
