@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
 
-from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest
+from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest, pages
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database
@@ -212,4 +212,6 @@ def end_unanswered(database: Database) -> list[Alarm]:
 
 
 def _any_of(sets: Collection[tuple[str, str]]) -> str:
-    return " OR ".join(["(r.queue = %s AND r.key = %s)"] * len(sets))
+    """Return the condition that a row is of one of the pairs. SQLite takes no expression that is 1,000 deep."""
+    groups = [" OR ".join(["(r.queue = %s AND r.key = %s)"] * len(page)) for page in pages(list(sets), 50)]
+    return " OR ".join(f"({group})" for group in groups)

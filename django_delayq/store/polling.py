@@ -19,7 +19,6 @@ from django_delayq.brokers.base import (
     MaintenanceResult,
     Pair,
     Timer,
-    pages,
 )
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import SUSPECT_CRASHES
@@ -64,13 +63,16 @@ class TableClaims:
         pairs = {request.pair for request in requests}
         onward = {pair for pair in pairs if began_at < self._low_end_at.get(pair, 0.0)}
         since = {pair: self._since.get(pair, 0) for pair in onward}
-        found, full = claim_ready(self._database, requests, lease_ms, worker, since)
-        short = [request for request in requests if request.pair not in onward | full]
-        if short:
-            lapsed, _ = claim_due(self._database, short, lease_ms, worker)
-            found.messages += lapsed.messages
-            found.buried += lapsed.buried
-            found.now_ms = found.now_ms or lapsed.now_ms
+        if len(pairs) > SETS:
+            found, full = claim_due(self._database, requests, lease_ms, worker, since)
+        else:
+            found, full = claim_ready(self._database, requests, lease_ms, worker, since)
+            short = [request for request in requests if request.pair not in onward | full]
+            if short:
+                lapsed, _ = claim_due(self._database, short, lease_ms, worker)
+                found.messages += lapsed.messages
+                found.buried += lapsed.buried
+                found.now_ms = found.now_ms or lapsed.now_ms
         ended_at = monotonic()
         rests_s = max(LOW_END_S, REST_FACTOR * (ended_at - began_at))
         self._low_end_at |= dict.fromkeys(pairs - onward, ended_at + rests_s)
@@ -120,11 +122,13 @@ class RowClaims:
             if not (found.messages or found.buried):
                 raise
             return found
-        self._full = self._full.difference(request.pair for request in due) | full
+        # If nothing was leased, other workers hold the rows that were found: another claim at once would find the same
+        may_have_more = full if more.messages else set()
+        self._full = self._full.difference(request.pair for request in due) | may_have_more
         found.messages += more.messages
         found.buried += more.buried
         found.now_ms = more.now_ms or found.now_ms
-        if full:
+        if may_have_more:
             found.more_available, found.next_due_ms = True, found.now_ms
         return found
 
@@ -200,35 +204,25 @@ def count_by_pair(messages: Iterable[Claimed]) -> Counter[Pair]:
 
 
 def claim_ready(
-    database: Database,
-    requests: Sequence[ClaimRequest],
-    lease_ms: int,
-    worker: str,
-    since: Mapping[Pair, int] | None = None,
+    database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str, since: Mapping[Pair, int]
 ) -> tuple[Claims, set[Pair]]:
-    """Lease rows that wait and are due, in one statement for each `SETS` pairs.
+    """Lease rows that wait and are due, of at most `SETS` pairs, in one statement: of more it would take long to plan.
 
-    Also return the pairs that may have more.
-
-    Rows that another claim has locked are skipped. Of a pair in `since`, only rows due at that time or later are
-    leased.
+    Also return the pairs that may have more. Rows that another claim has locked are skipped. Of a pair in `since`, only
+    rows due at that time or later are leased.
     """
-    claimed = Claims([], [], 0, None)
-    full: set[Pair] = set()
-    for page in pages(_merged(database, requests), SETS):
-        if len(claimed.messages) >= BATCH:
-            full.update(request.pair for request in page)
-            continue
-        rows = _claim_page(database, page, BATCH - len(claimed.messages), lease_ms, worker, since or {})
-        claimed.messages += rows.messages
-        claimed.now_ms = claimed.now_ms or rows.now_ms
-        given = count_by_pair(rows.messages)
-        once = {(one.header.queue, one.header.key) for one in rows.messages if one.header and one.header.at_most_once}
-        for request in page:
-            most = request.idle_slots if request.pair in once else request.count
-            if given[request.pair] >= min(most, request.count) or len(claimed.messages) >= BATCH:
-                full.add(request.pair)
-    return claimed, full
+    merged = _merged(database, requests)
+    if not merged:
+        return Claims([], [], 0, None), set()
+    rows = _claim_page(database, merged, BATCH, lease_ms, worker, since)
+    given = count_by_pair(rows.messages)
+    once = {(one.header.queue, one.header.key) for one in rows.messages if one.header and one.header.at_most_once}
+    full = set()
+    for request in merged:
+        most = request.idle_slots if request.pair in once else request.count
+        if given[request.pair] >= min(most, request.count) or len(rows.messages) >= BATCH:
+            full.add(request.pair)
+    return Claims(rows.messages, [], rows.now_ms, None), full
 
 
 def _claim_page(

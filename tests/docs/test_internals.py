@@ -80,12 +80,15 @@ def _keys_of(path: Path) -> set[str]:
     return {name for pair in names for name in pair} & set(STRUCTURES)
 
 
-def test_each_fault_is_forced_by_tests_that_there_are() -> None:
-    (told,) = tables("internals/faults.md")
-    for fault, _, _, named in told:
+@pytest.mark.parametrize("page", ["internals/faults.md", "internals/database.md"])
+def test_each_fault_and_promise_is_shown_by_tests_that_there_are(page: str) -> None:
+    (told,) = tables(page)
+    for fault, *_, named in told:
         path = ""
         for test in codes(named):
             path, _, name = test.rpartition("::") if "::" in test else (path, "", test)
             if name.startswith("test_"):
-                assert f"\ndef {name}(" in (ROOT / "tests" / path).read_text(), f"{fault}: there is no {path}::{name}"
+                assert re.search(rf"^ *def {name}\(", (ROOT / "tests" / path).read_text(), re.MULTILINE), (
+                    f"{fault}: there is no {path}::{name}"
+                )
         assert path, f"{fault} names no test"

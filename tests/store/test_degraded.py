@@ -404,3 +404,14 @@ def test_status_shows_the_figures_and_that_the_broker_is_away(
     assert f"durability: the messages are in database {database!r}: no crash of a broker loses one" in out.getvalue()
     assert "Workers are not known while the broker is away." in out.getvalue()
     assert "parked" not in out.getvalue().replace("parked keys: 0", "")
+
+
+def test_what_is_due_of_very_many_pairs_is_claimed_in_few_statements(broker: DatabaseBackend, database: str) -> None:
+    send_delay_messages(Send(f"k{n}", 1, id=f"{n}") for n in range(BATCH))
+    ReadyMessage.objects.using(database).update(due_at=F("due_at") - 1)
+    feed = row_claims(broker)
+    wants = [ClaimRequest("default", f"k{n}", 1) for n in range(BATCH)]
+    with CaptureQueriesContext(connections[database]) as asked:
+        assert len(feed.claim(wants, LEASE_MS, "w").messages) == BATCH
+    reads = BATCH / SETS + BATCH / PAIRS_OF_A_LOOK
+    assert len(asked) <= reads + 10  # which pairs have rows, twice, and one claim
