@@ -106,6 +106,8 @@ class RowClaims:
         self._wanted: frozenset[Pair] = frozenset()
         self._full: frozenset[Pair] = frozenset()
         """The pairs of which the last claim got all that it requested. They may have more."""
+        self._left_out: frozenset[Pair] = frozenset()
+        """The requested pairs that the timer was not asked for. It does not wait for them."""
 
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
         """Claim what is due. See `Queue.claim`."""
@@ -138,6 +140,7 @@ class RowClaims:
         Leave out pairs that may have more anyway.
         """
         asked = [request for request in requests if request.pair not in self._full]
+        self._left_out = self._full.intersection(self._wanted)
         if requests and not asked:
             return Claims([], [], 0, None)
         found = self._timer.take_due(asked, lease_ms=lease_ms, worker=worker)
@@ -178,7 +181,7 @@ class RowClaims:
 
     def wait(self, timeout: float) -> bool:
         """Sleep until a claim of the pairs that were last requested may find something. See `Timer.wait`."""
-        return not self._wanted.isdisjoint(self._full) or self._timer.wait(timeout)
+        return bool(self._left_out) or not self._wanted.isdisjoint(self._full) or self._timer.wait(timeout)
 
     def wake(self) -> None:
         """End the running `wait`, or the next one. Any thread may call it."""
