@@ -178,7 +178,7 @@ class DatabaseTimer:
         if self._has_stale_workers:
             self._has_stale_workers = False
             self.note_workers(self._read_workers())
-        self._look_due(self._wanted, lease_ms)  # of another pair nobody would claim what is found
+        self._look_due(list(self._known), lease_ms)
         with self._changed:
             now_ms = _now_ms()
             result = MaintenanceResult(now_ms + self._ahead_ms)
