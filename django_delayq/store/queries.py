@@ -91,7 +91,7 @@ def get(database: Database, id: str) -> Info | None:
 
 def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | None:
     """Return the message that waits or runs under the id, with more columns of its row `r`; None if there is none."""
-    condition = f"{database.dialect.of_alias_by_id} AND r.message_id = %s LIMIT 1"
+    condition = f"{database.dialect.of_alias_in('delayq_ready')} AND r.message_id = %s LIMIT 1"
     found = _ready(database, condition, [database.alias, id], columns)
     return found[0] if found else None
 
@@ -276,12 +276,9 @@ def _buried_facts(database: Database, id: str, rows: int, now_ms: int) -> Messag
 
 def _count_rows(database: Database, id: str) -> tuple[int, int]:
     """Return how many rows the id has, and the database's time."""
-    tables = {
-        "delayq_ready": database.dialect.of_alias_by_id,
-        "delayq_finish": "r.alias = %s",
-        "delayq_error": "r.alias = %s",
-    }
-    each = [f"SELECT 1 FROM {table} r WHERE {of_alias} AND r.message_id = %s" for table, of_alias in tables.items()]
+    tables = ("delayq_ready", "delayq_finish", "delayq_error")
+    of_alias_in = database.dialect.of_alias_in
+    each = [f"SELECT 1 FROM {table} r WHERE {of_alias_in(table)} AND r.message_id = %s" for table in tables]
     ((count, now_ms),) = database.rows(
         f"SELECT count(*), {database.dialect.now}"
         f" FROM (SELECT * FROM ({' UNION ALL '.join(each)}) AS every_row LIMIT {MOST_ROWS}) AS counted",

@@ -301,7 +301,7 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
     while True:
         page_of_dead = _page(database, after, columns, "delayq_ready_list", Sql(*_among(dead, "worker")))
         found = database.rows(f"{page_of_dead.text} ORDER BY number", page_of_dead.parameters)
-        after = found[-1][:2] if found and found[-1][-2] == BATCH else START
+        after = _end_of([row[:-1] for row in found])
         for page in pages([row for row in found if row[-1]], PAGE):
             ended = reclaim(database, [pk for _, pk, *_ in page], now_ms, dead)
             taken.alarms.extend(Alarm(queue, key, str(pk)) for _, pk, queue, key, *_ in page if pk in ended)

@@ -30,7 +30,7 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.core.errors import DelayqError
 from django_delayq.store.database import Database
-from django_delayq.store.due_times import PAIRS, Found, look
+from django_delayq.store.due_times import Found, look
 from django_delayq.store.notices import AT_ONCE, AT_ONCE_MS, PAUSES, SOON, WORKERS, Listener, notify
 
 WINDOW_MS = 5_000
@@ -43,8 +43,8 @@ reads the index entries of all rows that have ended since then.
 """
 NOTICE_MS = 3_000
 """A commit notifies of rows that are due within this time. Rows that are due later are read in time anyway."""
-ROWS = 5_000
-"""The most rows that one look reads, divided among the pairs; but each pair gets at least `PAIRS` of them."""
+ROWS, LEAST_ROWS = 5_000, 50
+"""The most rows that one look reads, divided among the pairs; but each pair gets at least `LEAST_ROWS` of them."""
 SHIFT_MS, GRACE_MS = 100, 20
 """The length of a shift, and the least time for which other workers leave a row that is due to the shift's worker."""
 LEFT_MS = 200
@@ -353,7 +353,7 @@ class DatabaseTimer:
                 self._known[pair].look_at_ms, self._known[pair].reads_to_ms = now_ms + rest_ms, math.inf
         if not asked:
             return
-        most = max(min(ROWS // len(asked), BATCH), PAIRS)
+        most = max(min(ROWS // len(asked), BATCH), LEAST_ROWS)
         try:
             with self._database.available():
                 clock_ms, rows = look(self._database, asked, WINDOW_MS, min(rest_ms, lease_ms // 3), most)

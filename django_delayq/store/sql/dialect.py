@@ -154,8 +154,12 @@ class Dialect:
 
     def of_ids(self, alias: str, condition: str = "", table: str = "delayq_ready") -> Sql:
         """Return the condition that a row `r` has the id `input.of_id` and that `condition`, if there is one, holds."""
-        of_alias = self.of_alias_by_id if table == "delayq_ready" else self.of_alias
-        return Sql(f"{of_alias} AND r.message_id = input.of_id{condition and f' AND {condition}'}", [alias])
+        found = f"{self.of_alias_in(table)} AND r.message_id = input.of_id"
+        return Sql(f"{found}{condition and f' AND {condition}'}", [alias])
+
+    def of_alias_in(self, table: str) -> str:
+        """Return the condition on the alias of rows of a table that are found by their ids."""
+        return self.of_alias_by_id if table == "delayq_ready" else self.of_alias
 
     def under_ids(
         self, alias: str, ids: Iterable[str], condition: str = "", lock: str = "", table: str = "delayq_ready"
