@@ -4,7 +4,7 @@ import signal
 from time import monotonic
 
 from django_delayq.brokers.base import Header, NewMessage, Pause
-from tests.worker.processes import Site, kill_and_take_over
+from tests.worker.processes import Site, kill_and_take_over, release_one_by_one
 
 
 def hear(site: Site, count: int) -> list[str]:
@@ -78,15 +78,8 @@ def test_a_limit_holds_over_all_workers_and_a_killed_one_gives_its_permit_up(sit
     other.until_says("Connections at most")
     assert site.line.none_waits()
     killed.kill()
-    held.release()
-    ended: list[str] = []
-    while len(ended) < 2:
-        call = site.line.next()
-        assert call.what == "holds"
-        assert site.line.none_waits()
-        call.release()
-        ended.append(site.line.next_of(call.id).id)
-    assert sorted(ended) == ["a", "b"]
+    calls = release_one_by_one(site, held, 2)
+    assert sorted(call.id for call in calls) == ["a", "b"]
     assert other.stop() == 0
     assert site.totals()["finished"] == 2
 

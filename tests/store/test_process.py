@@ -1,7 +1,5 @@
 """Real workers on a store: what dies under them costs no message, and runs none twice at once."""
 
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +13,7 @@ from tests import databases
 from tests.proxy import proxy_before
 from tests.servers import PostgresServer, Server
 from tests.store.support import site_on
-from tests.worker.processes import PATIENCE_S, Site, kill_and_take_over
+from tests.worker.processes import Site, kill_and_take_over, kill_once_settled
 
 
 @pytest.fixture
@@ -40,16 +38,8 @@ def test_what_a_killed_process_had_settled_without_knowing_is_no_overrun(
         with site_on(stored_delayq, databases.environment(far), redis_server) as site:
             worker = site.worker("--processes", "1")
             settled = network.hold_reply(b"finished AS (INSERT INTO delayq_finish")
-            site.send("a")
-            pid = site.line.next_of("a").pid
-            assert settled.happened.wait(PATIENCE_S)
+            kill_once_settled(site, worker, settled, finished=1)
             assert FinishMessage.objects.using(database).count() == 1
-            os.kill(pid, signal.SIGKILL)
-            worker.until_says("1 message(s) that had ended in a worker process before it died need nothing more")
-            assert worker.stop() == 0
-            assert "overrun" not in worker.text
-            assert site.line.none_waits()
-            assert site.totals()["finished"] == 1
 
 
 def test_a_flushed_redis_costs_no_message(site: Site, redis_server: Server) -> None:

@@ -18,6 +18,7 @@ import psutil
 
 from django_delayq.brokers.base import Backend, Header, Info, NewMessage
 from django_delayq.core import codec
+from tests.proxy import Fault
 from tests.servers.process import DIES_WITH_US
 
 PATIENCE_S = 60.0
@@ -231,6 +232,40 @@ def kill_and_take_over(site: Site) -> None:
         call.release()
     assert {site.line.next().what, site.line.next().what} == {"ran"}
     assert other.stop() == 0
+
+
+def release_one_by_one(site: Site, held: Call, count: int) -> list[Call]:
+    """Let a handler that holds go on whose worker is dead, then each that follows, none of which runs beside another.
+
+    Return the calls of the `count` that followed, each of which has ended.
+    """
+    held.release()
+    calls: list[Call] = []
+    while len(calls) < count:
+        call = site.line.next()
+        assert call.what == "holds"
+        assert site.line.none_waits()
+        call.release()
+        assert site.line.next_of(call.id).what == "ran"
+        calls.append(call)
+    return calls
+
+
+def kill_once_settled(site: Site, worker: WorkerProcess, settled: Fault, finished: int) -> None:
+    """Kill the process of a worker that has settled its message and not heard of it: that is no overrun.
+
+    `settled` is the reply that it waits for, and `finished` how many messages have finished then.
+    """
+    site.send("a")
+    pid = site.line.next_of("a").pid
+    assert settled.happened.wait(PATIENCE_S)
+    assert site.totals()["finished"] == finished
+    os.kill(pid, signal.SIGKILL)
+    worker.until_says("1 message(s) that had ended in a worker process before it died need nothing more")
+    assert worker.stop() == 0
+    assert "overrun" not in worker.text
+    assert site.line.none_waits()
+    assert site.totals()["finished"] == finished
 
 
 @contextlib.contextmanager

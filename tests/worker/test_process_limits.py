@@ -3,7 +3,7 @@
 import pytest
 
 from tests.servers.cluster import until
-from tests.worker.processes import Site
+from tests.worker.processes import Site, release_one_by_one
 
 
 def test_the_slot_of_a_killed_worker_is_anothers_within_a_lease(site: Site) -> None:
@@ -16,15 +16,9 @@ def test_the_slot_of_a_killed_worker_is_anothers_within_a_lease(site: Site) -> N
     until(lambda: site.totals().get("released", 0) > 0)
     assert site.line.none_waits()
     killed.kill()
-    held.release()
-    ended: list[str] = []
-    while len(ended) < 2:
-        call = site.line.next()
-        assert (call.what, call.attempt) == ("holds", 1)
-        assert site.line.none_waits()
-        call.release()
-        ended.append(site.line.next_of(call.id).id)
-    assert sorted(ended) == ["a", "b"]
+    calls = release_one_by_one(site, held, 2)
+    assert [call.attempt for call in calls] == [1, 1]
+    assert sorted(call.id for call in calls) == ["a", "b"]
     assert other.stop() == 0
     assert site.totals()["finished"] == 2
 

@@ -17,7 +17,7 @@ from django_delayq.core.message import State
 from tests.proxy import proxy_before
 from tests.servers import Server
 from tests.servers.cluster import until
-from tests.worker.processes import PATIENCE_S, Site, WorkerProcess, site_with
+from tests.worker.processes import Site, WorkerProcess, kill_once_settled, site_with
 
 
 def up(site: Site, *arguments: str, count: int = 2) -> WorkerProcess:
@@ -136,16 +136,7 @@ def test_what_a_killed_process_had_settled_without_knowing_is_no_overrun(
         worker = site.worker("--processes", "1")
         until(lambda: site.totals()["finished"] == 1)  # so the server knows the script by its digest
         settled = network.hold_reply(load("finish").sha.encode())
-        site.send("a")
-        pid = site.line.next_of("a").pid
-        assert settled.happened.wait(PATIENCE_S)
-        assert site.totals()["finished"] == 2
-        os.kill(pid, signal.SIGKILL)
-        worker.until_says("1 message(s) that had ended in a worker process before it died need nothing more")
-        assert worker.stop() == 0
-        assert "overrun" not in worker.text
-        assert site.line.none_waits()
-        assert site.totals()["finished"] == 2
+        kill_once_settled(site, worker, settled, finished=2)
 
 
 def test_a_message_that_aborts_its_process_is_buried_at_the_third_time(site: Site) -> None:
