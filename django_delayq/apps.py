@@ -5,6 +5,7 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 from django_delayq.support.logging import keep_safe
+from django_delayq.support.sanitize import scrub_with
 
 
 class DelayqConfig(AppConfig):
@@ -21,6 +22,8 @@ class DelayqConfig(AppConfig):
 
     def ready(self) -> None:
         from django_delayq import checks, store_checks  # noqa: F401  registers them
+        from django_delayq.conf import scrubs
 
+        scrub_with(scrubs)
         keep_safe()
         autodiscover_modules("delayed")

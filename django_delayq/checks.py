@@ -89,6 +89,7 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
     elif alias.store is not None:
         yield from _check_commits(alias)
     yield from _check_mask(alias)
+    yield from _check_scrub(alias)
     if alias.store is not None and alias.options.confirm is not None:
         yield Warning(
             f'DELAYQ["{name}"]["OPTIONS"]["confirm"] does nothing with a store: a message is sent once its row is.',
@@ -141,6 +142,20 @@ def _check_mask(alias: Alias) -> Iterator[CheckMessage]:
             f'DELAYQ["{alias.name}"]["OPTIONS"]["mask"]={path!r} is no function of a key and its data: {error}.',
             hint="Until it is one, every payload is hidden in the admin. Write def mask(key: str, data: Any) -> Any.",
             id="delayq.E007",
+        )
+
+
+def _check_scrub(alias: Alias) -> Iterator[CheckMessage]:
+    scrub = alias.options.scrub
+    if scrub is None:
+        return
+    try:
+        signature(import_string(scrub) if isinstance(scrub, str) else scrub).bind("a text")
+    except (ImportError, TypeError, ValueError) as error:
+        yield Error(
+            f'DELAYQ["{alias.name}"]["OPTIONS"]["scrub"]={scrub!r} is no function of a text: {error}.',
+            hint="Until it is one, errors and tracebacks are left out. Write def scrub(text: str) -> str.",
+            id="delayq.E015",
         )
 
 

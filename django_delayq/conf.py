@@ -1,13 +1,15 @@
 """Read the setting DELAYQ into frozen dataclasses, which have all its defaults."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
 
+from django_delayq.support.sanitize import Scrub
 from django_delayq.support.timestamps import DAY_MS
 from django_delayq.support.units import to_bytes, to_ms
 from django_delayq.support.validation import check_count, check_name, did_you_mean, short_repr
@@ -35,6 +37,7 @@ class Options:
     error_retention: int = 30 * DAY_MS
     error_max: int = 100_000
     mask: str | None = None  # the dotted path of the function that masks payloads in the admin
+    scrub: str | Scrub | None = None  # the function, or its dotted path, that cleans errors and tracebacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,18 @@ def valid_aliases() -> Iterator[Alias]:
         except ImproperlyConfigured:
             continue
         yield alias
+
+
+def scrubs() -> Sequence[Scrub]:
+    """Return the functions of `OPTIONS["scrub"]`, of all aliases: a log line belongs to none.
+
+    Raises `ImportError` for one that can't be imported.
+    """
+    global _scrubs
+    if _scrubs is None:
+        named = dict.fromkeys(alias.options.scrub for alias in valid_aliases() if alias.options.scrub is not None)
+        _scrubs = [import_string(each) if isinstance(each, str) else each for each in named]
+    return _scrubs
 
 
 def parse_alias(name: str, configured: object) -> Alias:
@@ -177,6 +192,12 @@ def _mask(path: str, value: object) -> str | None:
     return None if value is None else _dotted_path(path, value, "function, such as 'shop.privacy.mask'")
 
 
+def _scrub(path: str, value: Any) -> str | Scrub | None:
+    if value is None or (callable(value) and not isinstance(value, str)):
+        return value
+    return _dotted_path(path, value, "function, such as 'shop.privacy.scrub'")
+
+
 def _prefix(path: str, value: Any) -> str:
     prefix = check_name(value, path)
     if "{" in prefix or "}" in prefix:
@@ -215,17 +236,21 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "error_retention": lambda path, value: to_ms(value, path),
     "error_max": lambda path, value: check_count(value, path, least=0, most=MOST_ERRORS),
     "mask": _mask,
+    "scrub": _scrub,
 }
 _STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "DEGRADED_AFTER": lambda path, value: to_ms(value, path),
     "RETENTION": lambda path, value: None if value is None else to_ms(value, path),
 }
 _cache: dict[str, Alias] = {}
+_scrubs: Sequence[Scrub] | None = None
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
+    global _scrubs
     if setting == "DELAYQ":
         _cache.clear()
+        _scrubs = None
 
 
 setting_changed.connect(_forget, dispatch_uid="delayq.conf")

@@ -11,6 +11,7 @@ from pytest_django import Settings
 from django_delayq import Message, delay_execute
 from django_delayq.brokers import get_backend
 from django_delayq.store import DatabaseBackend
+from tests import scrubs
 
 pytestmark = pytest.mark.usefixtures("registry")
 
@@ -220,3 +221,19 @@ def test_a_mask_that_would_hide_every_payload_is_found_before_anybody_looks(
     for message in messages:
         assert repr(path) in message.msg
         assert why in message.msg
+
+
+@pytest.mark.parametrize(
+    ("scrub", "why"),
+    [
+        ("tests.scrubs.without_cards", ""),
+        (scrubs.without_cards, ""),
+        ("tests.scrubs.missing", 'does not define a "missing"'),
+        ("tests.admin.masks.without_card", "missing a required argument"),
+    ],
+)
+def test_a_scrub_that_would_leave_every_error_out_is_found(settings: Settings, scrub: object, why: str) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": None, "OPTIONS": {"scrub": scrub}}}
+    messages = [message for message in found() if message.id == "delayq.E015"]
+    assert bool(messages) == bool(why)
+    assert all(why in message.msg for message in messages)

@@ -205,7 +205,7 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
     most = alias.options.max_data
     if len(body) > most:
         raise ValueError(
-            f"data={short_repr(data)} takes {len(body)} bytes as JSON, over the {most} of OPTIONS['max_data']; "
+            f"data takes {len(body)} bytes as JSON, over the {most} of OPTIONS['max_data']; "
             "send a key to where it is kept, or raise the limit."
         )
     return body

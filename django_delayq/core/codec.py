@@ -1,9 +1,13 @@
 """Convert data to JSON bytes and back. No other module knows msgspec.
 
+Errors name paths and types, never a value: they are logged, and kept for people who may not see the data. So they also
+have no cause, because msgspec's texts quote values.
+
 The bytes are compact JSON, which never contains a control character. So brokers may use one as a separator.
 """
 
 import math
+import re
 from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
@@ -51,7 +55,7 @@ def encode_data(data: object, data_type: Any = Any) -> bytes:
     """Return the data of a message as JSON bytes.
 
     With `Any` the handler receives exactly what was sent, so data must be a value that JSON carries unchanged. With a
-    type, data may be any value that msgspec converts to it. Raises `TypeError` naming the value, its path and the fix.
+    type, data may be any value that msgspec converts to it. Raises `TypeError` naming the path, the type and the fix.
     """
     if data_type is Any:
         return _encode_plain(data)
@@ -59,7 +63,7 @@ def encode_data(data: object, data_type: Any = Any) -> bytes:
     try:
         decoder_for(data_type).decode(body)
     except ValueError as error:
-        raise TypeError(f"data={short_repr(data)} doesn't fit {type_name(data_type)}: {_reason(error)}") from error
+        raise TypeError(f"data doesn't fit {type_name(data_type)}: {_reason(error)}") from None
     return body
 
 
@@ -78,12 +82,12 @@ def decode_data(body: bytes, data_type: Any = Any) -> Any:
     """Return the data as a handler receives it. Raises `DataMismatch` if it is not JSON or doesn't fit the type."""
     try:
         return _decode(body) if data_type is Any else decoder_for(data_type).decode(body)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a type may raise anything in its own checks
         if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
             why = _("The data is no JSON: %(reason)s", reason=_reason(error))
         else:
             why = _("The data doesn't fit %(type)s: %(reason)s", type=type_name(data_type), reason=_reason(error))
-        raise DataMismatch(why) from error
+        raise DataMismatch(why) from None
 
 
 @lru_cache(maxsize=1024)
@@ -117,12 +121,10 @@ def _encode_typed(data: object, data_type: Any) -> bytes:
     try:
         body = _encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise TypeError(f"data={short_repr(data)} can't be carried as {type_name(data_type)}: {error}") from error
+        raise TypeError(f"data can't be carried as {type_name(data_type)}: {error}") from None
     # msgspec writes NaN and infinity as null, which a handler with an optional float would take for None.
     if b"null" in body and _has_unfinite(msgspec.to_builtins(data)):
-        raise TypeError(
-            f"data={short_repr(data)} contains NaN or infinity, which JSON can't carry; send None or a number."
-        )
+        raise TypeError("data contains NaN or infinity, which JSON can't carry; send None or a number.")
     return body
 
 
@@ -174,7 +176,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _fault(value: Any, path: str, depth: int) -> str | None:
-    """Return why JSON can't carry `value` unchanged (its path, the value and the fix); None if it can."""
+    """Return why JSON can't carry `value` unchanged (its path, its type and the fix); None if it can."""
     kind = type(value)
     if kind is str:
         return _fault_of_text(value, path)
@@ -187,15 +189,12 @@ def _fault(value: Any, path: str, depth: int) -> str | None:
         return next(filter(None, faults), None)
     if _is_plain(value, depth):
         return None
-    return f"{_short(path)} is {short_repr(value)}: {_advice(value)}"
+    return f"{_short(path)} is of type {kind.__name__}: {_advice(value)}"
 
 
 def _fault_of_item(key: Any, item: Any, path: str, depth: int) -> str | None:
     if type(key) is not str:
-        kind = type(key).__name__
-        return (
-            f"{_short(path)} has the key {short_repr(key)}, a {kind}: JSON keys are str; send str({short_repr(key)})."
-        )
+        return f"{_short(path)} has a key of type {type(key).__name__}: JSON keys are str; send str(key)."
     inner = f"{path}.{key}" if key.isidentifier() else f"{path}[{short_repr(key)}]"
     return _fault_of_text(key, f"a key of {path}") or _fault(item, inner, depth - 1)
 
@@ -204,8 +203,7 @@ def _fault_of_text(text: str, path: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        what = f"{_short(path)} is {short_repr(text)}"
-        return f"{what}: it holds half of a surrogate pair, which UTF-8 can't carry; mend the text."
+        return f"{_short(path)} holds half of a surrogate pair, which UTF-8 can't carry; mend the text."
     return None
 
 
@@ -235,4 +233,8 @@ def type_name(data_type: Any) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return str(error).replace("`$", "`data")
+    return _WRONG_VALUE.sub(r"\1\2", str(error)).replace("`$", "`data")
+
+
+# How msgspec quotes a wrong value of an enum, or of the tag of a type: Invalid enum value 'blue' - at `$.color`.
+_WRONG_VALUE = re.compile(r"^(Invalid (?:enum )?value) .*?((?: - at `[^`]*`)?)$", re.DOTALL)

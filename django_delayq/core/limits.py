@@ -71,7 +71,8 @@ class Limits:
         value = _FIELD.sub(lambda field: _text_of(field.group(1), data, self.concurrency_key), self.concurrency_key)
         if len(value) > MAX_NAME:
             raise DataMismatch(
-                f"concurrency_key={short_repr(value)} has {len(value)} characters; at most {MAX_NAME} will do."
+                f"concurrency_key={short_repr(self.concurrency_key)} makes {len(value)} characters of this data; "
+                f"at most {MAX_NAME} will do."
             )
         return value
 
@@ -138,7 +139,8 @@ def _text_of(field: str, data: Any, template: str | None) -> str:
     if value is None or isinstance(value, Mapping | list | float):
         what = f"the field {field!r}" if field else "the data itself"
         raise DataMismatch(
-            f"concurrency_key={short_repr(template)}: {what} is {short_repr(value)}; give text or a whole number."
+            f"concurrency_key={short_repr(template)}: {what} is of type {type(value).__name__}; "
+            "give text or a whole number."
         )
     text = str(value)
     return text if text.isprintable() else repr(text)

@@ -26,6 +26,7 @@ from django_delayq.store.sql import DIALECTS
 from django_delayq.store.sql.dialect import Dialect, Sql
 from django_delayq.store.sql.rows import Row
 from django_delayq.support.logging import logger
+from django_delayq.support.sanitize import keep_first_lines
 from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
 
@@ -304,7 +305,7 @@ class Database:
 
         Of every error only the first line is kept: the rest may quote a row, or a statement, with a message's data.
         """
-        _keep_first_lines(error)
+        keep_first_lines(error)
         if is_about_tables(error):
             raise BrokerRefused(self.lacks(f"what the store needs ({_first_line(error)})")) from error
         if _is_denied(error):
@@ -403,12 +404,6 @@ def _is_denied(error: DatabaseError) -> bool:
 def _has_code(error: BaseException, codes: Collection[str | int]) -> bool:
     """Return whether an error has one of these codes: SQLSTATEs of PostgreSQL, and numbers of MySQL."""
     return getattr(error.__cause__, "sqlstate", None) in codes or next(iter(error.args), None) in codes
-
-
-def _keep_first_lines(error: DatabaseError) -> None:
-    for one in (error, error.__cause__):  # both stand in a traceback
-        if one is not None:
-            one.args = tuple(_first_line(arg) if isinstance(arg, str) else arg for arg in one.args)
 
 
 def _first_line(error: Exception | str) -> str:

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import MutableMapping
 from typing import Any
 
-from django_delayq.support.sanitize import lines, one_line, text_of
+from django_delayq.support.sanitize import has_scrubs, lines, one_line, text_of
 
 TRACEBACK = "delayq_traceback"
 """The key in `extra=` for a traceback that the caller has as text already. `Safe` removes it from the record."""
@@ -21,7 +21,8 @@ class Safe(logging.Filter):
     The traceback is shortened and has no passwords. Its lines are indented, so that none can pass for a record.
 
     It is a filter and not a formatter, so that it works with any handlers and formatters of the site. `exc_info` stays
-    as it is, for tools that group errors by it.
+    as it is, for tools that group errors by it; but not if the site has texts scrubbed, because such tools would send
+    the exception itself.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -34,6 +35,8 @@ class Safe(logging.Filter):
             # Formatters use `exc_text`, if it is set, instead of formatting `exc_info`.
             _, exception, frames = record.exc_info
             record.exc_text = textwrap.indent(lines((made or text_of(exception, frames)).rstrip("\n")), "    ")
+            if has_scrubs():
+                record.exc_info = None
         return True
 
 

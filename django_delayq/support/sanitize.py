@@ -1,32 +1,82 @@
-"""Make texts fit to be shown: without passwords and control characters, of bounded length. Pure functions.
+"""Make texts fit to be shown: without secrets and control characters, of bounded length. Pure functions.
 
 Text from outside is made harmless in linear time. A password is recognized only by its place: in the login of an
-address, or after a name such as `token=`.
+address, or after a name such as `token=`. What else a site wants hidden, its own functions hide: `OPTIONS["scrub"]`.
 """
 
 import itertools
 import re
 import traceback
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 
 # A match begins at a literal, and looking for its end stops at the next such literal. So matching takes linear time.
+_QUOTED = r"""b?\"(?:[^\"\\]|\\.)*\"|b?'(?:[^'\\]|\\.)*'"""
 _LOGIN = re.compile(r"(://[^\s:@/?#\"'<>]*:)[^\s/?#\"'<>]*@")
+_DATABASE = re.compile(  # up to the last @: a password that was not percent-encoded may have a slash
+    r"(?i)((?:postgres(?:ql)?|postgis|psql|mysql|mariadb|mssql|oracle|mongodb|amqps?|rediss?|valkeys?)(?:\+\w{1,20})?"
+    r"://[^\s:@/?#\"'<>]*:)(?:(?!://)[^\s?\"'<>])*@"
+)
+_HEADER = re.compile(
+    rf"(?i)(authorization[\"']?\s{{0,9}}[:=]\s{{0,9}})(?:{_QUOTED}|(?:[a-z]{{1,20}}[^\S\n]{{1,9}})?[^\s,;\"']+)"
+)
+_BEARER = re.compile(r"(?i)(\bbearer[^\S\n]{1,9})[\w.~+/=-]+")
 _NAMED = re.compile(
-    r"(?i)((?:passw(?:or)?d|secret|token|api[_-]?key)"
+    r"(?i)((?:passw(?:or)?d|passphrase|pwd|secret|token|session[_-]?id|(?:api|account|access|private)[_-]?key"
+    r"|(?<![a-z0-9_])sig(?:nature)?)"
     r"(?:(?:\s*=\s*|[\"']\s*:\s*)(?=b?[\"'])|=(?=[^\s&,;])))"
-    r"(?:b?\"(?:[^\"\\]|\\.)*\"|b?'(?:[^'\\]|\\.)*'|[^\s&,;]+)"
+    rf"(?:{_QUOTED}|[^\s&,;]+)"
 )
 
 
 def masked(text: str) -> str:
     """Return `text` with `***` in place of passwords.
 
-    Passwords are the one in `scheme://user:password@`, and the values of names that end in password, passwd, secret,
-    token or api_key, as in `password=...` and `"token": "..."`.
+    Passwords are the one in `scheme://user:password@`; the value of an `Authorization` header, and what follows
+    `Bearer`; and the values of names that end in password, passwd, pwd, passphrase, secret, token, sessionid, api_key,
+    access_key, account_key or private_key, or that are sig or signature, as in `password=...` and `"token": "..."`.
     """
-    return _NAMED.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
+    for found, instead in _MASKED:
+        text = found.sub(instead, text)
+    return text
+
+
+_MASKED = ((_DATABASE, r"\1***@"), (_LOGIN, r"\1***@"), (_HEADER, r"\1***"), (_BEARER, r"\1***"), (_NAMED, r"\1***"))
+
+
+Scrub = Callable[[str], str]
+"""A site's function that removes from a text what must not be kept, such as the numbers of cards."""
+
+_find_scrubs: Callable[[], Sequence[Scrub]] = tuple
+
+
+def scrub_with(find: Callable[[], Sequence[Scrub]]) -> None:
+    """Have `clean` call the functions that `find` returns, one after another."""
+    global _find_scrubs
+    _find_scrubs = find
+
+
+def clean(text: str) -> str:
+    """Return `text` without passwords, and as the site's functions leave it. Raises nothing.
+
+    If one of them fails, the text is left out, because it may hold what the function was to remove.
+    """
+    text = masked(text)
+    try:
+        for scrub in _find_scrubs():
+            text = str.__str__(scrub(text))
+    except BaseException as error:  # noqa: BLE001 - it is the site's code, and must not stop a worker
+        return f"(left out, because OPTIONS['scrub'] raised {type(error).__name__})"
+    return text
+
+
+def has_scrubs() -> bool:
+    """Return whether the site has such functions, or names one that can't be imported."""
+    try:
+        return bool(_find_scrubs())
+    except BaseException:  # noqa: BLE001 - as above
+        return True
 
 
 def hidden(address: str, harmless: Collection[str]) -> str:
@@ -90,6 +140,7 @@ def text_of(exception: BaseException | None, frames: TracebackType | None) -> st
     Long parts are shortened first; then the beginning is cut off, which is farthest from the failure. Raises nothing.
     """
     try:
+        keep_first_lines(exception)
         parts = traceback.format_exception(None, exception, frames)
     except BaseException:  # noqa: BLE001 - an exception may be anything, its notes and its cause too
         return f"{type(exception).__qualname__} (its traceback can't be shown)\n"
@@ -97,12 +148,41 @@ def text_of(exception: BaseException | None, frames: TracebackType | None) -> st
     return text if len(text) <= MAX_TRACEBACK else f"{_CUT}\n{text[len(_CUT) + 1 - MAX_TRACEBACK :]}"
 
 
+def keep_first_lines(exception: BaseException | None) -> None:
+    """Cut the texts of database errors, among this exception and those that led to it, to their first lines.
+
+    The later lines quote a row (DETAIL), a statement or its parameters. It changes the exceptions, so that nothing that
+    formats them later shows more.
+    """
+    left, met = [exception], set[int]()
+    while left:
+        one = left.pop()
+        if one is None or id(one) in met:
+            continue
+        met.add(id(one))
+        if _is_of_a_database(one):
+            one.args = tuple(_first_line(arg) if isinstance(arg, str) else arg for arg in one.args)
+        left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+
+
+def _is_of_a_database(exception: BaseException) -> bool:
+    """Return whether an exception is one of a database: Django's, or of a driver, which name theirs as PEP 249 says."""
+    return any(kind.__name__ in ("DatabaseError", "InterfaceError") for kind in type(exception).__mro__)
+
+
+def _first_line(text: str) -> str:
+    return _QUOTED_VALUE.sub(r"\1***\2", text.strip().partition("\n")[0])
+
+
+# MySQL quotes values in its only line: Duplicate entry 'a' for key 'b'; Incorrect integer value: 'a' for column 'b'.
+_QUOTED_VALUE = re.compile(r"(Duplicate entry |Incorrect [\w ]{1,30}: )'.*'( for (?:key|column))")
+
+
 def _bounded(parts: list[str]) -> Iterator[str]:
     for are_frames, group in itertools.groupby(parts, _is_frame):
-        if are_frames:
-            yield from (_shortened(masked(part)) for part in group)  # a line of source may hold a password, and be long
-        else:
-            yield _shortened(masked("".join(group)))
+        # A line of source may hold a password, and be long, so each frame is a text of its own.
+        for text in group if are_frames else ["".join(group)]:
+            yield _shortened(clean(text).rstrip("\n") + "\n")
 
 
 def _is_frame(part: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-from django_delayq.support.sanitize import masked, one_line, text_of
+from django_delayq.support.sanitize import clean, keep_first_lines, one_line, text_of
 from django_delayq.support.validation import MAX_NAME
 
 MAX_LINE = 300
@@ -17,8 +17,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def line(exception: BaseException) -> str:
-    """Return the exception in one line of at most `MAX_LINE` printable characters, without the passwords in it."""
+    """Return the exception in one line of at most `MAX_LINE` printable characters, without secrets."""
     try:
+        keep_first_lines(exception)
         text = str(exception)
     except BaseException:  # noqa: BLE001 - a handler's exception may be anything, its __str__ too
         text = "(its text can't be shown)"
@@ -32,7 +33,7 @@ def first_line(exception: Exception) -> str:
 
 def _line_of(exception: BaseException, text: str) -> str:
     name = type(exception).__qualname__
-    told = masked(f"{name}: {text}" if text else name)
+    told = f"{name}: {clean(text)}" if text else name
     return shorten(one_line(_CONTROL.sub(" ", _encodable(told))), MAX_LINE)
 
 

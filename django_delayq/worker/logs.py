@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.support.logging import logger
+from django_delayq.support.sanitize import clean
+from django_delayq.worker import failure
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO}
 """The logging level for each `--verbosity`; higher ones log from DEBUG on."""
@@ -43,7 +45,7 @@ class OutageLog:
 
     def begin(self, work: str, error: Exception) -> None:
         """Note that a call failed, and log each new error once."""
-        text = str(error) if isinstance(error, DelayqError) else f"{type(error).__name__}: {error}"
+        text = clean(str(error)) if isinstance(error, DelayqError) else failure.first_line(error)
         with self._lock:
             self.failing.add(work)
             self._ends.add(_end_of(error))

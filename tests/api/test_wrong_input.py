@@ -63,14 +63,12 @@ def test_data_over_the_limit_is_refused(settings: Settings, any_data: Handler[An
     memory = "django_delayq.brokers.memory.MemoryBroker"
     settings.DELAYQ = {"default": {"BROKER": memory, "STORE": None, "OPTIONS": {"max_data": "1KiB"}}}
     any_data.send("x" * 1_022, on_commit=False)
-    with pytest.raises(
-        ValueError, match=r"data='x.*' takes 1025 bytes as JSON, over the 1024 of OPTIONS\['max_data'\]"
-    ):
+    with pytest.raises(ValueError, match=r"data takes 1025 bytes as JSON, over the 1024 of OPTIONS\['max_data'\]"):
         any_data.send("x" * 1_023, on_commit=False)
 
 
 def test_data_is_checked_against_the_type_of_the_handler(close_order: Handler[int, None]) -> None:
-    with pytest.raises(TypeError, match=r"data='5' doesn't fit int"):
+    with pytest.raises(TypeError, match=r"data doesn't fit int"):
         close_order.send("5")  # type: ignore[arg-type]  # and a type checker knows
 
 

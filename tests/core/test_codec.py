@@ -58,26 +58,29 @@ def test_the_bytes_hold_no_control_character(data: Any) -> None:
     [
         (
             {"items": [0, 0, 0, {"price": Decimal("9.90")}]},
-            r"data\.items\[3\]\.price is Decimal\('9\.90'\): .*Message\[",
+            r"data\.items\[3\]\.price is of type Decimal: .*Message\[",
         ),
-        ((1, 2), r"data is \(1, 2\): the handler would receive a list"),
-        ({"a b": {1: 2}}, r"data\['a b'\] has the key 1, a int: .* send str\(1\)"),
-        ([float("nan")], r"data\[0\] is nan: .* send None or a number"),
-        ([float("-inf")], r"data\[0\] is -inf: "),
-        (2**64, r"data is 18446744073709551616: .* beyond 64 bits; send it as str"),
-        (-(2**63) - 1, r"data is -9223372036854775809: .* beyond 64 bits"),
-        (Color.RED, r"data is .*RED.*: the handler would receive a plain str instead of Color; send str\(value\)"),
+        ((1, 2), r"data is of type tuple: the handler would receive a list"),
+        ({"a b": {1: 2}}, r"data\['a b'\] has a key of type int: .* send str\(key\)"),
+        ([float("nan")], r"data\[0\] is of type float: .* send None or a number"),
+        ([float("-inf")], r"data\[0\] is of type float: JSON has no NaN and no infinity"),
+        (2**64, r"data is of type int: .* beyond 64 bits; send it as str"),
+        (-(2**63) - 1, r"data is of type int: .* beyond 64 bits"),
+        (
+            Color.RED,
+            r"data is of type Color: the handler would receive a plain str instead of Color; send str\(value\)",
+        ),
         (mark_safe("x"), r"plain str instead of SafeString"),
-        (Size.LARGE, r"data is .*LARGE.*: JSON can't carry Size unchanged"),
-        (gettext_lazy("name"), r"data is .*: JSON can't carry __proxy__ unchanged"),
-        ({1, 2}, r"data is \{1, 2\}: JSON can't carry set unchanged"),
-        (b"x", r"data is b'x': JSON can't carry bytes unchanged"),
+        (Size.LARGE, r"data is of type Size: JSON can't carry Size unchanged"),
+        (gettext_lazy("name"), r"data is of type __proxy__: JSON can't carry __proxy__ unchanged"),
+        ({1, 2}, r"data is of type set: JSON can't carry set unchanged"),
+        (b"x", r"data is of type bytes: JSON can't carry bytes unchanged"),
         (
             datetime(2026, 1, 1, tzinfo=UTC),
             r"JSON can't carry datetime unchanged; annotate the handler with Message\[datetime\]",
         ),
-        ({"name": "\ud800"}, r"data\.name is '\\ud800': it holds half of a surrogate pair"),
-        ({"\ud800": 1}, r"a key of data is '\\ud800'"),
+        ({"name": "\ud800"}, r"data\.name holds half of a surrogate pair"),
+        ({"\ud800": 1}, r"a key of data holds half of"),
     ],
 )
 def test_what_would_change_is_refused_with_its_path_and_the_fix(data: Any, message: str) -> None:
@@ -86,7 +89,9 @@ def test_what_would_change_is_refused_with_its_path_and_the_fix(data: Any, messa
 
 
 def test_a_model_is_refused_for_its_pk() -> None:
-    with pytest.raises(TypeError, match=r"data\.user is <User: >: send the pk of the User and load it in the handler"):
+    with pytest.raises(
+        TypeError, match=r"data\.user is of type User: send the pk of the User and load it in the handler"
+    ):
         encode_data({"user": User()})
 
 

@@ -81,20 +81,20 @@ def test_plain_data_is_converted_where_the_type_cannot_be_imported() -> None:
 @pytest.mark.parametrize(
     ("data", "data_type", "message"),
     [
-        ("5", int, r"data='5' doesn't fit int: Expected `int`, got `str`"),
-        (True, int, r"data=True doesn't fit int"),
-        (None, int, r"data=None doesn't fit int"),
+        ("5", int, r"^data doesn't fit int: Expected `int`, got `str`"),
+        (True, int, r"data doesn't fit int"),
+        (None, int, r"data doesn't fit int"),
         ({"order": "x"}, Parcel, r"doesn't fit Parcel: Expected `int`, got `str` - at `data\.order`"),
-        ("blue", Color, r"doesn't fit Color: Invalid enum value 'blue'"),
+        ("blue", Color, r"doesn't fit Color: Invalid enum value$"),
         ({}, Parcel, r"missing required field `order`"),
         (float("nan"), float | None, r"contains NaN or infinity"),
         (Point(1.0, float("inf")), Point, r"contains NaN or infinity"),
         ([{"a": (float("nan"),)}], list[dict[str, tuple[float | None]]], r"contains NaN or infinity"),
         (object(), int, r"can't be carried as int: Encoding objects of type object is unsupported"),
         ("\ud800", str, r"can't be carried as str: .*surrogates"),
-        ({"a": (1,)}, dict[str, Any], r"data\.a is \(1,\): the handler would receive a list"),
-        ([Decimal(1)], list, r"data\[0\] is Decimal"),
-        ({1: 1}, dict, r"data has the key 1"),
+        ({"a": (1,)}, dict[str, Any], r"data\.a is of type tuple: the handler would receive a list"),
+        ([Decimal(1)], list, r"data\[0\] is of type Decimal"),
+        ({1: 1}, dict, r"data has a key of type int"),
     ],
 )
 def test_what_does_not_fit_is_refused_at_send(data: Any, data_type: Any, message: str) -> None:

@@ -73,10 +73,10 @@ def test_a_concurrency_key_is_filled_from_the_data() -> None:
     [
         ("a:{b}", {"c": 1}, "names 'b', which this data doesn't have"),
         ("a:{b}", 7, "names 'b', which this data doesn't have"),
-        ("a:{b}", {"b": None}, "the field 'b' is None"),
-        ("a:{b}", {"b": [1]}, "the field 'b' is [1]"),
-        ("a:{}", {"b": 1}, "the data itself is {'b': 1}"),
-        ("a:{b}", {"b": "x" * 300}, "has 302 characters"),
+        ("a:{b}", {"b": None}, "the field 'b' is of type NoneType"),
+        ("a:{b}", {"b": [1]}, "the field 'b' is of type list"),
+        ("a:{}", {"b": 1}, "the data itself is of type dict"),
+        ("a:{b}", {"b": "x" * 300}, "makes 302 characters of this data"),
     ],
 )
 def test_data_that_gives_no_concurrency_key_is_named(template: str, data: Any, said: str) -> None:

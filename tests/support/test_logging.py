@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import Group
+from django.db import IntegrityError, transaction
 
 from django_delayq.support.logging import logger
 
@@ -60,3 +62,22 @@ def test_a_traceback_forges_no_line_and_is_of_bounded_length(caplog: pytest.LogC
     assert "hunter2" not in caplog.text
     assert len(caplog.text) < 20_000
     assert record.exc_info is not None  # what groups errors goes by it
+
+
+@pytest.mark.parametrize("named", ["postgres_database", "mariadb_database"])
+def test_of_a_database_error_no_value_is_logged(
+    named: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    using = request.getfixturevalue(named)
+    Group.objects.using(using).create(name="hunter2")
+    try:
+        with transaction.atomic(using):
+            Group.objects.using(using).create(name="hunter2")
+    except IntegrityError as error:
+        try:
+            raise LookupError("It is there.") from error
+        except LookupError:
+            logger.exception("It failed.")
+    assert "uplicate" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert "DETAIL" not in caplog.text

@@ -17,6 +17,20 @@ from django_delayq.support.sanitize import masked
         ("DB_PASSWD = 'hunter2 \\'hunter2', client_secret=b\"hunter2 hunter2\"", "DB_PASSWD = ***, client_secret=***"),
         ("{'password': 'hunter2', \"API-Key\": \"hunter2\"}", "{'password': ***, \"API-Key\": ***}"),
         ("invalid token: found '}', password='", "invalid token: found '}', password=***"),
+        ("Authorization: Basic c2hvcDpodW50ZXIy", "Authorization: ***"),
+        ("{'authorization': 'Bearer hunter2.hunter2'}", "{'authorization': ***}"),
+        ("401 for Bearer eyJh.hunter2-_x==, again", "401 for Bearer ***, again"),
+        ("Server=h;Uid=u;Pwd=hunter2;", "Server=h;Uid=u;Pwd=***;"),
+        ("AccountName=a;AccountKey=hunter2==;EndpointSuffix=s", "AccountName=a;AccountKey=***;EndpointSuffix=s"),
+        ("AWS_SECRET_ACCESS_KEY=hunter2 SharedAccessKey=hunter2", "AWS_SECRET_ACCESS_KEY=*** SharedAccessKey=***"),
+        ("https://a.blob/x?sv=1&sig=hunter2%3D&se=2", "https://a.blob/x?sv=1&sig=***&se=2"),
+        ("https://s3/x?X-Amz-Signature=hunter2", "https://s3/x?X-Amz-Signature=***"),
+        ("Cookie: sessionid=hunter2; n=1", "Cookie: sessionid=***; n=1"),
+        ("passphrase='hunter2 hunter2' private_key=hunter2", "passphrase=*** private_key=***"),
+        ("postgres://u:hun/ter#2@h/d", "postgres://u:***@h/d"),
+        ("mysql+pymysql://u:hunter2@h/d", "mysql+pymysql://u:***@h/d"),
+        ("mongodb+srv://u:hun/ter2@h1,h2/d amqps://u:hunter2@h//", "mongodb+srv://u:***@h1,h2/d amqps://u:***@h//"),
+        ("design=1 config=2", "design=1 config=2"),
         ("token = parse(text)", "token = parse(text)"),
         ("no secret here", "no secret here"),
     ],
@@ -25,6 +39,23 @@ def test_what_says_that_it_is_secret_is_masked(text: str, shown: str) -> None:
     assert masked(text) == shown
 
 
-@pytest.mark.parametrize("part", ["://", "://a:", "password=", 'password="', "password='\"\\", "token \t", "a:b@", "x"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "://",
+        "://a:",
+        "password=",
+        'password="',
+        "password='\"\\",
+        "token \t",
+        "a:b@",
+        "x",
+        "mysql://a:",
+        "authorization: ",
+        'authorization="',
+        "bearer ",
+        "Bearer x",
+    ],
+)
 def test_a_long_text_takes_no_longer_for_being_made_up(part: str) -> None:
     masked(part * 200_000)  # in quadratic time: minutes

@@ -7,7 +7,6 @@ import pyarrow as pa
 from pyarrow import compute as pc
 
 from django_delayq.core import codec
-from django_delayq.support.validation import short_repr
 
 _ESCAPED = r'["\\\x00-\x1f]'
 """The characters that JSON escapes in a text."""
@@ -81,7 +80,7 @@ def _from_json(text: str | None) -> Any:
     try:
         return None if text is None else codec.loads(text)
     except ValueError as error:
-        raise ValueError(f"data={short_repr(text)} is no JSON ({error}); use to_json() for text.") from error
+        raise ValueError(f"data is no JSON ({error}); use to_json() for text.") from error
 
 
 def _plain_reader(kind: pa.DataType) -> Callable[[Any], Any]:

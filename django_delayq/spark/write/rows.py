@@ -20,6 +20,7 @@ from django_delayq.core.message import Send
 from django_delayq.spark.write.bodies import by_arrow, reader_of
 from django_delayq.spark.write.ids import derived, given
 from django_delayq.spark.write.options import WriteOptions
+from django_delayq.support.sanitize import clean
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.units import LONGEST_MS, to_ms
 from django_delayq.support.validation import are_names, short_repr
@@ -85,7 +86,7 @@ class _Rows:
             try:
                 made.append(make(*values))
             except (TypeError, ValueError, DelayqError) as error:
-                self.bad.setdefault(row, str(error))
+                self.bad.setdefault(row, clean(str(error)))
                 made.append(default)
         return made
 
