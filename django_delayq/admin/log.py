@@ -17,12 +17,14 @@ from django_delayq.admin.bulk.changes import TABLES, Change
 from django_delayq.admin.formatting import exact, in_utc
 from django_delayq.admin.message.payload import shown_difference
 from django_delayq.conf import get_alias
+from django_delayq.core.transitions import without_values
 from django_delayq.models import MessageRow, ReadyMessage
 
 LONGEST = 200
 """The most characters of an error that an entry keeps."""
 
 _MOST_ENTRIES = 50
+_DUE = "due_at "
 
 
 class Entry(NamedTuple):
@@ -33,7 +35,7 @@ class Entry(NamedTuple):
     what: str
 
 
-def entries_of(row: MessageRow, *, with_payloads: bool) -> Iterator[Entry]:
+def entries_of(row: MessageRow, *, with_payloads: bool, with_errors: bool) -> Iterator[Entry]:
     """Yield what operators did to a message, newest first, in whichever table it was then.
 
     Entries are also selected by the message's name: the databases of two aliases may have rows with one primary key.
@@ -43,7 +45,10 @@ def entries_of(row: MessageRow, *, with_payloads: bool) -> Iterator[Entry]:
     found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=str(row)[:200])
     for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
         first, _newline, kept = (entry.get_change_message() or str(entry)).partition("\n")
-        said = [_translated(first), *([shown_difference(kept, row)] if kept and with_payloads else [])]
+        said = [
+            _translated(first, with_errors=with_errors),
+            *([shown_difference(kept, row)] if kept and with_payloads else []),
+        ]
         yield Entry(exact(_aware(entry.action_time)), entry.user.get_username(), "\n".join(said))
 
 
@@ -104,8 +109,10 @@ def in_english() -> Any:
     return translation.override(None)
 
 
-def _translated(line: str) -> str:
+def _translated(line: str, *, with_errors: bool) -> str:
     did, colon, what = line.partition(": ")
+    if not (with_errors or what.startswith(_DUE)):
+        what = without_values(what)
     return (gettext(did) if did else "") + colon + what
 
 
@@ -124,7 +131,7 @@ def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[i
     """
     if change.move in ("rescue", "purge_failed"):
         return {row.pk: " ".join(row.error.split())[:LONGEST] for row in rows}
-    was = {row.pk: f"due_at {in_utc(row.due_at)}" for row in rows}
+    was = {row.pk: f"{_DUE}{in_utc(row.due_at)}" for row in rows}
     if change.move not in ("reschedule", "shift"):
         return was
     now = ReadyMessage.objects.using(get_alias(alias).database).only("due_at").filter(pk__in=was)

@@ -54,19 +54,24 @@ def read(history: str) -> list[PastAttempt]:
     return attempts
 
 
+def changed(history: str, change: Callable[[PastAttempt], PastAttempt]) -> str:
+    """Return the history with `change` applied to each attempt."""
+    return codec.dumps([change(each) for each in read(history)]).decode()
+
+
 def moved(history: str, by_ms: int) -> str:
     """Return the history with every time moved later by `by_ms`."""
-    attempts = [
-        replace(each, started=None if each.started is None else each.started + by_ms, ended=each.ended + by_ms)
-        for each in read(history)
-    ]
-    return codec.dumps(attempts).decode()
+
+    def later(past: PastAttempt) -> PastAttempt:
+        started = None if past.started is None else past.started + by_ms
+        return replace(past, started=started, ended=past.ended + by_ms)
+
+    return changed(history, later)
 
 
 def retold(history: str, retell: Callable[[str], str]) -> str:
     """Return the history with `retell` applied to each error and traceback."""
-    attempts = [replace(each, error=retell(each.error), traceback=retell(each.traceback)) for each in read(history)]
-    return codec.dumps(attempts).decode()
+    return changed(history, lambda past: replace(past, error=retell(past.error), traceback=retell(past.traceback)))
 
 
 def add(history: str, attempt: PastAttempt) -> str:

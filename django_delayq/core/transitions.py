@@ -383,6 +383,21 @@ def describe(transition: Transition) -> str:
             return str(transition.state.value)
 
 
+_OWN_WORDS = ("its ", "it ", "at_most_once: ", "asked to snooze", "expired ", "killed its worker ")
+_REFUSED = " is refused: "
+
+
+def without_values(error: str) -> str:
+    """Return of an error what quotes no data: the class of the exception, or our own words.
+
+    Every error begins with one of the two.
+    """
+    if error.startswith(_OWN_WORDS):
+        own, refused, _why = error.partition(_REFUSED)
+        return own + refused.removesuffix(": ")
+    return error.partition(" ")[0].partition(":")[0]
+
+
 def buried_info(transition: Transition) -> BuriedInfo:
     """Return the report of a message that was buried without having been run."""
     return BuriedInfo(transition.id, transition.queue, transition.key, transition.failures, transition.error or "")

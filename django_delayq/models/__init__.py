@@ -68,6 +68,7 @@ class ReadyMessage(MessageRow):
         verbose_name_plural = _("ready messages")
         permissions = [  # for the messages of every table
             ("view_payload", "Can see the payloads of messages"),
+            ("view_error", "Can see the errors of messages"),
             ("rescue_message", "Can run failed messages again"),
             ("cancel_message", "Can cancel waiting messages"),
             ("reschedule_message", "Can change when messages are due"),

@@ -35,7 +35,6 @@ def pages(broker: DatabaseBackend, database: str) -> dict[str, list[str]]:
         f"view_{name}": [url(name), url(name, pk_of(database, IDS[model], model), "change")]
         for model, name in LISTS.items()
     }
-    opened["view_errormessage"].append(url("errormessage", "groups"))
     return opened | {"view_reportrow": [REPORT]}
 
 

@@ -42,6 +42,7 @@ from django_delayq.admin.lists.bounded import NUL
 from django_delayq.admin.lists.filters import asked, condition, is_condition
 from django_delayq.admin.lists.search import asks_for_data, find, find_data
 from django_delayq.admin.log import in_english, log_selection
+from django_delayq.admin.message.errors import hide_errors
 from django_delayq.admin.message.page import what_next
 from django_delayq.api.handlers import delay_execute
 from django_delayq.api.send import send_delay_message
@@ -316,6 +317,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     if found is None or found[0].selection.model != admin.opts.model_name:
         raise Http404(_("There is no such job any more."))
     job, row = found
+    hide_errors(request, [row])
     cancelled = isinstance(row, FinishMessage) and not job.over
     failed = isinstance(row, ErrorMessage)
     over = job.over or cancelled or failed

@@ -16,6 +16,7 @@ from django_delayq.admin.bulk.changes import Change, by_ids
 from django_delayq.admin.bulk.confirmation import tell_left, tell_moved
 from django_delayq.admin.formatting import moment
 from django_delayq.admin.log import log_selection
+from django_delayq.admin.message.errors import info_for
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
@@ -81,7 +82,10 @@ def _group(
         "name": name,
         "title": title,
         "when": when,
-        "rows": [(info, moment(info.buried_ms if name == "buried" else info.due_ms)) for info in page.infos],
+        "rows": [
+            (info_for(request, info), moment(info.buried_ms if name == "buried" else info.due_ms))
+            for info in page.infos
+        ],
         "moves": moves,
         "page": page,
         "before": beside(page.number - 1) if page.number > 1 else "",

@@ -38,6 +38,7 @@ from django_delayq.admin.lists.filters import (
 )
 from django_delayq.admin.lists.search import asks_for_data, find, find_on_page, is_many
 from django_delayq.admin.message.edit import edit_page
+from django_delayq.admin.message.errors import may_view_errors
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import may_search
 from django_delayq.conf import get_alias
@@ -216,8 +217,17 @@ class ErrorMessageAdmin(MessageAdmin):
 
     @redirected_on_outage
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        groups_address = address(request, "delayq_errormessage_groups", alias_of(request))
-        return super().changelist_view(request, {"groups_address": groups_address, **(extra_context or {})})
+        groups = address(request, "delayq_errormessage_groups", alias_of(request)) if may_view_errors(request) else ""
+        return super().changelist_view(request, {"groups_address": groups, **(extra_context or {})})
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        filters = super().get_list_filter(request)
+        return filters if may_view_errors(request) else [each for each in filters if each is not FingerprintFilter]
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        if lookup == FingerprintFilter.parameter_name and not (request and may_view_errors(request)):
+            return False
+        return super().lookup_allowed(lookup, value, request)
 
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
         if row.key == KEY or not self.has_edit_permission(request):

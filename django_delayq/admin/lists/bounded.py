@@ -19,6 +19,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.access import alias_of, query_of
+from django_delayq.admin.message.errors import hide_errors
 from django_delayq.conf import get_alias
 
 NUL = "\0"
@@ -172,6 +173,7 @@ class BoundedList(ChangeList):
                 if not self.multi_page:  # a list may have room for more than its paginator shows
                     self.result_list: Any = self.paginator.object_list[: self.result_count]
                 self.result_list = list(self.result_list)
+                hide_errors(request, self.result_list)
         except TooSlow:
             say_too_slow(request)
             self.queryset = self.queryset.none()

@@ -19,6 +19,7 @@ from django_delayq.admin.bulk.jobs import is_all
 from django_delayq.admin.lists.bounded import stopped_search
 from django_delayq.admin.lists.search import all_with_data
 from django_delayq.admin.log import log_selection
+from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.payload import may_view, payload_of
 from django_delayq.models import MessageRow
 
@@ -109,6 +110,7 @@ def _records(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Ite
     stopped = stopped_search(request) if is_all(request) else None
     pks = all_with_data(stopped.rows, stopped.text) if stopped else rows.values_list("pk", flat=True).iterator()
     for row in _rows_of(rows, pks):
+        hide_errors(request, [row])
         yield {name: _plain(getattr(row, name)) for name in names} | {"data": payload_of(row, request, None).text}
 
 
@@ -123,13 +125,14 @@ def _rows_of(rows: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]:
 
 
 def _log(model_admin: Any, request: HttpRequest, did: str) -> None:
-    """Log who exported what, and whether with payloads."""
+    """Log who exported what, and whether with payloads and errors."""
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
     asked = request.GET.items() if is_all(request) else [("pk", ",".join(ticked))]
     words = ", ".join(f"{name}={value}" for name, value in asked)
     what = "all that match" if is_all(request) else str(len(ticked))
     payloads = "with payloads" if may_view(request) else "without payloads"
-    log_selection(request.user.pk, model_admin.model, words, f"{did}: {what}, {payloads}")
+    errors = "with errors" if may_view_errors(request) else "without errors"
+    log_selection(request.user.pk, model_admin.model, words, f"{did}: {what}, {payloads}, {errors}")
 
 
 def _names(model: type[MessageRow]) -> list[str]:

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django_delayq.admin.access import address, alias_of, database_of, redirected_on_outage, render_about
 from django_delayq.admin.formatting import instant, listed, now_utc, number
 from django_delayq.admin.lists.bounded import TooSlow, time_limit
+from django_delayq.admin.message.errors import may_view_errors
 from django_delayq.store.database import Database
 from django_delayq.store.queries import union_all
 from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
@@ -143,7 +144,7 @@ class Bar:
 @redirected_on_outage
 def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
     """Render the groups of the alias that the address names."""
-    if not admin.has_view_permission(request):
+    if not (admin.has_view_permission(request) and may_view_errors(request)):
         raise PermissionDenied
     alias = alias_of(request)
     found, is_cut = groups(alias, now_utc())

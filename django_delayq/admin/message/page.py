@@ -17,6 +17,7 @@ from django_delayq.admin.formatting import between, exact, in_utc, now_utc
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, is_primary_key, time_limit
 from django_delayq.admin.lists.columns import is_abandoned, is_running, most_attempts, state_in_words
 from django_delayq.admin.log import entries_of
+from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.payload import may_view, payload_of
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
@@ -163,6 +164,8 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
     row = admin.get_object(request, object_id)
     if row is None:
         return _elsewhere(admin, request, object_id)
+    sees_errors = may_view_errors(request)
+    hide_errors(request, [row])
     payload = payload_of(row, request)
     can_change = payload.text is not None and not payload.masked
     return render_about(
@@ -174,11 +177,12 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         has_view_permission=True,
         change=True,
         facts=list(facts(row)),
+        sees_errors=sees_errors,
         what_next=what_next(row),
         attempts=timeline(row),
         payload=payload,
         same_tag=list(_same_tag(admin, request, row)),
-        entries=list(entries_of(row, with_payloads=may_view(request))),
+        entries=list(entries_of(row, with_payloads=may_view(request), with_errors=sees_errors)),
         buttons=admin.buttons(request),
         edit_address=admin.edit_address(request, row) if can_change else "",
         list_address=_list_address(request, admin.model, row.alias),

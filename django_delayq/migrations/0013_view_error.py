@@ -1,0 +1,26 @@
+"""Add the permission to see errors. No table changes: Django adds permissions after it has migrated."""
+
+from django.db import migrations
+
+
+class Migration(migrations.Migration):
+    dependencies = [("delayq", "0012_page_indexes")]
+
+    operations = [
+        migrations.AlterModelOptions(
+            name="readymessage",
+            options={
+                "permissions": [
+                    ("view_payload", "Can see the payloads of messages"),
+                    ("view_error", "Can see the errors of messages"),
+                    ("rescue_message", "Can run failed messages again"),
+                    ("cancel_message", "Can cancel waiting messages"),
+                    ("reschedule_message", "Can change when messages are due"),
+                    ("edit_payload", "Can change the payloads of failed messages"),
+                    ("pause_queue", "Can pause and resume queues and keys"),
+                ],
+                "verbose_name": "ready message",
+                "verbose_name_plural": "ready messages",
+            },
+        ),
+    ]
