@@ -1,6 +1,9 @@
-"""Log what operators do, in Django's own log. The first line of an entry is for all; the others show payloads.
+"""Log what operators do, in Django's own log, which is kept for ever: hashes stand there for errors and payloads.
 
-It is kept in English, as Django keeps its own entries, and the first words are translated where an entry is shown.
+What was changed in a payload is in a table of our own, and goes with the message. Entries of earlier versions have it
+in their lines after the first.
+
+Entries are in English, as Django keeps its own, and the first words are translated where an entry is shown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +13,7 @@ from typing import Any, NamedTuple
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.utils import timezone, translation
+from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext
 
 from django_delayq.admin.access import opening_alias
@@ -18,7 +22,7 @@ from django_delayq.admin.formatting import exact, in_utc
 from django_delayq.admin.message.payload import shown_difference
 from django_delayq.conf import get_alias
 from django_delayq.core.transitions import without_values
-from django_delayq.models import MessageRow, ReadyMessage
+from django_delayq.models import MessageRow, PayloadDifference, ReadyMessage
 
 LONGEST = 200
 """The most characters of an error that an entry keeps."""
@@ -42,9 +46,14 @@ def entries_of(row: MessageRow, *, with_payloads: bool, with_errors: bool) -> It
     """
     types = ContentType.objects.get_for_models(*TABLES).values()
     ids = (str(row.pk), f"{row.alias}:{row.pk}")
+    differences: dict[str, str] = {}
+    if with_payloads:
+        changes = PayloadDifference.objects.using(get_alias(row.alias).database).filter(message_pk=row.pk)
+        differences = dict(changes.values_list("mark", "difference"))
     found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=str(row)[:200])
     for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
         first, _newline, kept = (entry.get_change_message() or str(entry)).partition("\n")
+        kept = kept or differences.get(first.rpartition(": ")[2], "")
         said = [
             _translated(first, with_errors=with_errors),
             *([shown_difference(kept, row)] if kept and with_payloads else []),
@@ -63,13 +72,11 @@ def log_rows(
     did: Any,
     *,
     what: Mapping[int, str] | None = None,
-    payloads: str = "",
     deleted: bool = False,
 ) -> None:
     """Add an entry for each row.
 
-    An entry says what the user `did`, followed by the row's text in `what`, which is by primary key. `payloads` is the
-    part of an entry that shows payloads.
+    An entry says what the user `did`, followed by the row's text in `what`, which is by primary key.
     """
     with in_english():
         did = str(did)
@@ -81,7 +88,7 @@ def log_rows(
             object_id=_id_of(row),
             object_repr=str(row)[:200],
             action_flag=DELETION if deleted else CHANGE,
-            change_message="\n".join(filter(None, (said[row.pk], payloads))),
+            change_message=said[row.pk],
         )
         for row in rows
     )
@@ -102,6 +109,16 @@ def log_selection(
         action_flag=CHANGE,
         change_message=message,
     )
+
+
+def hashed(text: str) -> str:
+    """Return a hash of a text that the log must not keep. Who has the text, and the SECRET_KEY, can compare it."""
+    return f"#{salted_hmac('django_delayq.admin.log', text, algorithm='sha256').hexdigest()[:16]}"
+
+
+def _hashed_error(error: str) -> str:
+    shown = without_values(error)
+    return shown if shown == error else f"{shown[:LONGEST]} {hashed(error)}"
 
 
 def in_english() -> Any:
@@ -127,10 +144,11 @@ def _id_of(row: MessageRow) -> str:
 def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[int, str]:
     """Return a text by primary key, for rows as they were before the move.
 
-    For failed messages it is the error. For others it is when they were due, and when they are due now if that changed.
+    For failed messages it is what of the error quotes no data, with a hash of all of it. For others it is when they
+    were due, and when they are due now if that changed.
     """
     if change.move in ("rescue", "purge_failed"):
-        return {row.pk: " ".join(row.error.split())[:LONGEST] for row in rows}
+        return {row.pk: _hashed_error(row.error) for row in rows}
     was = {row.pk: f"{_DUE}{in_utc(row.due_at)}" for row in rows}
     if change.move not in ("reschedule", "shift"):
         return was

@@ -4,27 +4,14 @@ from typing import Any
 
 from django.db import migrations
 
-from django_delayq.models.fields import COLLATIONS, database_name
+from django_delayq.migrations._mysql import convert_to_utf8mb4
 
 TABLES = ("delayq_ready", "delayq_finish", "delayq_error", "delayq_limit")
 """The tables that have texts of handlers and of the site."""
 
 
 def convert(apps: Any, schema_editor: Any) -> None:
-    connection = schema_editor.connection
-    if connection.vendor != "mysql":
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT DISTINCT table_name FROM information_schema.columns WHERE table_schema = DATABASE()"
-            " AND table_name IN %s AND character_set_name <> 'utf8mb4'",
-            [TABLES],
-        )
-        tables = [table for (table,) in cursor.fetchall()]
-    for table in tables:  # the others are not rebuilt
-        schema_editor.execute(
-            f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4 COLLATE {COLLATIONS[database_name(connection)]}"
-        )
+    convert_to_utf8mb4(schema_editor, TABLES)
 
 
 class Migration(migrations.Migration):

@@ -156,6 +156,31 @@ class ErrorMessage(MessageRow):
         ]
 
 
+class PayloadDifference(models.Model):
+    """What an operator changed in the payload of a message, from which both payloads can be restored.
+
+    It lives as long as the message, whose primary key is `message_pk`. Django's log keeps only `mark`, a salted hash.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    message_id = NameField(_("id"), max_length=MAX_NAME)
+    message_pk = models.BigIntegerField("message's row")
+    at = InstantField("at")
+    who = NameField("who", max_length=MAX_NAME)
+    mark = models.CharField("mark", max_length=32)
+    difference = models.TextField("difference")
+
+    class Meta:
+        db_table = "delayq_difference"
+        verbose_name = "change of a payload"
+        verbose_name_plural = "changes of payloads"
+        indexes = [models.Index(fields=["message_pk"], name="delayq_difference_of")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.message_id} {self.at:%Y-%m-%d %H:%M}"
+
+
 class Tally(models.Model):
     """How many rows were removed for good, by reason (pruned, purged, …), so that audits account for each message."""
 

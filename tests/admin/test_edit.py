@@ -18,7 +18,7 @@ from django_delayq import Message, delay_execute
 from django_delayq.admin.message import payload
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.history import Ended, read
-from django_delayq.models import ErrorMessage, ReadyMessage
+from django_delayq.models import ErrorMessage, PayloadDifference, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
 from tests.admin.support import bury, claim, ids_in, page, pk_of, send, settle, text_of, url
@@ -144,11 +144,27 @@ def test_the_difference_is_kept_for_those_who_may_see_payloads(
     response = mend(superuser, failed, '{"number": 42, "note": ""}')
     address = response["Location"]
     shown = text_of(superuser.get(address, follow=True))
-    assert 'Payload changed and run again @@ -1,3 +1,3 @@ { - "number": 41, + "number": 42, "note": ""' in shown
+    assert re.search(
+        r"Payload changed and run again: #\w{16} @@ -1,3 \+1,3 @@ \{ - \"number\": 41, \+ \"number\": 42,", shown
+    )
     hidden = text_of(staff("view_readymessage", "view_errormessage").get(address, follow=True))
     assert "Payload changed and run again" in hidden
     assert '"number"' not in hidden
     assert "root" in hidden
+
+
+def test_the_difference_goes_with_the_message_and_the_log_keeps_a_hash(
+    failed: str, broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    mend(superuser, failed, '{"number": 4222, "note": ""}')
+    kept = PayloadDifference.objects.using(database)
+    assert [(each.message_id, each.who, "4222" in each.difference) for each in kept] == [
+        ("order:42:close", "root", True)
+    ]
+    settle(broker, claim(broker), SettleAction.BURY, error="ValueError: no", failed=True)
+    assert broker.queue.purge_failed(["order:42:close"]) == [True]
+    assert not kept.exists()
+    assert "4222" not in "".join(LogEntry.objects.values_list("change_message", flat=True))
 
 
 @pytest.mark.parametrize("missing", EDITOR)

@@ -119,8 +119,8 @@ def test_the_log_says_who_took_what_out(
     download(superuser, "export_csv", ReadyMessage, [pk], all_that_match=True, query="?key=order.close")
     download(staff("view_readymessage"), "export_jsonl", ReadyMessage, [pk])
     assert [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("pk")] == [
-        ("key=order.close", "Export as CSV: all that match, with payloads"),
-        (f"pk={pk}", "Export as JSON lines: 1, without payloads"),
+        ("key=order.close", "Export as CSV: all that match, with payloads, with errors"),
+        (f"pk={pk}", "Export as JSON lines: 1, without payloads, without errors"),
     ]
 
 

@@ -20,7 +20,8 @@ from django_delayq.admin.access import (
 )
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.bulk.confirmation import FIELD, mark_of
-from django_delayq.admin.log import log_rows
+from django_delayq.admin.formatting import now_utc
+from django_delayq.admin.log import hashed, log_rows
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import kept_difference, payload_of, pretty
 from django_delayq.api.handlers import get_handler
@@ -29,7 +30,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
 from django_delayq.core.errors import DataMismatch, DelayqError
-from django_delayq.models import ErrorMessage, ReadyMessage
+from django_delayq.models import ErrorMessage, PayloadDifference, ReadyMessage
 from django_delayq.monitor import translated
 
 _CHANGED = gettext_lazy("Payload changed and run again")
@@ -109,13 +110,24 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
     try:
         data = _checked(row, typed)
         difference = kept_difference(before, pretty(loads(typed)))  # made before the change, because it may fail
-        run_again_with(row, data)
+        using = get_alias(row.alias).database
+        with transaction.atomic(using):
+            run_again_with(row, data)
+            PayloadDifference.objects.using(using).create(
+                alias=row.alias,
+                message_id=row.message_id,
+                message_pk=row.pk,
+                at=now_utc(),
+                who=request.user.get_username(),
+                mark=hashed(difference),
+                difference=difference,
+            )
     except DataMismatch as error:
         form.add_error("payload", translated(error))
     except (DelayqError, TypeError, ValueError) as error:
         form.add_error(None, translated(error))
     else:
-        log_rows(request.user.pk, [row], _CHANGED, payloads=difference)
+        log_rows(request.user.pk, [row], _CHANGED, what={row.pk: hashed(difference)})
         return True
     return False
 
