@@ -16,7 +16,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from benchmarks import admin_rows
-from benchmarks.admin_pages import addresses
+from benchmarks.admin_pages import addresses, opened
 from benchmarks.admin_rows import COMMON_KEY, COMMON_QUEUE, RARE_KEY, RARE_QUEUE
 from benchmarks.result import Result
 from benchmarks.scale import scaled
@@ -148,7 +148,8 @@ def _pages(site: StoredSite) -> Iterator[tuple[str, Callable[[], object]]]:
     browser = Client()
     browser.force_login(User.objects.create_superuser("root"))
     for address in addresses(site):
-        yield f"{ADMIN}{address.removeprefix('/admin/delayq/') or 'dashboard'}", lambda at=address: browser.get(at)  # type: ignore[misc]
+        page = partial(browser.get, opened(browser, address))
+        yield f"{ADMIN}{address.removeprefix('/admin/delayq/') or 'dashboard'}", page
 
 
 def _plans_of(site: StoredSite, use: str, work: Callable[[], object]) -> list[Plan]:

@@ -101,6 +101,13 @@ def shown_ids(response: Any) -> list[str]:
     return [unescape(id) for id in re.findall(r'class="field-message_id"><a [^>]*>([^<]*)</a>', page(response))]
 
 
+def searched(client: Client, model: type[MessageRow], text: str, **filters: str) -> str:
+    """Send the search box of a list: the query string of the address that it leads to."""
+    response = client.post(url(LISTS[model]), {**filters, "q": text})
+    assert response.status_code == 302
+    return response["Location"].removeprefix(url(LISTS[model]))
+
+
 def ask(client: Client, model: type[MessageRow], action: str, pks: Iterable[int], **options: Any) -> Any:
     """Choose an action in a list, with these rows ticked: the page that asks for confirmation."""
     return _post(client, model, {"action": action, "index": "0"}, pks, **options)

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq.admin.lists import export, search
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from tests.admin.support import LISTS, ask, asked, bury, finish, pk_of, send, url
+from tests.admin.support import LISTS, ask, asked, bury, finish, pk_of, searched, send, url
 
 
 def download(client: Client, action: str, model: type[MessageRow], pks: list[int], **options: Any) -> str:
@@ -106,7 +106,10 @@ def test_all_that_match_a_search_in_payloads_are_in_the_file_though_the_list_sto
     for number in range(6):
         send(f"a{number}", {"order": number % 2}, delay=f"{number + 1}h")
     send("other", {"order": 1}, key="sms.send")
-    options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close&q=data.order=1"}
+    options: dict[str, Any] = {
+        "all_that_match": True,
+        "query": searched(superuser, ReadyMessage, "data.order=1", key="order.close"),
+    }
     text = download(superuser, "export_jsonl", ReadyMessage, [pk_of(database, "a1")], **options)
     assert [json.loads(line)["message_id"] for line in text.splitlines()] == ["a1", "a3", "a5"]
 

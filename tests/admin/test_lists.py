@@ -26,6 +26,7 @@ from tests.admin.support import (
     ids_in,
     page,
     pk_of,
+    searched,
     send,
     settle,
     shown_ids,
@@ -162,7 +163,7 @@ def test_search_finds_ids_tags_and_values_in_payloads(
     send("order:2", {"order": 43, "paid": True, "lines": [{"name": 'Ünit "1"'}]}, tag="customer:9")
     send("order:3", {"order.id": 7, 'a="b"': [{"c": 8}]})
     send("other", "plain", tag="customer:8")
-    assert set(shown_ids(superuser.get(url("readymessage"), {"q": text}))) == set(ids)
+    assert set(shown_ids(superuser.get(url("readymessage", query=searched(superuser, ReadyMessage, text))))) == set(ids)
 
 
 @pytest.mark.parametrize(("limit", "shows"), [((search, "SEARCHED"), ["a0", "a1"]), ((bounded, "FOUND"), ["a0", "a1"])])
@@ -176,15 +177,18 @@ def test_a_search_in_payloads_says_that_it_stopped_at_a_limit(
     for number in range(3):
         send(f"a{number}", "x", delay=f"{number + 1}h")
     stopped = "looked into the payloads of the first 2 messages of this list and stopped there"
-    assert stopped not in text_of(superuser.get(url("readymessage"), {"q": "data=x"}))
+    assert stopped not in text_of(superuser.get(url("readymessage", query=searched(superuser, ReadyMessage, "data=x"))))
     monkeypatch.setattr(*limit, 2)
-    response = superuser.get(url("readymessage"), {"q": "data=x"})
+    response = superuser.get(url("readymessage", query=searched(superuser, ReadyMessage, "data=x")))
     assert shown_ids(response) == shows
     assert stopped in text_of(response)
     assert "Select all that match, also where the search did not get to" in text_of(response)
-    narrowed = superuser.get(url("readymessage"), {"q": "data=x", "key": "order.close", "due": "24h"})
+    narrowed = superuser.get(
+        url("readymessage", query=searched(superuser, ReadyMessage, "data=x", key="order.close", due="24h"))
+    )
     assert stopped in text_of(narrowed)
-    assert stopped not in text_of(superuser.get(url("readymessage"), {"q": "data=x", "key": "other"}))
+    other = searched(superuser, ReadyMessage, "data=x", key="other")
+    assert stopped not in text_of(superuser.get(url("readymessage", query=other)))
 
 
 @pytest.mark.parametrize("most", [1, 2, 200])

@@ -47,7 +47,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
         ({"trace_id": "a\n"}, ValueError, r"trace_id='a\\n' contains '\\n'"),
         ({"key": 5}, TypeError, r"key=5 is int; give one str"),
         ({"key": ["any"]}, TypeError, r"key=\['any'\] is list; give one str"),
-        ({"data": (1,)}, TypeError, r"data is \(1,\): the handler would receive a list"),
+        ({"data": (1,)}, TypeError, r"data is of type tuple: the handler would receive a list"),
         ({"using": "other"}, ImproperlyConfigured, r"DELAYQ has no alias 'other'"),
     ],
 )

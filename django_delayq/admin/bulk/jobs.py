@@ -40,6 +40,7 @@ from django_delayq.admin.bulk.changes import (
 from django_delayq.admin.formatting import listed, now_utc
 from django_delayq.admin.lists.bounded import NUL
 from django_delayq.admin.lists.filters import asked, condition, is_condition
+from django_delayq.admin.lists.kept_searches import for_log, search_of
 from django_delayq.admin.lists.search import asks_for_data, find, find_data
 from django_delayq.admin.log import in_english, log_selection
 from django_delayq.admin.message.errors import hide_errors
@@ -106,8 +107,8 @@ class Selection:
         return find(rows, self.search) if self.search and not self.is_in_data else rows
 
     def words(self) -> str:
-        """Return the conditions for people: `key=order.close, search=order:*`."""
-        named = {**self.conditions, **({"search": self.search} if self.search else {})}
+        """Return the conditions for people: `key=order.close, search=order:*`. A value of payloads is hashed."""
+        named = {**self.conditions, **({"search": for_log(self.search)} if self.search else {})}
         return ", ".join(f"{name}={value}" for name, value in named.items())
 
 
@@ -129,7 +130,7 @@ def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
         now_ms=to_epoch_ms(now_utc()),
         until=last_pk(model, alias),
         conditions=asked(request.GET.dict()),
-        search=request.GET.get("q", "").strip(),
+        search=search_of(request),
     )
 
 

@@ -36,6 +36,7 @@ from django_delayq.admin.lists.filters import (
     QueueFilter,
     StateFilter,
 )
+from django_delayq.admin.lists.kept_searches import is_in_address, is_over, is_sent, redirect_to, search_of
 from django_delayq.admin.lists.search import asks_for_data, find, find_on_page, is_many
 from django_delayq.admin.message.edit import edit_page
 from django_delayq.admin.message.errors import may_view_errors
@@ -61,14 +62,23 @@ class MessageAdmin(Columns, BoundedAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        text = search_term.strip()
+        text = request.delayq_search = search_of(request)  # type: ignore[attr-defined]
         if not text:
             return queryset, False
+        if is_over(text):
+            messages.warning(request, _("Nothing is shown: this search in payloads is over, so type it again."))
+            return queryset.none(), False
         if not asks_for_data(text):
             request.delayq_named = text  # type: ignore[attr-defined]
             return find(queryset, text), False
         if not may_search(request, alias_of(request)):
             messages.warning(request, _("Nothing is shown: you may not look into payloads, or they are masked."))
+            return queryset.none(), False
+        if is_in_address(request):
+            messages.warning(
+                request,
+                _("Nothing is shown: type a search in payloads into the box, because addresses stay in logs."),
+            )
             return queryset.none(), False
         try:
             with time_limit(queryset.db):
@@ -88,6 +98,8 @@ class MessageAdmin(Columns, BoundedAdmin):
 
     @redirected_on_outage
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if is_sent(request) and self.has_view_permission(request):
+            return redirect_to(request)
         without_store = get_alias(alias_of(request)).store is None
         return super().changelist_view(request, {"without_store": without_store, **(extra_context or {})})
 

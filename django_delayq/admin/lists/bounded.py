@@ -166,6 +166,7 @@ class BoundedList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         admin: Any = self.model_admin
         self.stopped = stopped_search(request)
+        self.query = getattr(request, "delayq_search", self.query)  # for the box: an address may have a token for it
         self.queryset = self.queryset.defer(*admin.not_in_lists)
         try:
             with time_limit(self.queryset.db):

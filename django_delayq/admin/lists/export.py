@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_delayq.admin.bulk.jobs import is_all
 from django_delayq.admin.lists.bounded import stopped_search
+from django_delayq.admin.lists.kept_searches import PARAMETER, for_log, search_of
 from django_delayq.admin.lists.search import all_with_data
 from django_delayq.admin.log import log_selection
 from django_delayq.admin.message.errors import hide_errors, may_view_errors
@@ -127,8 +128,10 @@ def _rows_of(rows: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]:
 def _log(model_admin: Any, request: HttpRequest, did: str) -> None:
     """Log who exported what, and whether with payloads and errors."""
     ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
-    asked = request.GET.items() if is_all(request) else [("pk", ",".join(ticked))]
-    words = ", ".join(f"{name}={value}" for name, value in asked)
+    asked = request.GET.dict() if is_all(request) else {"pk": ",".join(ticked)}
+    if PARAMETER in asked:
+        asked[PARAMETER] = for_log(search_of(request))
+    words = ", ".join(f"{name}={value}" for name, value in asked.items())
     what = "all that match" if is_all(request) else str(len(ticked))
     payloads = "with payloads" if may_view(request) else "without payloads"
     errors = "with errors" if may_view_errors(request) else "without errors"

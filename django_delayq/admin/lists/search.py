@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from time import monotonic
 from typing import Any
@@ -38,6 +38,12 @@ _NAMES = ("message_id", "tag")
 def asks_for_data(text: str) -> bool:
     """Return whether the search looks into payloads."""
     return _IN_DATA.fullmatch(text) is not None
+
+
+def with_value(text: str, shown: Callable[[str], str]) -> str:
+    """Return a search with `shown(value)` in place of the value that it looks for in payloads."""
+    found = _IN_DATA.fullmatch(text)
+    return f"data{found[1]}={shown(found[2])}" if found else text
 
 
 def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:

@@ -32,6 +32,7 @@ from django_delayq.core.codec import decode_data, loads
 from django_delayq.core.errors import DataMismatch, DelayqError
 from django_delayq.models import ErrorMessage, PayloadDifference, ReadyMessage
 from django_delayq.monitor import translated
+from django_delayq.support.timestamps import to_epoch_ms
 
 _CHANGED = gettext_lazy("Payload changed and run again")
 
@@ -117,7 +118,7 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
                 alias=row.alias,
                 message_id=row.message_id,
                 message_pk=row.pk,
-                at=now_utc(),
+                at=to_epoch_ms(now_utc()),
                 who=request.user.get_username(),
                 mark=hashed(difference),
                 difference=difference,

@@ -1,0 +1,68 @@
+"""Keep searches in payloads in the session, where no address, log of a server or history of a browser has their values.
+
+The search box is sent by POST. What it asks of payloads is kept under a random token, and the token stands for it in
+the addresses of the list: in those of its pages and filters, and of an action on all that match.
+"""
+
+import re
+import secrets
+
+from django.http import HttpRequest, HttpResponseRedirect, QueryDict
+
+from django_delayq.admin.lists.search import asks_for_data, with_value
+from django_delayq.admin.log import hashed
+
+PARAMETER = "q"
+"""The parameter of Django's lists for a search."""
+
+MOST = 20
+"""How many searches a session keeps; the oldest go first."""
+
+_IN_SESSION = "delayq_searches"
+_TOKEN = re.compile("data:[0-9a-f]{32}")
+
+
+def is_sent(request: HttpRequest) -> bool:
+    """Return whether the request is the search box, which lists take no other POST without an action from."""
+    return request.method == "POST" and PARAMETER in request.POST and "action" not in request.POST
+
+
+def redirect_to(request: HttpRequest) -> HttpResponseRedirect:
+    """Redirect from the search box to the list, filtered as it was."""
+    asked = QueryDict(mutable=True)
+    for name, values in request.POST.lists():
+        if name not in ("csrfmiddlewaretoken", PARAMETER):
+            asked.setlist(name, values)
+    text = request.POST[PARAMETER].strip()
+    if text:
+        asked[PARAMETER] = _keep(request, text) if asks_for_data(text) else text
+    return HttpResponseRedirect(f"{request.path}?{asked.urlencode()}")
+
+
+def search_of(request: HttpRequest) -> str:
+    """Return what the address searches for. For a token that is a text of this session, or the token if it has none."""
+    asked = request.GET.get(PARAMETER, "").strip()
+    kept: dict[str, str] = request.session.get(_IN_SESSION, {})
+    return kept.get(asked, asked)
+
+
+def for_log(text: str) -> str:
+    """Return a search with a hash in place of a value of payloads."""
+    return with_value(text, hashed)
+
+
+def is_over(text: str) -> bool:
+    """Return whether this is the token of a search that the session does not have."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def is_in_address(request: HttpRequest) -> bool:
+    """Return whether somebody has written a search in payloads into the address itself."""
+    return asks_for_data(request.GET.get(PARAMETER, "").strip())
+
+
+def _keep(request: HttpRequest, text: str) -> str:
+    kept: dict[str, str] = request.session.get(_IN_SESSION, {})
+    token = f"data:{secrets.token_hex(16)}"
+    request.session[_IN_SESSION] = dict([*kept.items(), (token, text)][-MOST:])
+    return token
