@@ -46,6 +46,7 @@ class Store:
 
     degraded_after: int = 10_000
     retention: int | None = 30 * DAY_MS
+    failed_retention: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,7 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
 _STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "DEGRADED_AFTER": lambda path, value: to_ms(value, path),
     "RETENTION": lambda path, value: None if value is None else to_ms(value, path),
+    "FAILED_RETENTION": lambda path, value: None if value is None else to_ms(value, path),
 }
 _cache: dict[str, Alias] = {}
 _scrubs: Sequence[Scrub] | None = None

@@ -46,19 +46,25 @@ def entries_of(row: MessageRow, *, with_payloads: bool, with_errors: bool) -> It
     """
     types = ContentType.objects.get_for_models(*TABLES).values()
     ids = (str(row.pk), f"{row.alias}:{row.pk}")
-    differences: dict[str, str] = {}
-    if with_payloads:
-        changes = PayloadDifference.objects.using(get_alias(row.alias).database).filter(message_pk=row.pk)
-        differences = dict(changes.values_list("mark", "difference"))
     found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=str(row)[:200])
+    differences: dict[str, str] = {}
     for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
         first, _newline, kept = (entry.get_change_message() or str(entry)).partition("\n")
-        kept = kept or differences.get(first.rpartition(": ")[2], "")
+        what = first.partition(": ")[2]
+        if what.startswith("#") and with_payloads:
+            differences = differences or _differences_of(row)
+            kept = differences.get(what, "")
         said = [
             _translated(first, with_errors=with_errors),
             *([shown_difference(kept, row)] if kept and with_payloads else []),
         ]
         yield Entry(exact(_aware(entry.action_time)), entry.user.get_username(), "\n".join(said))
+
+
+def _differences_of(row: MessageRow) -> dict[str, str]:
+    """Return what operators changed in the payload of a message, by the hash that the log has of it."""
+    changes = PayloadDifference.objects.using(get_alias(row.alias).database).filter(message_pk=row.pk)
+    return dict(changes.values_list("mark", "difference"))
 
 
 def _aware(moment: datetime) -> datetime:

@@ -435,7 +435,10 @@ class Tables(Queue, Protocol):
         """
 
     def prune(self) -> bool:
-        """Remove a batch of rows that ended before the store's `retention`. Return whether there are more."""
+        """Remove a batch of what has outlived the store's `retention`, and one of what has its `failed_retention`.
+
+        Return whether there may be more.
+        """
 
     def tagged(self, tag: str) -> list[str]:
         """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end."""

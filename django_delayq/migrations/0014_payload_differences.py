@@ -35,5 +35,7 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(fields=["message_pk"], name="delayq_difference_of")],
             },
         ),
-        migrations.RunPython(convert, migrations.RunPython.noop),
+        migrations.RunPython(
+            convert, migrations.RunPython.noop, atomic=False
+        ),  # MySQL changes no table in a transaction,
     ]

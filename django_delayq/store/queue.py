@@ -382,11 +382,15 @@ class DatabaseQueue:
             self.degraded.end()
 
     def prune(self) -> bool:
-        if self.settings.retention is None:
-            return False
+        kept = (
+            (operations.prune_finished, self.settings.retention),
+            (operations.prune_errors, self.settings.failed_retention),
+        )
         with self.database.available():
-            before_ms = self.database.now_ms() - self.settings.retention
-            return operations.prune_finished(self.database, before_ms) >= BATCH
+            pruned = [
+                prune(self.database, self.database.now_ms() - kept_ms) for prune, kept_ms in kept if kept_ms is not None
+            ]
+        return any(number >= BATCH for number in pruned)
 
     def ask_timer(self, *, lease_ms: int) -> None:
         """Do the timer's own maintenance, which proves that it can be written.

@@ -30,7 +30,7 @@ def rows(stored_delayq: dict[str, Any], database: str) -> None:
 
 
 def test_each_hour_has_its_figures_newest_first(staff: Callable[..., Client]) -> None:
-    shown = text_of(staff("view_reportrow").get(url("reportrow")))
+    shown = text_of(staff("view_reportrow", "view_error").get(url("reportrow")))
     assert "slow sms.send 200 50 (25.0 %) 2 30 (15.0 %) 20ms / 1.5s / 1m30s - KeyError in shop" in shown
     assert "default order.close 200 1 (0.5 %) 2 30 (15.0 %) 20ms / 1.5s / 1m30s - -" in shown
     assert shown.index("slow sms.send 200") < shown.index("default order.close 200")

@@ -145,7 +145,7 @@ def attempts_to_act(client: Client, pks: dict[type[MessageRow], int]) -> None:
 
 def expected(address: str, *, read_only: bool = False) -> int:
     """How a GET is answered."""
-    acts = {"payload": 200, "pause": 200, "resume": 302}  # 302: nothing is paused
+    acts = {"payload": 200, "pause": 200, "resume": 302, "groups": 200}  # 302: nothing is paused
     answers = {"none": 404, "add": 403, "delete": 403, "storeless": 405} | (
         dict.fromkeys(acts, 403) if read_only else acts
     )

@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from django_delayq import cancel_delay_messages, send_delay_message
 from django_delayq.brokers.base import SettleAction
-from django_delayq.models import ErrorMessage, FinishMessage
+from django_delayq.models import ErrorMessage, FinishMessage, PayloadDifference
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.operations import prune_errors, prune_finished
 from django_delayq.support.units import to_ms
@@ -143,6 +143,25 @@ def test_a_worker_prunes_by_itself_what_is_older_than_the_retention(
     _age(database, 40)
     assert not maintenance.prune_due()  # not before a minute is over
     assert "new" in _left(database)
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_worker_prunes_what_failed_once_a_site_says_for_how_long_it_is_kept(
+    database: str, stored_delayq: dict[str, Any], settings: Settings
+) -> None:
+    from django_delayq.brokers import get_backend
+
+    settings.DELAYQ = {"default": stored_delayq | {"STORE": {"RETENTION": None, "FAILED_RETENTION": "30d"}}}
+    broker = get_backend()
+    assert isinstance(broker, DatabaseBackend)
+    changes = PayloadDifference.objects.using(database)
+    for row in ErrorMessage.objects.using(database):
+        changes.create(
+            alias="default", message_id=row.message_id, message_pk=row.pk, at=0, who="root", mark="#", difference="-"
+        )
+    assert not broker.queue.prune()
+    assert {"failed", "failed_now"} - _left(database) == {"failed"}
+    assert [each.message_id for each in changes.all()] == ["failed_now"]
 
 
 @pytest.mark.usefixtures("ended")

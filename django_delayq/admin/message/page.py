@@ -84,7 +84,7 @@ def what_next(row: MessageRow) -> str:
     if isinstance(row, FinishMessage):
         return _("Nothing: it is over.")
     if isinstance(row, ErrorMessage):
-        return _("Nothing until it is run again or deleted.")
+        return _("Nothing until it is run again, deleted or pruned.")
     try:
         with time_limit(get_alias(row.alias).database):
             explanation = explain(row.message_id, row.alias)
