@@ -6,7 +6,8 @@ in their lines after the first.
 Entries are in English, as Django keeps its own, and the first words are translated where an entry is shown.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ LONGEST = 200
 """The most characters of an error that an entry keeps."""
 
 _MOST_ENTRIES = 50
+_PAGE = 2_000
 _DUE = "due_at "
 
 
@@ -160,3 +162,37 @@ def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[i
         return was
     now = ReadyMessage.objects.using(get_alias(alias).database).only("due_at").filter(pk__in=was)
     return was | {row.pk: f"{was[row.pk]} → {in_utc(row.due_at)}" for row in now}
+
+
+def forget_messages(ids: Collection[str], tag: str | None) -> int:
+    """Remove from the log the ids of these messages and what was said of them, and the tag. Return the changed entries.
+
+    A hash stands in place of an id or a tag. What was done, by whom and when stays. The log has no index by message, so
+    all of it is read, a page at a time.
+    """
+    types = {each.pk for each in ContentType.objects.get_for_models(*TABLES).values()}
+    words = {*ids, *([] if tag is None else [tag])}
+    changed = last = 0
+    while page := list(LogEntry.objects.filter(pk__gt=last).order_by("pk")[:_PAGE]):
+        last = page[-1].pk
+        forgotten = [entry for entry in page if entry.content_type_id in types and _forget(entry, words)]
+        LogEntry.objects.bulk_update(forgotten, ["object_repr", "change_message"])
+        changed += len(forgotten)
+    return changed
+
+
+def _forget(entry: LogEntry, words: Collection[str]) -> bool:
+    """Change an entry if it tells of one of these messages. Return whether it did."""
+    before = entry.object_repr, entry.change_message
+    key, _space, id = entry.object_repr.partition(" ")
+    if id in words:
+        entry.object_repr = f"{key} {hashed(id)}"
+        entry.change_message = entry.change_message.partition("\n")[0].partition(": ")[0]
+    else:
+        entry.object_repr, entry.change_message = (_without(text, words) for text in before)
+    return (entry.object_repr, entry.change_message) != before
+
+
+def _without(text: str, words: Collection[str]) -> str:
+    """Return a filter, or a list of ids, with hashes in place of these words."""
+    return re.sub(r"[^\s,=]+", lambda found: hashed(found[0]) if found[0] in words else found[0], text)

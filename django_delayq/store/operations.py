@@ -29,7 +29,7 @@ def cancel(database: Database, ids: Sequence[str]) -> set[str]:
 def purge(database: Database, ids: Sequence[str]) -> set[str]:
     """Remove waiting rows for good, and count them. Return the ids that waited."""
     by_pk = _locked(database, ids, WAITING)
-    _remove_for_good(database, list(by_pk), "delayq_ready")
+    remove_for_good(database, list(by_pk), "delayq_ready")
     count(database, "purged", len(by_pk))
     return set(by_pk.values())
 
@@ -38,12 +38,12 @@ def purge(database: Database, ids: Sequence[str]) -> set[str]:
 def purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
     """Remove every buried row under the ids, and count it. Return the ids that had one."""
     by_pk = _locked(database, ids, table="delayq_error")
-    _remove_for_good(database, list(by_pk), "delayq_error")
+    remove_for_good(database, list(by_pk), "delayq_error")
     count(database, "purged", len(by_pk))
     return set(by_pk.values())
 
 
-def _remove_for_good(database: Database, pks: Sequence[int], table: str) -> None:
+def remove_for_good(database: Database, pks: Sequence[int], table: str) -> None:
     """Remove rows, and what operators changed in their payloads."""
     delete(database, pks, table)
     if pks:
@@ -225,7 +225,7 @@ def _prune(database: Database, table: str, before_ms: int) -> int:
 def _forget(database: Database, table: str, rows: Sequence[Row]) -> None:
     if not rows:
         return
-    _remove_for_good(database, [pk for pk, _ in rows], table)
+    remove_for_good(database, [pk for pk, _ in rows], table)
     # Always in the same order, so that no deadlock arises
     for name, number in sorted(Counter(name for _, name in rows).items()):
         count(database, name, number)

@@ -79,7 +79,11 @@ def test_every_subcommand_has_a_section() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*("status", "peek", "errors", "explain", "audit"), *("cancel", "rescue", "purge", "pause", "resume")]
+    "name",
+    [
+        *("status", "peek", "errors", "explain", "audit"),
+        *("cancel", "rescue", "purge", "prune", "forget", "pause", "resume"),
+    ],
 )
 def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> None:
     parser = _subparsers()[name]
