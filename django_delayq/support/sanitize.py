@@ -171,11 +171,16 @@ def _is_of_a_database(exception: BaseException) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return _QUOTED_VALUE.sub(r"\1***\2", text.strip().partition("\n")[0])
+    return _VALUE.sub(r"\1***", text.strip().partition("\n")[0])
 
 
-# MySQL quotes values in its only line: Duplicate entry 'a' for key 'b'; Incorrect integer value: 'a' for column 'b'.
-_QUOTED_VALUE = re.compile(r"(Duplicate entry |Incorrect [\w ]{1,30}: )'.*'( for (?:key|column))")
+# First lines that quote a value, of MySQL and of PostgreSQL: Duplicate entry 'a' for key 'b'; invalid input syntax for
+# type integer: "a"; value "a" is out of range for type integer.
+_VALUE = re.compile(
+    r"((?:Duplicate entry|(?:Truncated i|I)ncorrect [\w ]{1,30}:|invalid input (?:syntax|value) for [\w ]{1,80}:"
+    r"|date/time field value out of range:|\bvalue) )"
+    r"(?:'.*'(?= for (?:key|column))|'.*'$|\".*\"(?=$| is out of range))"
+)
 
 
 def _bounded(parts: list[str]) -> Iterator[str]:

@@ -89,6 +89,13 @@ def test_what_is_buried_retried_and_parked_is_listed(broker: Backend, superuser:
         assert said in text_of(response)
 
 
+def test_who_may_not_see_errors_sees_the_class_of_the_exception(broker: Backend, staff: Callable[..., Client]) -> None:
+    end(broker, "buried", SettleAction.BURY, error="CardError: 4111", detail="Traceback: 4111", failed=True)
+    shown = text_of(staff("view_errormessage").get(INDEX))
+    assert "CardError" in shown
+    assert "4111" not in shown
+
+
 @pytest.mark.parametrize("kind", ["buried", "retried", "parked"])
 def test_all_are_seen_page_by_page(
     broker: Backend, superuser: Client, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -1,8 +1,9 @@
 """Passwords that an exception's text names."""
 
 import pytest
+from django.db import DataError, IntegrityError
 
-from django_delayq.support.sanitize import masked
+from django_delayq.support.sanitize import keep_first_lines, masked
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,41 @@ def test_what_says_that_it_is_secret_is_masked(text: str, shown: str) -> None:
 )
 def test_a_long_text_takes_no_longer_for_being_made_up(part: str) -> None:
     masked(part * 200_000)  # in quadratic time: minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            'duplicate key value violates unique constraint "a"\nDETAIL:  Key (b)=(hunter2) already exists.',
+            'duplicate key value violates unique constraint "a"',
+        ),
+        ("Duplicate entry 'hunter2' for key 'auth.name'", "Duplicate entry *** for key 'auth.name'"),
+        (
+            "Incorrect integer value: 'hunter2' for column 'n' at row 1",
+            "Incorrect integer value: *** for column 'n' at row 1",
+        ),
+        (
+            'invalid input syntax for type integer: "hunter2"\nLINE 1: SELECT ...',
+            "invalid input syntax for type integer: ***",
+        ),
+        ('value "99999999999" is out of range for type integer', "value *** is out of range for type integer"),
+        (
+            'null value in column "name" violates not-null constraint',
+            'null value in column "name" violates not-null constraint',
+        ),
+    ],
+)
+def test_of_a_database_error_the_first_line_is_left_without_values(text: str, shown: str) -> None:
+    cause = DataError(1366, text)
+    error = ExceptionGroup("both", [IntegrityError(text)])
+    error.__cause__ = cause
+    keep_first_lines(error)
+    assert (str(error.exceptions[0]), cause.args) == (shown, (1366, shown))
+
+
+def test_of_other_errors_all_lines_are_left() -> None:
+    error = ValueError("one\ntwo")
+    error.__context__ = error  # a circle
+    keep_first_lines(error)
+    assert str(error) == "one\ntwo"
