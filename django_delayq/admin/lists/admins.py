@@ -36,7 +36,7 @@ from django_delayq.admin.lists.filters import (
     QueueFilter,
     StateFilter,
 )
-from django_delayq.admin.lists.kept_searches import is_in_address, is_over, is_sent, redirect_to, search_of
+from django_delayq.admin.lists.kept_searches import is_in_address, is_over, is_sent, meant, redirect_to
 from django_delayq.admin.lists.search import asks_for_data, find, find_on_page, is_many
 from django_delayq.admin.message.edit import edit_page
 from django_delayq.admin.message.errors import may_view_errors
@@ -62,7 +62,7 @@ class MessageAdmin(Columns, BoundedAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        text = request.delayq_search = search_of(request)  # type: ignore[attr-defined]
+        text = request.delayq_search = meant(request, search_term)  # type: ignore[attr-defined]
         if not text:
             return queryset, False
         if is_over(text):

@@ -40,8 +40,15 @@ def redirect_to(request: HttpRequest) -> HttpResponseRedirect:
 
 
 def search_of(request: HttpRequest) -> str:
-    """Return what the address searches for. For a token that is a text of this session, or the token if it has none."""
-    asked = request.GET.get(PARAMETER, "").strip()
+    """Return what the address searches for. A token is replaced by the text that this session has kept under it."""
+    return meant(request, request.GET.get(PARAMETER, ""))
+
+
+def meant(request: HttpRequest, asked: str) -> str:
+    """Return the search that an address asks for in this way. It is still a token if the session has no such search."""
+    asked = asked.strip()
+    if _TOKEN.fullmatch(asked) is None:
+        return asked
     kept: dict[str, str] = request.session.get(_IN_SESSION, {})
     return kept.get(asked, asked)
 
