@@ -1,5 +1,6 @@
 """`delayq forget` leaves nothing of a message, says what it removed, and leaves what runs."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,16 @@ def test_the_files_of_a_lake_that_hold_them_are_listed(stored: Backend, tmp_path
         delayq("forget", "--id", "a", "--lake", str(tmp_path), "--no-input")
     with pytest.raises(CommandError, match="no such place"):
         delayq("forget", "--id", "a", "--lake", str(tmp_path / "no such place"), "--no-input")
+
+
+def test_without_arrow_a_lake_is_refused_before_anything_goes(
+    stored: Backend, sqlite_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(stored, "a")
+    monkeypatch.setitem(sys.modules, "django_delayq.spark.forget", None)
+    with pytest.raises(CommandError, match=r"--lake needs Arrow .*: pip install pyarrow\. Nothing was removed"):
+        delayq("forget", "--id", "a", "--lake", "lake", "--no-input")
+    assert ids_left(sqlite_database) == ["a"]
 
 
 @pytest.mark.django_db

@@ -47,7 +47,8 @@ def run(options: Options, write: Write) -> None:
     if apps.is_installed("django.contrib.admin"):
         from django_delayq.admin.log import forget_messages
 
-        write(f"erased from {forget_messages(ids, tag)} entries of Django's log")
+        entries = forget_messages(ids, tag)
+        write(f"erased from {entries} entr{'y' if entries == 1 else 'ies'} of Django's log")
     if files_with is not None:
         for path, rows in files_with(lake, ids, tag):
             write(f"in the lake: {path} ({counted(rows, 'row')})")
