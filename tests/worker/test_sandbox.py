@@ -1,6 +1,8 @@
 """The sandbox of a suspect, without a worker around it."""
 
 import contextlib
+import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -74,6 +76,17 @@ def test_a_child_that_dies_of_its_message_is_a_crash_of_that_message(bench: Benc
     assert bench.run_one("die") == (SettleAction.CRASH, "its process died (signal 9)")
     assert bench.run_one("abort") == (SettleAction.CRASH, "its process died (signal 6)")
     assert bench.run_one("run") == (SettleAction.FINISH, "")
+
+
+def test_a_child_scrubs_what_it_tells_of_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    delayq = json.loads(os.environ["DELAYQ_TEST"])
+    delayq["OPTIONS"]["scrub"] = "tests.scrubs.without_cards"
+    monkeypatch.setenv("DELAYQ_TEST", json.dumps(delayq))
+    transition = bench.run(bench.lease("close", data=b'{"order":-4111111111111111}'))
+    assert transition is not None
+    assert transition.error == "ValueError: there is no order -(card)"
+    assert "4111111111111111" not in transition.detail
+    assert "Traceback" in transition.detail
 
 
 def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
