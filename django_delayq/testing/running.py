@@ -150,13 +150,13 @@ def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseEx
     using = get_alias(handler.using).database
     if not connections[using].in_atomic_block:
         return _call(claimed, handler, message, using)
-    savepoint = transaction.savepoint(using)
+    savepoint = connections[using].savepoint() or ""  # in a transaction, and on these databases, it is never None
     exception = _call(claimed, handler, message, using)
     if isinstance(exception, DatabaseError):  # it may have made the test's transaction unusable
         transaction.set_rollback(False, using)
-        transaction.savepoint_rollback(savepoint, using)
+        connections[using].savepoint_rollback(savepoint)
     else:
-        transaction.savepoint_commit(savepoint, using)
+        connections[using].savepoint_commit(savepoint)
     return exception
 
 
