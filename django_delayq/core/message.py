@@ -34,7 +34,8 @@ def _always_held() -> bool:
 class Message(Generic[T]):
     """The argument of a handler.
 
-    Times are epoch milliseconds by the authoritative clock; properties return them as datetimes.
+    Times are epoch milliseconds by the authoritative clock; properties return them as datetimes. `worker` is the name
+    of the worker that holds the message.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Message(Generic[T]):
     tag: str | None = None
     trace_id: str | None = None
     is_held: Callable[[], bool] = field(default=_always_held, repr=False, compare=False)
+    worker: str = ""
 
     @property
     def due_at(self) -> datetime:

@@ -77,6 +77,7 @@ def begin(
         header.tag,
         header.trace_id,
         is_held,
+        claimed.worker,
     )
 
 

@@ -165,7 +165,7 @@ class MemoryBroker:
     def _lease(self, entry: Entry, token: int, lease_ms: int, worker: str) -> Claimed:
         self._places.put_running(entry, token, worker, self._now_ms() + lease_ms)
         header = replace(entry.header)
-        return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes)
+        return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes, worker=worker)
 
     def apply(self, transitions: Sequence[Transition]) -> list[bool]:
         check_batch(transitions)

@@ -83,7 +83,7 @@ def claim(
         cells.release((cell,))
     now, next_due, sleep, left = (int(float(value)) for value in reply[:4])
     claimed = Claims([], [], now, next_due if next_due >= 0 else None, bool(left))
-    _read(reply[4:], token, claimed)
+    _read(reply[4:], token, by.worker, claimed)
     return claimed, sleep
 
 
@@ -102,18 +102,18 @@ def claim_suspect(keys: Keys, cells: CallCells, requests: Sequence[ClaimRequest]
     finally:
         cells.release((cell,))
     claimed = Claims([], [], int(reply[0]), None)
-    _read(reply[1:], token, claimed)
+    _read(reply[1:], token, by.worker, claimed)
     return claimed
 
 
-def _read(described: list[Reply], token: int, claims: Claims) -> None:
+def _read(described: list[Reply], token: int, worker: str, claims: Claims) -> None:
     values = iter(described)
     for member, due, message, state in zip(values, values, values, values, strict=True):
         if message and is_newer(message):
             _warn_of_newer(message.partition(US)[0].decode())
         elif message:
             header, body = unpack_message(message)
-            claimed = Claimed(member.decode(errors="replace"), token, as_int(due), header, body)
+            claimed = Claimed(member.decode(errors="replace"), token, as_int(due), header, body, worker=worker)
             if state:
                 record = unpack_state(state)
                 claimed.failures, claimed.crashes = record.failures, record.crashes
