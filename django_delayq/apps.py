@@ -1,6 +1,9 @@
 """Configure the app. At its start it finds the handlers of all installed apps."""
 
+from importlib.util import find_spec
+
 from django.apps import AppConfig
+from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -11,8 +14,8 @@ from django_delayq.support.sanitize import scrub_with
 class DelayqConfig(AppConfig):
     """The app `delayq`.
 
-    At its start it imports each app's `delayed` module, registers the checks, and makes log lines safe. It runs no
-    query and opens no connection.
+    At its start it imports each app's `delayed` module (and `tasks`, if Django's tasks run here), registers the checks,
+    and makes log lines safe. It runs no query and opens no connection.
     """
 
     name = "django_delayq"
@@ -27,3 +30,8 @@ class DelayqConfig(AppConfig):
         scrub_with(scrubs)
         keep_safe()
         autodiscover_modules("delayed")
+        has_tasks = find_spec("django.tasks") or find_spec("django_tasks")
+        if has_tasks and settings.is_overridden("TASKS"):  # type: ignore[misc]  # of LazySettings
+            from django_delayq.tasks import autodiscover
+
+            autodiscover()

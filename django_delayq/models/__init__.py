@@ -323,6 +323,25 @@ class LimitRow(models.Model):
         return f"{self.alias} {self.key} {self.value}"
 
 
+class ReturnedValue(models.Model):
+    """What the last finished task under an id returned, as JSON. See django_delayq/store/returned.py."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    message_id = NameField(_("id"), max_length=MAX_NAME)
+    value = models.TextField(_("returned value"))
+    returned_at = InstantField(_("returned at"))
+
+    class Meta:
+        db_table = "delayq_returned"
+        verbose_name = _("returned value")
+        verbose_name_plural = _("returned values")
+        constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_returned_id")]
+        indexes = [models.Index(fields=["alias", "returned_at"], name="delayq_returned_at")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.message_id}"
+
+
 class StoreIdentity(models.Model):
     """The identity of an alias's store, which distinguishes it from the stores of other sites on the same broker."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from django_delayq.brokers.base import BATCH, Alarm, pages
 from django_delayq.core.history import add
+from django_delayq.store import returned
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql import stepwise
 from django_delayq.store.sql.dialect import LongText, Sql, marks
@@ -174,10 +175,11 @@ _COUNTED_AS = {"delayq_finish": "r.outcome", "delayq_error": "'dropped'"}
 
 
 def prune_finished(database: Database, before_ms: int) -> int:
-    """Remove a batch of rows that finished or were cancelled before `before_ms`.
+    """Remove a batch of rows that finished or were cancelled before `before_ms`, and of what tasks returned by then.
 
-    Return how many; 0 when none is left.
+    Return how many messages; 0 when none is left.
     """
+    returned.prune(database, before_ms)
     return _prune(database, "delayq_finish", before_ms)
 
 

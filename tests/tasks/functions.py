@@ -1,0 +1,45 @@
+"""The functions that the tests enqueue. Each notes what it got in `calls`."""
+
+from typing import Any
+
+from django_delayq import Bury, Retry
+from django_delayq.django_tasks import AnyContext, task
+
+calls: list[Any] = []
+
+
+@task(max_attempts=1)  # type: ignore[untyped-decorator]
+def add(first: int, second: int = 0) -> int:
+    calls.append((first, second))
+    return first + second
+
+
+@task(max_attempts=1)  # type: ignore[untyped-decorator]
+async def aadd(first: int, second: int = 0) -> int:
+    calls.append((first, second))
+    return first + second
+
+
+@task(queue_name="emails", max_attempts=3, backoff=["1m", "1m"])  # type: ignore[untyped-decorator]
+def fails(times: int) -> str:
+    calls.append(times)
+    if len(calls) <= times:
+        raise ValueError(f"call {len(calls)} fails")
+    return "at last"
+
+
+@task(takes_context=True, max_attempts=3, backoff=["1m"])  # type: ignore[untyped-decorator]
+def with_context(context: AnyContext) -> dict[str, Any]:
+    if context.attempt == 1:
+        raise Retry
+    return {"attempt": context.attempt, "id": context.task_result.id, "errors": len(context.task_result.errors)}
+
+
+@task(max_attempts=3)  # type: ignore[untyped-decorator]
+async def afails() -> None:
+    raise Bury("of no use")
+
+
+@task
+def returns_what_is_no_json() -> object:
+    return object()
