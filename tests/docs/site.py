@@ -114,7 +114,9 @@ class Site:
 
     def _environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        ours = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "DELAYQ_"))}
+        ours = {
+            name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "DELAYQ_", "PYTEST_"))
+        }
         return ours | {"PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,15 @@ START_S = 180  # RabbitMQ needs 8 s of a core, and there may be many for it
 
 # A suite that is killed can't clean up. Where there is no setpriv (it is Linux's), such a process stays.
 DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether each thread of a process is: the signal reaches one of them first."""
+    try:
+        states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except FileNotFoundError:  # a thread has ended meanwhile
+        return False
+    return all(state in "TZ" for state in states)  # of one that has ended, or where there is no /proc, there are none
 
 
 def missing(service: str) -> NoReturn:
@@ -152,6 +162,9 @@ class PrivateServer(ABC):
         """Stop its processes without closing a connection (SIGSTOP): a hung server."""
         self.process.send_signal(signal.SIGSTOP)
         self._signal_children(signal.SIGSTOP)
+        processes = [self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True))]
+        while not all(map(_is_stopped, processes)):  # a thread of it may still answer a little later
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         """Let a frozen one run on."""
