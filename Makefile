@@ -8,7 +8,7 @@ LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo spark-demo test soak chaos lint bench bench-spark screenshots
+.PHONY: help site demo spark-demo test soak chaos lint bench bench-spark screenshots
 
 help:
 	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
@@ -18,6 +18,7 @@ help:
 	@echo "make test    the suite, in random order"
 	@echo "make soak MINUTES=30   50,000 messages amid workers that die, freeze and join, again and again; exits 1 if one is lost or doubled"
 	@echo "make chaos SECONDS=120 SEED=1   rounds of all kinds of faults at random times, on each database and without a store; exits 1 if a promise is broken"
+	@echo "make site    the site of the documentation, in var/site"
 	@echo "make lint    style, types and layers"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-spark   those of the pipeline on Spark"
@@ -44,6 +45,9 @@ lint: .venv/with-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(LINTED)
 	$(BIN)/lint-imports
+
+site: .venv/with-dev
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -c docs -b html . var/site
 
 bench: .venv/with-dev
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,44 @@
+"""Build the site of the documentation (`make site`) from the Markdown of the repository, whose root is its source."""
+
+from importlib.metadata import version as installed_version
+from typing import Any
+
+from pygments.lexers.configs import IniLexer
+
+project = "django-delayq"
+author = copyright = "the authors of django-delayq"
+release = version = installed_version("django-delayq")
+
+extensions = ["myst_parser", "sphinx_copybutton", "sphinx_llms_txt"]
+root_doc = "README"
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**.md"]
+myst_heading_anchors = 4  # links to headings, as they work where the repository is read
+copybutton_exclude = ".linenos, .gp"
+
+html_theme = "furo"
+html_title = f"django-delayq {release}"
+templates_path = ["templates"]
+html_additional_pages = {"index": "index.html"}  # leads to the README, which is the front page
+
+SECTIONS = {
+    "Begin": ["docs/tutorial"],
+    "How to": ["docs/how-to/*"],
+    "Reference": ["docs/reference/*"],
+    "Inside": ["docs/internals/*"],
+    "Contribute": ["CONTRIBUTING", "docs/contributing/*", "docs/contributing/decisions/*", "CHANGELOG"],
+}
+"""The sections of the navigation, and the pages of each."""
+
+
+def _add_navigation(app: Any, docname: str, source: list[str]) -> None:
+    """Add the tables of contents to the README, which does without them where the repository is read."""
+    if docname == root_doc:
+        for section, pages in SECTIONS.items():
+            listed = "\n".join(pages)
+            source[0] += f"\n```{{toctree}}\n:caption: {section}\n:hidden:\n:glob:\n\n{listed}\n```\n"
+
+
+def setup(app: Any) -> None:
+    """Connect what is above to Sphinx, and have blocks of redis.conf coloured like other settings."""
+    app.add_lexer("conf", IniLexer)
+    app.connect("source-read", _add_navigation)
