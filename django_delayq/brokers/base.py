@@ -15,11 +15,14 @@ Times are epoch milliseconds by the broker's own clock, lengths of time are mill
 secrets. All methods may be called from several threads at once.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from django_delayq.conf import Alias, Store
-from django_delayq.core.message import OnConflict as OnConflict  # part of this contract, and of the public API
+from django_delayq.core.message import (
+    OnConflict as OnConflict,  # part of this contract, and of the public API
+    State,
+)
 from django_delayq.core.requests import (  # part of this contract
     BATCH as BATCH,
     Alarm as Alarm,
@@ -33,6 +36,7 @@ from django_delayq.core.requests import (  # part of this contract
     Enqueued as Enqueued,
     ExecutorInfo as ExecutorInfo,
     Header as Header,
+    Heard as Heard,
     Info as Info,
     LeaseId as LeaseId,
     MaintenanceResult as MaintenanceResult,
@@ -178,7 +182,7 @@ class Limiter(Protocol):
 class Heartbeats(Protocol):
     """The workers that are alive, and a way to notify all of them that pauses have changed."""
 
-    def heartbeat(self, worker: WorkerInfo) -> object:
+    def heartbeat(self, worker: WorkerInfo) -> Heard:
         """Record a worker's heartbeat, which is forgotten 60 s after the last one."""
 
     def leave(self, worker: str) -> None:
@@ -198,11 +202,8 @@ class Heartbeats(Protocol):
 class Presence(Protocol):
     """The workers that are alive, and the pauses: queues and keys of which they start nothing."""
 
-    def heartbeat(self, worker: WorkerInfo) -> list[Pause] | None:
-        """Record a worker's heartbeat, which is forgotten 60 s after the last one, and return the pauses in force.
-
-        Return None if workers notice every change of `pause_version`, so that they need not get the pauses here.
-        """
+    def heartbeat(self, worker: WorkerInfo) -> Heard:
+        """Record a worker's heartbeat, which is forgotten 60 s after the last one."""
 
     def leave(self, worker: str) -> None:
         """Delete a worker's heartbeat when it stops."""
@@ -442,6 +443,11 @@ class Tables(Queue, Protocol):
 
     def tagged(self, tag: str) -> list[str]:
         """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end."""
+
+    def rows_with_states(
+        self, tag: str | None, key: str | None, id_prefix: str | None, states: Collection[State]
+    ) -> Iterator[tuple[Any, State]]:
+        """Yield each row that matches what is not None, with its state, which is one of `states`."""
 
     def repair(self) -> list[str]:
         """Repair those differences of an audit that have only one right answer. Return a line about each repair."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from django_delayq.core.requests import Pause, WorkerInfo
+from django_delayq.core.requests import Heard, Pause, WorkerInfo
 
 HEARTBEAT_MS = 15_000
 FORGOTTEN_MS = 60_000
@@ -65,7 +65,7 @@ class StateWithPauses(SharedState):
         self.pauses = [pause for pause in held if (pause.queue, pause.key) != (queue, key)]
         return len(self.pauses) < len(held)
 
-    def heartbeat(self, worker: WorkerInfo, now_ms: int) -> list[Pause]:
-        """Record a heartbeat, and return the pauses in force."""
+    def heartbeat(self, worker: WorkerInfo, now_ms: int) -> Heard:
+        """Record a heartbeat, and return the pauses in force and the workers that are alive."""
         self.record(worker, now_ms)
-        return self.pauses_at(now_ms)
+        return Heard(self.pauses_at(now_ms), self.workers_at(now_ms))

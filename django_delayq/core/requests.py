@@ -389,6 +389,17 @@ class Pause:
         return self.until_ms is None or self.until_ms > now_ms
 
 
+class Heard(NamedTuple):
+    """The facts that came with the answer to a heartbeat, which spare a worker a question.
+
+    `pauses` are those in force; None if workers notice every change of `pause_version`. `workers` are all that are
+    alive, the one that sent the heartbeat among them; None if the answer does not name them.
+    """
+
+    pauses: list[Pause] | None = None
+    workers: list[WorkerInfo] | None = None
+
+
 def in_words(queue: str | None, key: str | None) -> str:
     """Return a text for people that names a queue, a key in every queue, or a key in one queue."""
     if key is None:

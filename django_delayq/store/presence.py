@@ -13,6 +13,7 @@ from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import (
     Broker,
+    Heard,
     Limiter,
     Pause,
     PermitRequest,
@@ -42,14 +43,14 @@ class DatabasePresence:
         self._degraded = degraded
         self._reads_rows = broker.window is None  # its timer tells of pauses: with their commit, or each second
 
-    def heartbeat(self, worker: WorkerInfo) -> list[Pause] | None:
+    def heartbeat(self, worker: WorkerInfo) -> Heard:
         if self._reads_rows:
-            self._heartbeats.heartbeat(worker)
-            return None
+            return self._heartbeats.heartbeat(worker)
+        heard = Heard()
         if not self._degraded.is_alone:
             own_timer(self._database, self._alias, self._window)
-            self._heartbeats.heartbeat(worker)
-        return self.pauses()
+            heard = self._heartbeats.heartbeat(worker)
+        return Heard(self.pauses(), heard.workers)
 
     def leave(self, worker: str) -> None:
         self._heartbeats.leave(worker)

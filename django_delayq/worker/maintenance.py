@@ -151,10 +151,10 @@ class Maintenance:
         """
         self._info.running, self._info.runs = len(held), runs_of(held)
         try:
-            pauses = self._backend.presence.heartbeat(self._info)
-            if pauses is not None:
-                self._pauses.take(pauses)
-            self._takeovers.learn(self._info)
+            heard = self._backend.presence.heartbeat(self._info)
+            if heard.pauses is not None:
+                self._pauses.take(heard.pauses)
+            self._takeovers.learn(self._info, heard.workers)
         except DelayqError as error:
             self._outage_log.begin("sending a heartbeat", error)
         else:

@@ -54,16 +54,19 @@ class Takeovers:
         self._outage_log = outage_log
         self._others: list[WorkerInfo] = []
 
-    def learn(self, own: WorkerInfo) -> None:
-        """Read the heartbeats of the other workers of this host, including those that died just now."""
-        self._others = self._neighbours(own)
+    def learn(self, own: WorkerInfo, workers: Sequence[WorkerInfo] | None = None) -> None:
+        """Note the other workers of this host, including those that died just now.
+
+        `workers` are all that are alive or seem so; None has them asked for.
+        """
+        self._others = self._neighbours(own, workers)
 
     def take_over(self, own: WorkerInfo) -> None:
         """End the leases of workers that are gone. If that fails, it is tried again the next time."""
         if not any(map(_is_dead, self._others)):
             return
         try:
-            self._others = self._neighbours(own)  # without workers that have stopped in good order
+            self._others = self._neighbours(own)  # asked for anew: without workers that have stopped in good order
             dead = [one.name for one in self._others if _is_dead(one)]
             if dead:
                 self._end_leases(dead)
@@ -72,13 +75,13 @@ class Takeovers:
         else:
             self._outage_log.end("taking over")
 
-    def _neighbours(self, own: WorkerInfo) -> list[WorkerInfo]:
+    def _neighbours(self, own: WorkerInfo, workers: Sequence[WorkerInfo] | None = None) -> list[WorkerInfo]:
         if not own.processes:
             return []
         hosts = {process.host for process in own.processes}
         return [
             one
-            for one in self._backend.presence.workers()
+            for one in (self._backend.presence.workers() if workers is None else workers)
             if one.name != own.name and one.processes and hosts.issuperset(each.host for each in one.processes)
         ]
 

@@ -327,7 +327,7 @@ def test_a_redis_without_memory_still_tells_of_what_it_has(
         held = _claim_soon(broker)
         assert [each.id for each in held] == ["a"]
         assert broker.queue.apply([settlement(held[0], SettleAction.FINISH)]) == [True]
-        assert broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0)) == []
+        assert broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0)).pauses == []
         assert [worker.name for worker in broker.presence.workers()] == ["w"]
     assert broker.queue.timer.maintain(lease_ms=LEASE_MS).next_lease_end_ms is None, "the alarm is dropped"
 

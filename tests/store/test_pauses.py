@@ -94,8 +94,8 @@ def test_workers_that_read_too_soon_learn_of_it_with_a_heartbeat_after_the_commi
 def _heartbeat(broker: DatabaseBackend) -> list[Pause]:
     with closed_after("default"):
         answer = broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0))
-    assert answer is not None
-    return answer
+    assert answer.pauses is not None
+    return answer.pauses
 
 
 @pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)

@@ -50,6 +50,16 @@ def test_a_worker_claims_nothing_where_its_broker_knows_of_nothing(rig: Rig) -> 
     rig.stop()
 
 
+def test_a_heartbeat_tells_a_worker_who_else_lives(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0.001)
+    monkeypatch.setattr(rig.broker, "workers", lambda: asked.append(1) or [])
+    rig.start(make_handler(lambda message: None))
+    rig.broker.until(lambda: rig.broker.upkeeps > 20)
+    rig.stop()
+    assert asked == []
+
+
 def test_a_drain_that_waits_for_its_last_handler_claims_nothing_meanwhile(rig: Rig, gate: threading.Event) -> None:
     started = threading.Event()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Backend
+from django_delayq.brokers.base import Backend, WorkerInfo
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.core import transitions
@@ -52,6 +52,12 @@ def test_what_a_worker_held_that_is_gone_runs_again_at_once(broker: Backend, cas
     assert broker.queue.apply([transitions.finish(held)]) == [False]
     (again,) = claim_again(broker, 1)
     assert (again.failures, again.crashes) == (0, 1)
+
+
+def test_the_answer_to_a_heartbeat_names_a_worker_that_died_just_now(broker: Backend) -> None:
+    hold(broker, ["a"], [])
+    heard = broker.presence.heartbeat(WorkerInfo("ours", ["default"], ["k"], 0, 0))
+    assert [one.name for one in heard.workers or ()] == ["ours", "theirs"]
 
 
 @pytest.mark.parametrize("case", LIVING)

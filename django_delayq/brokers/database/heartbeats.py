@@ -5,7 +5,7 @@ from dataclasses import replace
 from django.db.models import QuerySet
 from django.db.models.expressions import RawSQL
 
-from django_delayq.brokers.base import WorkerInfo
+from django_delayq.brokers.base import Heard, WorkerInfo
 from django_delayq.brokers.shared_state import FORGOTTEN_MS, HEARTBEAT_MS
 from django_delayq.core import codec
 from django_delayq.models import LimitRow
@@ -23,7 +23,7 @@ class DatabaseHeartbeats:
         self._database = database
         self._timer = timer
 
-    def heartbeat(self, worker: WorkerInfo) -> None:
+    def heartbeat(self, worker: WorkerInfo) -> Heard:
         now = self._database.dialect.now
         times = {
             "line_ms": RawSQL(now, []),  # noqa: S611
@@ -34,6 +34,7 @@ class DatabaseHeartbeats:
             if not self._rows().filter(value=worker.name).update(slots=slots, **times):
                 self._insert(LimitRow(value=worker.name, slots=slots, since_ms=0, turn_us=0, **times))
                 self._timer.announce_workers()
+        return Heard()
 
     def _insert(self, row: LimitRow) -> None:
         row.alias, row.key = self._database.alias, NO_KEY

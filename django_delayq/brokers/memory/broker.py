@@ -19,6 +19,7 @@ from django_delayq.brokers.base import (
     Claims,
     Counts,
     Enqueued,
+    Heard,
     Info,
     MaintenanceResult,
     NewMessage,
@@ -353,7 +354,7 @@ class MemoryBroker:
         with self._changed:
             return queries.page_of_alarms(self._places, (queue, key), after, count)
 
-    def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
+    def heartbeat(self, worker: WorkerInfo) -> Heard:
         with self._changed:
             return self._state.heartbeat(worker, self._now_ms())
 

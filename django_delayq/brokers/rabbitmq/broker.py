@@ -14,6 +14,7 @@ from django_delayq.brokers.base import (
     Alarm,
     ClaimRequest,
     Claims,
+    Heard,
     MaintenanceResult,
     Pair,
     ServerReport,
@@ -224,8 +225,9 @@ class RabbitMQBroker:
     def pause_version(self) -> int:
         return self._consumer.pause_version
 
-    def heartbeat(self, worker: WorkerInfo) -> None:
+    def heartbeat(self, worker: WorkerInfo) -> Heard:
         self._publisher.change_state(lambda state: state.record(worker, self._clock.now_ms()))
+        return Heard()
 
     def leave(self, worker: str) -> None:
         self._publisher.change_state(lambda state: state.leave(worker))

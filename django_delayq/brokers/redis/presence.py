@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import asdict, replace
 
-from django_delayq.brokers.base import Pause, WorkerInfo
+from django_delayq.brokers.base import Heard, Pause, WorkerInfo
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import (
     Call,
@@ -37,26 +37,30 @@ class RedisPresence:
         self._keys = access.shards.first
         self._pauses: list[Pause] = []  # as last read
 
-    def heartbeat(self, worker: WorkerInfo) -> list[Pause]:
+    def heartbeat(self, worker: WorkerInfo) -> Heard:
         access = self._access
-        both: list[Operation[list[Pause] | None]] = [self._heartbeat(worker), access.layout.agree()]
-        nothing: list[list[Pause] | None] = [None, None]
-        pauses, _agreed = access.client.run(or_default(gather(both), nothing))
-        if pauses is None:  # not raised, because a worker must go on with the other nodes if this one is away
+        both: list[Operation[tuple[list[Pause], list[WorkerInfo]] | None]] = [
+            self._heartbeat(worker),
+            access.layout.agree(),
+        ]
+        nothing: list[tuple[list[Pause], list[WorkerInfo]] | None] = [None, None]
+        answer, _agreed = access.client.run(or_default(gather(both), nothing))
+        if answer is None:  # not raised, because a worker must go on with the other nodes if this one is away
             access.maintenance.ask_all()
-        else:
-            self._pauses = pauses
-        return self._pauses
+            return Heard(self._pauses)
+        self._pauses, workers = answer
+        return Heard(self._pauses, workers)
 
-    def _heartbeat(self, worker: WorkerInfo) -> Operation[list[Pause]]:
-        """Record a heartbeat, note the other workers that the reply names, and return the pauses in force."""
+    def _heartbeat(self, worker: WorkerInfo) -> Operation[tuple[list[Pause], list[WorkerInfo]]]:
+        """Record a heartbeat, and return the pauses in force and the workers, which are noted."""
         facts = asdict(worker)
         del facts["seen_ms"]
         call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(facts)))
         ((now, flat),) = yield [call]
         now_ms, fields = int(now), pairs(flat)
-        self._access.ownership.learn(worker, _read_workers(now_ms, fields), now_ms)
-        return _read_pauses(now_ms, fields)
+        workers = _read_workers(now_ms, fields)
+        self._access.ownership.learn(worker, workers, now_ms)
+        return _read_pauses(now_ms, fields), workers
 
     def leave(self, worker: str) -> None:
         self._access.run(ask(plain("HDEL", self._keys.meta, f"{_WORKER}{worker}")))
