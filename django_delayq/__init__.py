@@ -5,6 +5,7 @@ The whole public API is here.
 
 from django_delayq.api.bulk import asend_delay_messages, send_delay_messages
 from django_delayq.api.handlers import Handler, delay_execute
+from django_delayq.api.listing import alist_delay_messages, list_delay_messages
 from django_delayq.api.operations import (
     acancel_delay_messages,
     aget_delay_message,
@@ -60,12 +61,14 @@ __all__ = [
     "Unsupported",
     "acancel_delay_messages",
     "aget_delay_message",
+    "alist_delay_messages",
     "areschedule_delay_messages",
     "asend_delay_message",
     "asend_delay_messages",
     "cancel_delay_messages",
     "delay_execute",
     "get_delay_message",
+    "list_delay_messages",
     "reschedule_delay_messages",
     "send_delay_message",
     "send_delay_messages",

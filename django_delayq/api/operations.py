@@ -104,7 +104,7 @@ def message_info(using: str, info: Info) -> MessageInfo:
         key=header.key,
         queue=header.queue,
         state=info.state,
-        data=_readable(using, header.key, info.body),
+        data=readable(using, header.key, info.body),
         due_at=from_ms(info.due_ms),
         sent_at=from_ms(header.sent_ms),
         failures=info.failures,
@@ -172,7 +172,7 @@ def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -
     return len({id for id, answer in zip(ids, answers, strict=True) if answer} | uncommitted)
 
 
-def _readable(using: str, key: str, body: bytes) -> Any:
+def readable(using: str, key: str, body: bytes) -> Any:
     """Return the data as the handler would get it; if it does not fit, as JSON values; if it is no JSON, as text."""
     handler = registry.find(using, key)
     for data_type in (Any if handler is None else handler.data_type, Any):

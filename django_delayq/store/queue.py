@@ -1,10 +1,11 @@
 """The tables as the owner of the messages: the rows decide, and a timer says where to look."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from time import monotonic
+from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -33,8 +34,9 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerRefused, DelayqError, PartlyUnavailable
+from django_delayq.core.message import State
 from django_delayq.core.transitions import release
-from django_delayq.store import audit, claim, enqueue, operations, presence, queries, settle
+from django_delayq.store import audit, claim, enqueue, listing, operations, presence, queries, settle
 from django_delayq.store.alarms import Degraded, own_timer, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
@@ -489,6 +491,11 @@ class DatabaseQueue:
     def tagged(self, tag: str) -> list[str]:
         """Return the ids that wait under a tag. Inside `atomically` they can't start before its end."""
         return queries.tagged(self.database, tag)
+
+    def rows_with_states(
+        self, tag: str | None, key: str | None, id_prefix: str | None, states: Collection[State]
+    ) -> Iterator[tuple[Any, State]]:
+        return listing.rows_with_states(self.database, tag, key, id_prefix, states)
 
     def peek(self, queue: str, count: int, key: str | None = None) -> list[Info]:
         return queries.peek(self.database, queue, count, key)

@@ -1,0 +1,89 @@
+"""List messages by tag, key, beginning of the id, and state, whether they wait, run or have ended."""
+
+from collections.abc import AsyncIterator, Collection, Iterator
+from functools import partial
+from typing import Any
+
+from asgiref.sync import sync_to_async
+
+from django_delayq.api.operations import readable
+from django_delayq.brokers import get_backend
+from django_delayq.core.errors import Unsupported
+from django_delayq.core.message import MessageInfo, State
+from django_delayq.support.validation import check_name, short_repr
+
+STATES = (State.PENDING, State.READY, State.RUNNING, State.FINISHED, State.CANCELLED, State.ERROR)
+"""The states in which a message has a row."""
+
+
+def list_delay_messages(
+    *,
+    tag: str | None = None,
+    key: str | None = None,
+    id_prefix: str | None = None,
+    states: Collection[State] = STATES,
+    using: str | None = None,
+) -> Iterator[MessageInfo]:
+    """Yield the messages that have the tag, the key and ids that begin with `id_prefix`, if these are given.
+
+    Those that wait or run come first, then those that failed, then those that finished or were cancelled, as far as
+    their rows are kept; within each part in no order. Rows are read as they are asked for, some at a time, so a message
+    that changes meanwhile may be listed twice, or not at all.
+
+    Needs a store, or raises `Unsupported`. Raises `TypeError` or `ValueError`, naming the value and the fix.
+    """
+    backend = get_backend(using)
+    if backend.store is None:
+        raise Unsupported("Listing messages needs a store (STORE in DELAYQ); read one with get_delay_message(id).")
+    found = backend.store.rows_with_states(
+        None if tag is None else check_name(tag, "tag"),
+        None if key is None else check_name(key, "key"),
+        None if id_prefix is None else check_name(id_prefix, "id_prefix"),
+        _checked(states),
+    )
+    return (_info(row, state) for row, state in found)
+
+
+async def alist_delay_messages(
+    *,
+    tag: str | None = None,
+    key: str | None = None,
+    id_prefix: str | None = None,
+    states: Collection[State] = STATES,
+    using: str | None = None,
+) -> AsyncIterator[MessageInfo]:
+    """Yield messages like `list_delay_messages`, for async code."""
+    listed = await sync_to_async(list_delay_messages)(tag=tag, key=key, id_prefix=id_prefix, states=states, using=using)
+    following = sync_to_async(partial(next, listed, None))
+    while (info := await following()) is not None:
+        yield info
+
+
+def _checked(states: Collection[State]) -> frozenset[State]:
+    if isinstance(states, str):
+        raise TypeError(f"states={short_repr(states)} is one state; give a list, such as [State.READY].")
+    for state in states:
+        if state not in STATES:
+            names = ", ".join(f"State.{each.name}" for each in STATES)
+            raise ValueError(f"states has {short_repr(state)}; give some of {names}.")
+    return frozenset(map(State, states))
+
+
+def _info(row: Any, state: State) -> MessageInfo:
+    is_running = state is State.RUNNING
+    return MessageInfo(
+        id=row.message_id,
+        key=row.key,
+        queue=row.queue,
+        state=state,
+        data=readable(row.alias, row.key, row.data.encode()),
+        due_at=row.due_at,
+        sent_at=row.sent_at,
+        failures=row.failures,
+        expires_at=row.expires_at,
+        tag=row.tag,
+        trace_id=row.trace_id,
+        error=row.error,
+        holder=row.worker if is_running else "",
+        lease_until=row.lease_until if is_running else None,
+    )
