@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, pages
+from django_delayq.store import returned
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.operations import remove, remove_for_good
 from django_delayq.store.sql.dialect import Sql
@@ -36,7 +37,7 @@ class Forgotten:
 def forget(database: Database, ids: Sequence[str], tag: str | None = None) -> Forgotten:
     """Remove the messages under these ids, and those with the tag, a batch at a time, and count them in the tally.
 
-    What operators changed in their payloads goes with them.
+    What operators changed in their payloads, and what tasks returned, goes with them.
     """
     forgotten = Forgotten()
     for _pass in range(PASSES):
@@ -47,6 +48,7 @@ def forget(database: Database, ids: Sequence[str], tag: str | None = None) -> Fo
         forgotten.ids.update(row.id for rows in moved.values() for row in rows)
         if not any(moved.values()):
             break
+    returned.forget(database, sorted(forgotten.ids.union(ids)))
     forgotten.running = {row.id for row in _found(database, TABLES["waiting"], ids, tag)}
     return forgotten
 

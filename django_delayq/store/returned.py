@@ -1,6 +1,8 @@
 """Keep what tasks returned (django_delayq/tasks.py), a row for each id, as long as finished messages are kept."""
 
-from django_delayq.brokers.base import BATCH
+from collections.abc import Sequence
+
+from django_delayq.brokers.base import BATCH, pages
 from django_delayq.models import ReturnedValue
 from django_delayq.store.database import Database, in_transaction
 
@@ -30,3 +32,9 @@ def prune(database: Database, before_ms: int) -> None:
     pks = list(rows.order_by("returned_at").values_list("pk", flat=True)[:BATCH])
     if pks:
         ReturnedValue.objects.using(database.using).filter(pk__in=pks).delete()
+
+
+def forget(database: Database, ids: Sequence[str]) -> None:
+    """Remove the values under these ids."""
+    for page in pages(ids, BATCH):
+        ReturnedValue.objects.using(database.using).filter(alias=database.alias, message_id__in=page).delete()

@@ -21,6 +21,7 @@ from django_delayq.django_tasks import (
     task_started,
 )
 from django_delayq.models import FinishMessage, ReadyMessage, ReturnedValue
+from django_delayq.store.forget import forget
 from django_delayq.store.operations import prune_finished
 from django_delayq.tasks import DelayqBackend
 from django_delayq.testing import arun_due, run_due
@@ -168,6 +169,13 @@ def test_a_result_is_kept_as_long_as_its_finished_row(functions: Any) -> None:
     assert (FinishMessage.objects.count(), ReturnedValue.objects.count()) == (0, 0)
     with pytest.raises(TaskResultDoesNotExist):
         result.refresh()
+
+
+def test_what_a_task_returned_is_forgotten_with_its_message(functions: Any) -> None:
+    result, other = functions.add.enqueue(1), functions.add.enqueue(2)
+    run_due()
+    forget(DelayqBackend("default", {})._database(), [result.id])
+    assert [kept.message_id for kept in ReturnedValue.objects.all()] == [other.id]
 
 
 def test_a_message_that_is_no_task_has_no_result_and_data_that_no_task_wrote_fails(functions: Any) -> None:
