@@ -328,13 +328,13 @@ class ReturnedValue(models.Model):
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     message_id = NameField(_("id"), max_length=MAX_NAME)
-    value = models.TextField(_("returned value"))
-    returned_at = InstantField(_("returned at"))
+    value = models.TextField("returned value")
+    returned_at = InstantField("returned at")
 
     class Meta:
         db_table = "delayq_returned"
-        verbose_name = _("returned value")
-        verbose_name_plural = _("returned values")
+        verbose_name = "returned value"
+        verbose_name_plural = "returned values"
         constraints = [models.UniqueConstraint(fields=["alias", "message_id"], name="delayq_returned_id")]
         indexes = [models.Index(fields=["alias", "returned_at"], name="delayq_returned_at")]
 

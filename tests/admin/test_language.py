@@ -30,7 +30,8 @@ SAME |= {"py", "run", "worker", "move", "key", "queue", "none", "data", "order",
 
 # What Django's own templates leave in English, and what msgspec says.
 OF_OTHERS = re.compile(
-    "^(Add link|Change or view list link|Model name|Search)$|Expected `int`, got `object`|Input data was truncated"
+    "^(Add link|Change or view list link|Model name|Search|- Select an option -)$"
+    "|Expected `int`, got `object`|Input data was truncated"
 )
 
 

@@ -82,6 +82,8 @@ class AtOnce(DelayqBackend):
         return result
 
 
+OVERRIDDEN = "_overridden_settings"
+"""The attribute in which Django keeps the settings of a class of tests."""
 STANDS_FOR = {
     "django.tasks.backends.dummy.DummyBackend": {"BACKEND": f"{__name__}.Recording"},
     "django.tasks.backends.immediate.ImmediateBackend": {
@@ -106,7 +108,7 @@ def cases() -> Iterator[type[SimpleTestCase]]:
 
 def ours(case: type[SimpleTestCase]) -> dict[str, Any]:
     """The setting TASKS of a class of tests, with our backends in place of Django's."""
-    tasks = getattr(case, "_overridden_settings", None) or {}
+    tasks = getattr(case, OVERRIDDEN, None) or {}
     return {
         alias: params | STANDS_FOR[params["BACKEND"]] if params["BACKEND"] in STANDS_FOR else params
         for alias, params in tasks.get("TASKS", {}).items()
@@ -125,9 +127,7 @@ def test_it_passes_on_our_backend(
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # some async tests of Django read a result by its sync twin
     tasks = ours(case)
     if tasks:
-        monkeypatch.setattr(
-            case, "_overridden_settings", vars(case)["_overridden_settings"] | {"TASKS": tasks}, raising=False
-        )
+        monkeypatch.setattr(case, OVERRIDDEN, getattr(case, OVERRIDDEN) | {"TASKS": tasks}, raising=False)
     result = unittest.TestResult()
     with override_settings(DELAYQ={"default": {"STORE": {}}}), testing.use_memory_broker():
         unittest.TestSuite([case(name)]).run(result)

