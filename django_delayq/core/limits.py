@@ -64,17 +64,20 @@ class Limits:
     def value_of(self, data: Any) -> str:
         """Return `concurrency_key` with the fields of `data` filled in, which is a message's data as plain JSON values.
 
+        Several fields are followed by their lengths, because "1" and "2:3" would otherwise give what "1:2" and "3" do.
         Raises `DataMismatch` if a field is missing, is neither text nor a whole number, or makes the result too long.
         """
         if self.concurrency_key is None:
             return ""
-        value = _FIELD.sub(lambda field: _text_of(field.group(1), data, self.concurrency_key), self.concurrency_key)
+        texts = [_text_of(field, data, self.concurrency_key) for field in self.fields]
+        rest = iter(texts)
+        value = _FIELD.sub(lambda _: next(rest), self.concurrency_key)
         if len(value) > MAX_NAME:
             raise DataMismatch(
                 f"concurrency_key={short_repr(self.concurrency_key)} makes {len(value)} characters of this data; "
                 f"at most {MAX_NAME} will do."
             )
-        return value
+        return value if len(texts) == 1 else f"{value} {','.join(str(len(text)) for text in texts)}"
 
     @property
     def fields(self) -> list[str]:
@@ -143,7 +146,7 @@ def _text_of(field: str, data: Any, template: str | None) -> str:
             "give text or a whole number."
         )
     text = str(value)
-    return text if text.isprintable() else repr(text)
+    return text if text.isprintable() and not text.startswith(("'", '"')) else repr(text)
 
 
 # The arithmetic

@@ -316,13 +316,21 @@ def check_path(path: Path) -> None:
     Raises `HeartbeatRefused`, which names the path and the fix.
     """
     fix = "give --heartbeat-file a file in a directory that this user may write to."
-    if path.is_dir():  # touching it would work
-        raise HeartbeatRefused(f"The heartbeat file {path} is a directory; {fix}")
+    if path.is_symlink():
+        raise HeartbeatRefused(f"The heartbeat file {path} is a link, which may lead to any file; {fix}")
     try:
-        path.touch()
-        os.utime(path, (0, 0))
+        _touch(path, (0, 0))
     except OSError as error:
         raise HeartbeatRefused(f"The heartbeat file {path} can't be touched: {error.strerror}; {fix}") from error
+
+
+def _touch(path: Path, times: tuple[int, int] | None = None) -> None:
+    """Set the times of a file, and create it if there is none. It never follows a link, and never waits for a pipe."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        os.utime(descriptor, times)
+    finally:
+        os.close(descriptor)
 
 
 class HeartbeatFile:
@@ -351,7 +359,7 @@ class HeartbeatFile:
 
     def _touch(self, path: Path) -> None:
         try:
-            path.touch()
+            _touch(path)
         except OSError as error:
             if not self._failing:
                 logger.error("The heartbeat file %s can't be touched: %s.", path, error.strerror)

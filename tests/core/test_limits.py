@@ -56,6 +56,9 @@ def test_a_wrong_limit_is_refused_where_it_is_written(options: dict[str, Any], s
         def handle(message: Message[Any]) -> None: ...
 
 
+TEXTS = st.text("1: ,'\"\\\n", max_size=4)
+
+
 def value_of(template: str, data: Any) -> str:
     limits = check_limits(1, template, None)
     assert limits is not None
@@ -63,9 +66,15 @@ def value_of(template: str, data: Any) -> str:
 
 
 def test_a_concurrency_key_is_filled_from_the_data() -> None:
-    assert value_of("{kind}:{id}", {"kind": "{x}", "id": 7, "more": []}) == "{x}:7"
+    assert value_of("{kind}:{id}", {"kind": "{x}", "id": 7, "more": []}) == "{x}:7 3,1"
     assert value_of("order:{}", 7) == "order:7"
     assert value_of("{a}", {"a": "x\x1f\n"}) == r"'x\x1f\n'"
+
+
+@given(st.tuples(TEXTS, TEXTS), st.tuples(TEXTS, TEXTS), st.sampled_from(["{a}:{b}", "{a}{b}", "{a} {b}"]))
+def test_two_pairs_of_data_have_two_values(one: tuple[str, str], other: tuple[str, str], template: str) -> None:
+    values = [value_of(template, dict(zip("ab", pair, strict=True))) for pair in (one, other)]
+    assert (values[0] == values[1]) == (one == other)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,19 @@ def test_a_heartbeat_file_that_cannot_be_touched_is_refused_at_start(site: Site,
     assert f"The heartbeat file {tmp_path / place} " in worker.text
     assert "give --heartbeat-file a file in a directory" in worker.text
     assert "Traceback" not in worker.text
+
+
+@pytest.mark.parametrize("leads_to", ["there", "nowhere"])
+def test_a_heartbeat_file_that_is_a_link_is_refused_and_not_followed(site: Site, tmp_path: Path, leads_to: str) -> None:
+    other = tmp_path / "there"
+    other.write_text("someone else's")
+    os.utime(other, (7, 7))
+    (tmp_path / "alive").symlink_to(tmp_path / leads_to)
+    worker = site.worker("--heartbeat-file", str(tmp_path / "alive"))
+    assert worker.wait() == 1
+    assert "is a link, which may lead to any file; give --heartbeat-file a file" in worker.text
+    assert other.stat().st_mtime == 7
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_an_unknown_alias_exits_1_without_a_traceback(site: Site) -> None:

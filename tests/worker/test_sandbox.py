@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -180,3 +182,21 @@ def renew(lease: Lease) -> bool:
     """For so short that it is told of at each look."""
     lease.held_until = monotonic() + 0.04
     return False
+
+
+def test_a_child_process_imports_nothing_from_the_working_directory(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "django_delayq.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    assert bench.run_one("run")[0] is SettleAction.FINISH
+
+
+def test_a_child_process_finds_a_site_that_its_parent_found_in_the_working_directory(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings_here.py").write_text("from tests.worker.settings import *\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, ""])
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "settings_here")
+    assert bench.run_one("run")[0] is SettleAction.FINISH

@@ -15,13 +15,15 @@ def spawn(module: str, fds: Sequence[int], *arguments: str) -> "subprocess.Popen
     """Start a fresh interpreter at `module`, whose first arguments are the inherited `fds` and this process's id.
 
     It is not forked, so it shares no lock, no connection and no thread with this process. It has a session of its own,
-    so Ctrl-C in a terminal reaches only this process.
+    so Ctrl-C in a terminal reaches only this process. It imports from where this process does, and from the working
+    directory only if this process does too.
     """
+    path = os.pathsep.join(each or os.getcwd() for each in sys.path)
     return subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", module, *map(str, fds), str(os.getpid()), *arguments],
+        [sys.executable, "-P", "-m", module, *map(str, fds), str(os.getpid()), *arguments],
         pass_fds=fds,
         stdin=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=os.environ | {"PYTHONPATH": path},
         start_new_session=True,
     )
 
