@@ -22,10 +22,12 @@ from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import (
+    OWN,
     check_count,
     check_flag,
     check_max_attempts,
     check_name,
+    check_new_name,
     check_queue,
     did_you_mean,
     short_repr,
@@ -162,10 +164,10 @@ def delay_execute(
             check_backoff(backoff)
             handler = Handler(
                 func=func,
-                key=check_name(key, "key"),
+                key=check_new_name(key, "key"),
                 former_keys=_checked_former_keys(former_keys, key),
-                queue=check_queue(queue),
-                using=check_name(using, "using"),
+                queue=check_queue(queue, check_new_name),
+                using=check_new_name(using, "using"),
                 max_attempts=check_max_attempts(max_attempts),
                 backoff=backoff,
                 timeout_ms=to_ms(timeout, "timeout", least_ms=1),
@@ -175,6 +177,7 @@ def delay_execute(
                 at_most_once=check_flag(at_most_once, "at_most_once"),
                 limits=check_limits(max_concurrency, concurrency_key, rate_limit),
             )
+            _check_own(handler)
             registry.register(handler)
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"Handler {name_of(func)} (key {short_repr(key)}): {error}") from error
@@ -216,6 +219,15 @@ def _checked_former_keys(keys: Iterable[str], key: str) -> tuple[str, ...]:
     if key in checked:
         raise ValueError(f"former_keys={short_repr(list(checked))} has the key itself; leave it out.")
     return checked
+
+
+def _check_own(handler: Handler[Any, Any]) -> None:
+    """Raise `ValueError` for a function of a site with a key of django-delayq's own."""
+    if handler.func.__module__.startswith("django_delayq."):
+        return
+    for key in (handler.key, *handler.former_keys):
+        if key.startswith(OWN):
+            raise ValueError(f"{key!r} begins with {OWN!r}, as the keys of django-delayq itself do; choose another.")
 
 
 def _check_signature(func: object) -> None:

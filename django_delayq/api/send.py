@@ -17,6 +17,7 @@ from django.utils import timezone
 from django_delayq.api import registry
 from django_delayq.api.on_commit import aemit_sent, emit_sent, wait_for_commit
 from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
 from django_delayq.core.message import OnConflict, Send, Sent, When
@@ -25,9 +26,10 @@ from django_delayq.signals import message_sent
 from django_delayq.support.timestamps import EPOCH, wall_clock_ms
 from django_delayq.support.units import LONGEST_MS, Duration, to_ms
 from django_delayq.support.validation import (
+    OWN,
     check_flag,
     check_max_attempts,
-    check_name,
+    check_new_name,
     check_queue,
     did_you_mean,
     short_repr,
@@ -95,8 +97,17 @@ def send_delay_message(
         using=using,
     )
     backend = get_backend(using)
+    return _send(backend, prepare(send, backend.alias), on_conflict, on_commit)
+
+
+def send_own_message(key: str, data: Any, *, id: str, tag: str | None = None, using: str | None = None) -> Sent:
+    """Send a message of django-delayq itself, with a key that no site can send."""
+    backend = get_backend(using)
+    return _send(backend, prepare(Send(key, data, id=id, tag=tag), backend.alias, is_own=True), "keep", None)
+
+
+def _send(backend: Backend, message: NewMessage, on_conflict: OnConflict, on_commit: bool | None) -> Sent:
     alias = backend.alias
-    message = prepare(send, alias)
     if _defer_to_commit(alias, on_commit, message, on_conflict):
         return Sent(message.id, None, None)
     enqueued = backend.queue.enqueue([message], on_conflict)
@@ -166,18 +177,19 @@ def _moment(milliseconds: int) -> str:
 # Checking a send, and turning it into a `NewMessage`
 
 
-def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> NewMessage:
+def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is_own: bool = False) -> NewMessage:
     """Return the message of a send, checked, with an id from `make_id` unless it has one. Nothing is sent.
 
+    `is_own` says that it is one of django-delayq's own.
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
     """
     if send.on_conflict not in _ON_CONFLICT:
         near = did_you_mean(str(send.on_conflict), _ON_CONFLICT)
         raise ValueError(f"on_conflict={short_repr(send.on_conflict)} is unknown: {near}")
-    header, data_type = addressed(send, alias)
+    header, data_type = addressed(send, alias, is_own=is_own)
     delay_ms, at_ms = due_ms(send.delay, send.at)
     return NewMessage(
-        make_id() if send.id is None else check_name(send.id, "id"),
+        make_id() if send.id is None else check_new_name(send.id, "id"),
         header,
         body_of(send.data, data_type, alias),
         delay_ms,
@@ -186,14 +198,16 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id) -> Ne
     )
 
 
-def addressed(send: Send, alias: Alias) -> tuple[Header, Any]:
+def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header, Any]:
     """Return the header of a message, and the type that its data must fit. Raises like `prepare`."""
     key = send.key
     by_key = registry.by_alias.get(alias.name, {})
     handler = by_key.get(key) if type(key) is str else None
     if handler is None:
-        key = check_name(key, "key")
+        key = check_new_name(key, "key")
         handler = by_key.get(key)
+    if key.startswith(OWN) and not is_own:
+        raise ValueError(f"key={short_repr(key)} is for messages of django-delayq itself; choose one without {OWN!r}.")
     if handler is None and alias.options.unknown_keys == "error":
         raise registry.unknown_key(alias.name, key)
     return _header(send, _header_of(handler, key)), Any if handler is None else handler.data_type
@@ -231,14 +245,14 @@ def _header(send: Send, own: Header) -> Header:
     ):
         return own
     return Header(
-        queue=own.queue if send.queue is None else check_queue(send.queue),
+        queue=own.queue if send.queue is None else check_queue(send.queue, check_new_name),
         key=own.key,
         at_most_once=_adds_at_most_once(send) or own.at_most_once,
         expires_ms=own.expires_ms if send.expires is None else to_ms(send.expires, "expires", least_ms=1),
         max_attempts=None if send.max_attempts is None else check_max_attempts(send.max_attempts),
         timeout_ms=None if send.timeout is None else to_ms(send.timeout, "timeout", least_ms=1),
-        tag=None if send.tag is None else check_name(send.tag, "tag"),
-        trace_id=None if send.trace_id is None else check_name(send.trace_id, "trace_id"),
+        tag=None if send.tag is None else check_new_name(send.tag, "tag"),
+        trace_id=None if send.trace_id is None else check_new_name(send.trace_id, "trace_id"),
     )
 
 

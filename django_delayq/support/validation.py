@@ -4,16 +4,22 @@ import difflib
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from django_delayq.support.translatable import text as _
+
+OWN = "delayq."
+"""How the keys of django-delayq's own messages begin, such as those of the admin's background jobs."""
 
 MAX_NAME = 200
 """The most characters of an id, a key, a queue or a tag."""
 
 # Brokers separate fields by control characters, which can also forge log lines. Lone surrogates have no UTF-8.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_INVISIBLE = "Cf"
+"""The Unicode category of characters that hide or reorder what stands beside them, such as U+202E."""
 
 _shortener = reprlib.Repr()
 _shortener.maxstring = _shortener.maxother = 80
@@ -57,17 +63,28 @@ def check_name(value: str, kind: str) -> str:
     return value
 
 
+def check_new_name(value: str, kind: str) -> str:
+    """Return `value` like `check_name`. Raises also for characters that only names which exist already may have."""
+    value = check_name(value, kind)
+    if not value.isprintable():
+        for character in value:
+            if unicodedata.category(character) == _INVISIBLE:
+                what = f"{kind}={short_repr(value)} contains U+{ord(character):04X}"
+                raise ValueError(f"{what}, which hides or reorders text; leave it out.")
+    return value
+
+
 def are_names(values: Sequence[object]) -> bool:
-    """Return True only if `check_name` would return each value unchanged; False may also mean that it might."""
+    """Return True only if `check_new_name` would return each value unchanged; False may also mean that it might."""
     if set(map(type, values)) != {str}:
         return not values
     texts = cast(Sequence[str], values)
     return max(map(len, texts)) <= MAX_NAME and "" not in texts and "".join(texts).isprintable()
 
 
-def check_queue(value: str) -> str:
-    """Return `value` as the name of a queue. Raises like `check_name`, and for a colon."""
-    name = check_name(value, "queue")
+def check_queue(value: str, check: Callable[[str, str], str] = check_name) -> str:
+    """Return `value` as the name of a queue. Raises like `check`, and for a colon."""
+    name = check(value, "queue")
     if ":" in name:
         raise ValueError(
             _(

@@ -12,6 +12,7 @@ from django.db import connections
 from psycopg import IsolationLevel
 
 from django_delayq import Message, delay_execute, send_delay_message
+from django_delayq.admin.bulk import jobs
 from django_delayq.store import DatabaseBackend
 from django_delayq.worker import attempt
 from tests.store.support import LEASE_MS, claim
@@ -117,7 +118,7 @@ def test_a_worker_does_not_start_there(broker: DatabaseBackend, registry: None) 
 @REPEATABLE_READ
 def test_handlers_that_are_not_atomic_run_there(broker: DatabaseBackend, database: str, registry: None) -> None:
     delay_execute(key="k")(handle)
-    delay_execute(key="delayq.move", atomic=True)(handle)  # that of the admin's jobs, which every site with it has
+    jobs.register("default")  # that of the admin's jobs, which every site with it has
     send_delay_message("k", 1, id="a")
     assert found(database) == []
     call_command("run_delayq", drain=True, verbosity=0)

@@ -11,6 +11,7 @@ from django_delayq.support.validation import (
     check_count,
     check_flag,
     check_name,
+    check_new_name,
     check_queue,
     did_you_mean,
     short_repr,
@@ -47,6 +48,13 @@ def test_a_kind_of_str_becomes_plain(name: str) -> None:
 def test_other_text_is_refused(name: str, fix: str) -> None:
     with pytest.raises(ValueError, match=rf"^id=.*{fix}"):
         check_name(name, "id")
+
+
+@pytest.mark.parametrize("character", ["\u202e", "\u200d", "\u00ad", "\ufeff", "\u2066"])
+def test_a_new_name_has_nothing_that_hides_or_reorders_text_and_an_old_one_is_found(character: str) -> None:
+    assert check_name(f"a{character}b", "id") == f"a{character}b"
+    with pytest.raises(ValueError, match=rf"^id=.* contains U\+{ord(character):04X}, which hides or reorders text"):
+        check_new_name(f"a{character}b", "id")
 
 
 @pytest.mark.parametrize("name", [5, None, b"a", ["a"]])

@@ -46,7 +46,7 @@ from django_delayq.admin.log import in_english, log_selection
 from django_delayq.admin.message.errors import hide_errors
 from django_delayq.admin.message.page import what_next
 from django_delayq.api.handlers import delay_execute
-from django_delayq.api.send import send_delay_message
+from django_delayq.api.send import send_own_message as send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause, covering
 from django_delayq.conf import DEFAULT_QUEUE, get_alias
