@@ -31,6 +31,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     - E013: a store shares its server and prefix with another alias.
     - E014: the broker carries no messages, and there is no store.
     - W006: `confirm` is set, which does nothing with a store.
+    - W007: `sign` is set, which does nothing with a store.
     """
     try:
         names = alias_names()
@@ -90,12 +91,23 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
         yield from _check_commits(alias)
     yield from _check_mask(alias)
     yield from _check_scrub(alias)
+    yield from _check_sign(alias)
     if alias.store is not None and alias.options.confirm is not None:
         yield Warning(
             f'DELAYQ["{name}"]["OPTIONS"]["confirm"] does nothing with a store: a message is sent once its row is.',
             hint="Leave it out. Whether a commit is on disk, or at a replica, is for the database to say (PostgreSQL: "
             "synchronous_commit).",
             id="delayq.W006",
+        )
+
+
+def _check_sign(alias: Alias) -> Iterator[CheckMessage]:
+    if alias.store is not None and alias.options.sign:
+        yield Warning(
+            f'DELAYQ["{alias.name}"]["OPTIONS"]["sign"] does nothing with a store: workers run rows, and nothing that '
+            "lies in Redis.",
+            hint="Leave it out.",
+            id="delayq.W007",
         )
 
 

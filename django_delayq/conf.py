@@ -31,6 +31,7 @@ class Options:
     prefix: str = "delayq"
     shards: int = 1
     confirm: str | None = None  # or "replica", "fsync"
+    sign: bool | str = False  # or True, "send"
     lease: int = 15_000
     max_data: int = 256 * 1024
     unknown_keys: str = "error"  # or "allow"
@@ -214,6 +215,15 @@ def _confirm(path: str, value: Any) -> str | None:
     return None if value is None else str(value)
 
 
+def _sign(path: str, value: Any) -> bool | str:
+    if value is not True and value is not False and value != "send":
+        raise ValueError(
+            f"{path}={short_repr(value)} is neither True, nor False, nor 'send', which signs and lets workers run what "
+            "is not signed."
+        )
+    return bool(value) if isinstance(value, bool) else "send"
+
+
 def _size(path: str, value: Any) -> int:
     size = to_bytes(value, path)
     if size < 1:
@@ -231,6 +241,7 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "prefix": _prefix,
     "shards": lambda path, value: check_count(value, path, most=MOST_SHARDS),
     "confirm": _confirm,
+    "sign": _sign,
     "lease": lambda path, value: to_ms(value, path, least_ms=1_000),  # a shorter one can't be renewed in time
     "max_data": _size,
     "unknown_keys": _unknown_keys,

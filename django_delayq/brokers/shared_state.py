@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from django_delayq.core.codec import Instant
 from django_delayq.core.requests import Heard, Pause, WorkerInfo
 
 HEARTBEAT_MS = 15_000
@@ -13,7 +14,7 @@ class SharedState:
     """The workers' heartbeats and the cursor of the alarms. It has no clock: every time is passed in."""
 
     workers: dict[str, WorkerInfo] = field(default_factory=dict)
-    cursor: int | None = None
+    cursor: Instant | None = None
     """The due time up to which every alarm was scheduled; None until it is set for the first time."""
 
     def workers_at(self, now_ms: int) -> list[WorkerInfo]:

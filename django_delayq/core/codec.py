@@ -12,18 +12,26 @@ from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from django_delayq.core.errors import DataMismatch
+from django_delayq.support.timestamps import LAST_MS
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import short_repr
+
+T = TypeVar("T")
 
 DEEPEST = 100
 """How deep untyped data may be nested."""
 MAX_PATH = 120
 """The most characters that an error shows of the path to a wrong value."""
+
+Instant = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
+"""Epoch ms that can be shown as a date. Reading JSON into a field of this type refuses any other number."""
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""A number that any program can carry."""
 
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 _ALWAYS_PLAIN = frozenset({str, bool, type(None)})
@@ -47,8 +55,16 @@ def dumps(value: object) -> bytes:
 
 
 def loads(body: bytes | str) -> Any:
-    """Return JSON as plain Python values. Raises `ValueError` for anything that is not JSON."""
-    return _decode(body)
+    """Return JSON as plain Python values. Raises `ValueError` for anything else."""
+    return read(body, Any)
+
+
+def read(body: bytes | str, data_type: type[T]) -> T:
+    """Return JSON that anyone may have written as a value of a type. Raises `ValueError` unless it is one."""
+    try:
+        return decoder_for(data_type).decode(body)  # type: ignore[no-any-return, arg-type]
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deeply") from error
 
 
 def encode_data(data: object, data_type: Any = Any) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from django_delayq.core.codec import Instant, Natural
 from django_delayq.core.errors import DuplicateMessage
 from django_delayq.core.message import OnConflict, State
 from django_delayq.support.translatable import text as _
@@ -122,7 +123,10 @@ class ClaimRequest:
 
 @dataclass(slots=True)
 class Claimed:
-    """One leased message. If `header` is None, it can't be read (someone else wrote it), and the message is buried."""
+    """One leased message. If `header` is None, it can't be read (someone else wrote it), and the message is buried.
+
+    `unfit` says why the message was not read, if the backend knows; '' if it was.
+    """
 
     id: str
     token: int
@@ -135,6 +139,7 @@ class Claimed:
     history: str = ""  # its earlier attempts (history.py), with a store
     claimed_ms: int = 0
     worker: str = ""  # the name of the worker that claimed it
+    unfit: str = ""
 
 
 @dataclass(slots=True)
@@ -305,7 +310,7 @@ class RunInfo:
     id: str
     queue: str
     key: str
-    started_ms: int
+    started_ms: Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +320,8 @@ class ExecutorInfo:
     At most `most` messages run in it at once, and of each key at most the number in `keys`.
     """
 
-    most: int
-    keys: dict[str, int]
+    most: Natural
+    keys: dict[str, Natural]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +329,8 @@ class ProcessInfo:
     """The identity of a process: its pid and its start time, by which another process on its `host` can find it."""
 
     host: str
-    pid: int
-    started: int
+    pid: Natural
+    started: Natural
 
 
 @dataclass(slots=True)
@@ -340,9 +345,9 @@ class WorkerInfo:
     name: str
     queues: list[str]
     keys: list[str]
-    running: int
-    started_ms: int
-    seen_ms: int = 0
+    running: Natural
+    started_ms: Instant
+    seen_ms: Instant = 0
     runs: list[RunInfo] = field(default_factory=list)
     executors: list[ExecutorInfo] = field(default_factory=list)
     processes: list[ProcessInfo] = field(default_factory=list)

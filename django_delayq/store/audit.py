@@ -13,6 +13,7 @@ from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Audi
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.requests import LEFT
 from django_delayq.core.transitions import SUSPECT_CRASHES
+from django_delayq.store.claim import is_pk
 from django_delayq.store.database import Database
 from django_delayq.store.queries import counts
 from django_delayq.store.sql.dialect import marks
@@ -144,7 +145,7 @@ def _stale(database: Database, index: AlarmIndex, sets: Iterable[tuple[str, str]
         after = ""
         while True:
             alarms, after = index.alarms(queue, key, after=after)
-            for page in pages([int(alarm.pk) for alarm in alarms if alarm.pk.isdecimal()], BATCH):
+            for page in pages([int(alarm.pk) for alarm in alarms if is_pk(alarm.pk)], BATCH):
                 ((there,),) = database.rows(
                     f"SELECT count(*) FROM delayq_ready WHERE id IN ({marks(len(page))})", list(page)
                 )

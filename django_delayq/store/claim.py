@@ -15,7 +15,14 @@ from django_delayq.store.settle import reclaim
 from django_delayq.store.sql.dialect import Sql
 from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, SUSPECT, Row, checked, claimed_of
 
+PK_DIGITS = 19
+"""The digits of the largest primary key. All keys that are shorter fit into a column."""
 LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
+
+
+def is_pk(text: str) -> bool:
+    """Return whether an alarm names a row as we do. Anyone who can write to the timer's server may write another."""
+    return text.isdecimal() and text.isascii() and len(text) < PK_DIGITS
 
 
 @dataclass(slots=True)
@@ -46,7 +53,7 @@ def claim(
     reclaimed and claimed again. For the length of a lease after the database's clock jumped, they are left alone.
     """
     ended = end_unanswered(database)
-    by_pk = {int(alarm.pk): alarm for alarm in alarms if alarm.pk.isdecimal()}
+    by_pk = {int(alarm.pk): alarm for alarm in alarms if is_pk(alarm.pk)}
     rearm = [alarm for alarm in ended if int(alarm.pk) not in by_pk]
     if not by_pk:
         return ClaimedRows(database.now_ms(), rearm=rearm, drop=list(alarms))

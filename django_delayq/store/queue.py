@@ -33,7 +33,7 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
-from django_delayq.core.errors import BrokerRefused, DelayqError, PartlyUnavailable
+from django_delayq.core.errors import BrokerUnavailable, DelayqError, PartlyUnavailable
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
 from django_delayq.store import audit, claim, enqueue, listing, operations, presence, queries, settle
@@ -407,7 +407,9 @@ class DatabaseQueue:
     def _maintain_timer(self, lease_ms: int) -> MaintenanceResult:
         try:
             result = self.degraded.ask(partial(self.timer.maintain, lease_ms=lease_ms))
-        except BrokerRefused as error:  # until somebody mends it; the rows must not wait for that
+        except BrokerUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - until somebody mends it; the rows must not wait for that
             result = MaintenanceResult(0, away=str(error))
         self.degraded.hear(result.away)
         result.lost_record, result.buried = "", []  # the record is here

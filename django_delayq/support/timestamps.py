@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, which is the last time that a datetime can have."""
 
 
 def from_ms(milliseconds: int) -> datetime:

@@ -60,7 +60,7 @@ def begin(
     try:
         data = codec.decode_data(claimed.body, handler.data_type)
         if handler.limits is not None and handler.limits.concurrency_key is not None:
-            handler.limits.value_of(codec.loads(claimed.body))
+            handler.limits.value_of(codec.decode_data(claimed.body))
     except DataMismatch as mismatch:
         fingerprint = failure.fingerprint(mismatch.with_traceback(None), handler.func)
         return transitions.bury(claimed, Failure(failure.line(mismatch), fingerprint=fingerprint))
@@ -189,8 +189,8 @@ def policy_of(claimed: Claimed, handler: Handler[Any, Any]) -> Policy:
 
 
 def bury_foreign(claimed: Claimed) -> Transition:
-    """Return the transition that buries a message with our names that django-delayq did not write."""
-    reason = "its header can't be read, or is not of the set it lay in: not written by django-delayq"
+    """Return the transition that buries a message which was not read, or that django-delayq did not write."""
+    reason = claimed.unfit or "its header can't be read, or is not of the set it lay in: not written by django-delayq"
     return transitions.bury(claimed, Failure(reason))
 
 

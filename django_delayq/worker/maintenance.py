@@ -18,7 +18,6 @@ from django_delayq import signals
 from django_delayq.brokers.base import (
     Backend,
     ExecutorInfo,
-    MaintenanceResult,
     Pause,
     RunInfo,
     Tables,
@@ -26,7 +25,7 @@ from django_delayq.brokers.base import (
     covering,
     earliest,
 )
-from django_delayq.core.errors import BrokerRefused, DelayqError
+from django_delayq.core.errors import BrokerUnavailable, DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import from_ms, wall_clock_ms
 from django_delayq.support.units import size_text, to_text
@@ -120,7 +119,7 @@ class Maintenance:
         self._pauses = pauses
         self._unstarted_events = unstarted_events
         self._outage_log = outage_log
-        self._takeovers = Takeovers(backend, unstarted_events, outage_log)
+        self._takeovers = Takeovers(backend, unstarted_events)
         self._heartbeat_at = 0.0
         self.due_at = 0.0
         """When there is something to do again, by the monotonic clock."""
@@ -133,49 +132,41 @@ class Maintenance:
         now = monotonic()
         if now >= self.due_at:
             self.due_at = now + EVERY_S
-            self._maintain()
+            self._try("maintenance", self._maintain, ends_turn=BrokerUnavailable)
             held = self._held()
             warn_overdue(held)
             if now >= self._heartbeat_at:  # together with maintenance: a turn of its own would mean one claim more
                 self._heartbeat_at = now + HEARTBEAT_EVERY_S
-                self._send_heartbeat(held)
-            self._takeovers.take_over(self._info)
+                self._try("sending a heartbeat", partial(self._send_heartbeat, held))
+            self._try("taking over", partial(self._takeovers.take_over, self._info))
         self._pauses.read_due()
         return self._pauses.known != paused
 
-    def _send_heartbeat(self, held: Sequence[Lease]) -> None:
-        """Send the heartbeat.
+    def _try(self, what: str, work: Callable[[], None], *, ends_turn: type[Exception] | tuple[()] = ()) -> None:
+        """Do one task, and raise only an error that `ends_turn`.
 
-        A failure does not end this turn of the loop, because the broker may still give alarms: for example RabbitMQ
-        that is out of memory.
+        No other may keep the rest from being done, nor messages from being claimed: RabbitMQ that is out of memory, for
+        one, takes no heartbeat, but still gives alarms.
         """
-        self._info.running, self._info.runs = len(held), runs_of(held)
         try:
-            heard = self._backend.presence.heartbeat(self._info)
-            if heard.pauses is not None:
-                self._pauses.take(heard.pauses)
-            self._takeovers.learn(self._info, heard.workers)
-        except DelayqError as error:
-            self._outage_log.begin("sending a heartbeat", error)
+            work()
+        except ends_turn:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next turn tries again
+            self._outage_log.begin(what, error)
         else:
             if self._outage_log.failing:
-                self._outage_log.end("sending a heartbeat")
+                self._outage_log.end(what)
+
+    def _send_heartbeat(self, held: Sequence[Lease]) -> None:
+        self._info.running, self._info.runs = len(held), runs_of(held)
+        heard = self._backend.presence.heartbeat(self._info)
+        if heard.pauses is not None:
+            self._pauses.take(heard.pauses)
+        self._takeovers.learn(self._info, heard.workers)
 
     def _maintain(self) -> None:
-        """Let the queue do its maintenance.
-
-        If the broker refuses, which only a person can mend, this turn of the loop goes on, and so do heartbeats.
-        """
-        try:
-            result = self._backend.queue.maintain(lease_ms=self._alias.options.lease)
-        except BrokerRefused as error:
-            self._outage_log.begin("maintenance", error)
-        else:
-            if self._outage_log.failing:
-                self._outage_log.end("maintenance")
-            self._act_on(result)
-
-    def _act_on(self, result: MaintenanceResult) -> None:
+        result = self._backend.queue.maintain(lease_ms=self._alias.options.lease)
         self.suspects_due = result.suspects_due > 0
         self._pauses.end(result.now_ms)
         next_end_ms = earliest(result.next_lease_end_ms, self._pauses.next_end_ms)

@@ -35,10 +35,8 @@ from functools import cache
 from pathlib import Path
 
 from django_delayq.brokers.base import Backend, ProcessInfo, WorkerInfo
-from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.worker.events import UnstartedEvents
-from django_delayq.worker.logs import OutageLog
 
 _PROC = Path("/proc")
 _HOST = ("ns/pid", "ns/time")  # a start counts from the boot, by the clock of the second
@@ -48,10 +46,9 @@ _ENDED = ("Z", "X")
 class Takeovers:
     """One worker's watch over the other workers of its host."""
 
-    def __init__(self, backend: Backend, unstarted_events: UnstartedEvents, outage_log: OutageLog) -> None:
+    def __init__(self, backend: Backend, unstarted_events: UnstartedEvents) -> None:
         self._backend = backend
         self._unstarted_events = unstarted_events
-        self._outage_log = outage_log
         self._others: list[WorkerInfo] = []
 
     def learn(self, own: WorkerInfo, workers: Sequence[WorkerInfo] | None = None) -> None:
@@ -62,18 +59,13 @@ class Takeovers:
         self._others = self._neighbours(own, workers)
 
     def take_over(self, own: WorkerInfo) -> None:
-        """End the leases of workers that are gone. If that fails, it is tried again the next time."""
+        """End the leases of workers that are gone. If that raises, call it again the next time."""
         if not any(map(_is_dead, self._others)):
             return
-        try:
-            self._others = self._neighbours(own)  # asked for anew: without workers that have stopped in good order
-            dead = [one.name for one in self._others if _is_dead(one)]
-            if dead:
-                self._end_leases(dead)
-        except DelayqError as error:
-            self._outage_log.begin("taking over", error)
-        else:
-            self._outage_log.end("taking over")
+        self._others = self._neighbours(own)  # asked for anew: without workers that have stopped in good order
+        dead = [one.name for one in self._others if _is_dead(one)]
+        if dead:
+            self._end_leases(dead)
 
     def _neighbours(self, own: WorkerInfo, workers: Sequence[WorkerInfo] | None = None) -> list[WorkerInfo]:
         if not own.processes:

@@ -39,8 +39,15 @@ def forge(client: redis.Redis, *ids: str, key: str = "k", place: str = "wait", c
     client.zadd(f"{TAG}keys", {f"default:{key}": LONG_AGO_MS})
 
 
+def forge_all(client: redis.Redis) -> None:
+    """Forge messages that wait, a job of the admin, and a pause of everything."""
+    forge(client, *(f"forged-{n}" for n in range(MANY)), key="run")
+    forge(client, "forged-job", key="delayq.move")
+    client.hset("{delayq:meta}", mapping={f"pause:{what}": "1\x1f\x1fforged" for what in ("default:", ":run")})
+
+
 PLACES: dict[str, Callable[[redis.Redis], None]] = {
-    "waiting": lambda client: forge(client, *(f"forged-{n}" for n in range(MANY)), key="run"),
+    "waiting, with a job and a pause": forge_all,
     "running, its lease over": lambda client: forge(client, "forged", key="run", place="running"),
     "a suspect": lambda client: forge(client, "forged", key="run", place="suspect", crashes=2),
 }

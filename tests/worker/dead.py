@@ -13,7 +13,6 @@ from typing import Any
 
 from django_delayq.brokers.base import Backend, Claimed, ClaimRequest, Header, NewMessage, ProcessInfo, WorkerInfo
 from django_delayq.worker.events import UnstartedEvents
-from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.takeover import Takeovers, processes_of
 
 LEASE_MS = 600_000
@@ -80,7 +79,7 @@ def claim_again(backend: Backend, count: int) -> list[Claimed]:
 def take_over(backend: Backend) -> None:
     """Do what a worker does that starts."""
     own = WorkerInfo("ours", ["default"], ["k"], 0, 0, processes=processes_of(os.getpid()))
-    takeovers = Takeovers(backend, UnstartedEvents("default", "ours", {}), OutageLog())
+    takeovers = Takeovers(backend, UnstartedEvents("default", "ours", {}))
     takeovers.learn(own)
     takeovers.take_over(own)
 

@@ -6,10 +6,10 @@ import threading
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import ExecutorInfo, RunInfo, WorkerInfo
+from django_delayq.brokers.base import ExecutorInfo, MaintenanceResult, RunInfo, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.worker import maintenance
-from tests.worker.rig import PATIENCE_S, Rig, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 
 @pytest.fixture
@@ -105,3 +105,23 @@ def test_a_heartbeat_that_the_broker_does_not_take_is_told_once_and_stops_no_mes
             "It takes nothing. Trying again until it works."
         ]
     rig.broker.until(lambda: "The broker is back." in told())
+
+
+class BrokenUpkeep(WatchedBroker):
+    """A broker whose maintenance fails for a reason that nobody has thought of."""
+
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
+        raise UnicodeError("not ours")
+
+
+@pytest.mark.usefixtures("often")
+def test_upkeep_that_fails_for_any_reason_stops_neither_heartbeats_nor_messages(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(broker_class=BrokenUpkeep)
+    rig.send("a")
+    rig.start(make_handler(lambda message: None))
+    rig.until_gone("a")
+    rig.broker.until(rig.broker.presence.workers)
+    rig.stop()
+    assert "not ours" in caplog.text

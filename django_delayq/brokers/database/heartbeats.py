@@ -60,8 +60,8 @@ class DatabaseHeartbeats:
         oldest = RawSQL(f"{self._database.dialect.now} - %s", [HEARTBEAT_MS])  # noqa: S611
         with self._database.available():
             rows = list(self._rows().filter(line_ms__gte=oldest).order_by("value"))
-        decode = codec.decoder_for(WorkerInfo).decode  # ignores the fields of later versions
-        found = [replace(decode(row.slots.encode()), seen_ms=row.line_ms) for row in rows]
+        # Reading them ignores the fields of later versions
+        found = [replace(codec.read(row.slots, WorkerInfo), seen_ms=row.line_ms) for row in rows]
         self._timer.note_workers(found)
         return found
 

@@ -14,6 +14,8 @@ from amqp import Message
 from django_delayq.brokers.base import Alarm, Pair
 from django_delayq.brokers.rabbitmq.names import LONGEST_S, Names
 from django_delayq.core import codec
+from django_delayq.core.codec import Instant
+from django_delayq.support.validation import MAX_NAME
 
 ENVELOPE = "delayq"
 ALARM = "delayq.alarm"
@@ -73,8 +75,8 @@ class Envelope:
 
     id: str
     header: Address
-    due_ms: int = 0
-    hold_ms: int = 0
+    due_ms: Instant = 0
+    hold_ms: Instant = 0
     clock: str = ""
     due_s: float = 0.0
 
@@ -119,7 +121,8 @@ def rerouted(names: Names, stray: Message) -> Outgoing:
     """Return what to publish for a stray message: to the queue of its pair, or to the error queue if it is no alarm."""
     envelope = unpack(stray)
     headers = stray.properties.get("application_headers", {})
-    kept = {ENVELOPE: headers[ENVELOPE]} if ENVELOPE in headers else {}  # without those that the server has added
+    told = headers.get(ENVELOPE)
+    kept = {ENVELOPE: told} if isinstance(told, str) else {}  # without those that the server has added
     properties = {"type": stray.properties.get("type", ""), "application_headers": kept}
     again = Message(stray.body, delivery_mode=PERSISTENT, **properties)
     if envelope is None:
@@ -149,7 +152,7 @@ def unpack(message: Message) -> Envelope | None:
     if message.properties.get("type") != ALARM:
         return None
     try:
-        envelope: Envelope = codec.decoder_for(Envelope).decode(message.properties["application_headers"][ENVELOPE])
+        envelope = codec.read(message.properties["application_headers"][ENVELOPE], Envelope)
     except (KeyError, TypeError, ValueError):
         return None
-    return envelope
+    return envelope if all(0 < len(name) <= MAX_NAME for name in envelope.pair) else None

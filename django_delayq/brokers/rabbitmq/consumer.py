@@ -300,7 +300,7 @@ class Consumer:
         """Return when an alarm may be claimed. If that is early, its row is not due yet and gets another alarm."""
         now = self._clock.monotonic()
         if not envelope.clock or envelope.clock != self._clock.name:
-            return now if redelivered else now + envelope.hold_ms / 1000
+            return now if redelivered else now + min(envelope.hold_ms / 1000, LONGEST_HOLD_S)
         if envelope.due_s <= now + LONGEST_HOLD_S:
             return envelope.due_s
         self._warn_once(

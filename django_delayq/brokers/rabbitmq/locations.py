@@ -11,6 +11,7 @@ from amqp import Connection
 from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
 
+from django_delayq.brokers.rabbitmq.frames import read_frames
 from django_delayq.support.sanitize import hidden
 
 TIMEOUT_S = 2.0
@@ -43,6 +44,7 @@ class Location:
             write_timeout=TIMEOUT_S,
             heartbeat=heartbeat,
             client_properties={"product": "delayq"},
+            frame_handler=read_frames,
         )
         try:
             connection.connect()

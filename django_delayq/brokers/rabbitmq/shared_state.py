@@ -67,6 +67,6 @@ def _take_state(channel: Channel, names: Names) -> tuple[Message, SharedState]:
                 " purged, then delete it, and it is made again."
             )
         sleep(PAUSE_S)
-    with suppress(ValueError):
-        return message, codec.decoder_for(SharedState).decode(message.body)  # ignores the fields of later versions
+    with suppress(ValueError, TypeError):
+        return message, codec.read(message.body, SharedState)  # ignores the fields of later versions
     return message, SharedState()  # someone else wrote a message that can't be read

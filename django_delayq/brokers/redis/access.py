@@ -39,10 +39,10 @@ class Access:
     """The client of one alias, with the knowledge about its Redis that all parts of the backend share."""
 
     def __init__(self, alias: Alias) -> None:
-        self.options = alias.options
+        self.options = options = alias.options
         self.location = parse_location(alias.location)
         self.client = client_of(self.location)
-        self.shards = Shards(alias.options.prefix, alias.options.shards)
+        self.shards = Shards(options.prefix, options.shards, options.max_data, options.sign)
         self.layout = Layout(self.shards)
         self.confirming = Confirming(alias.options.confirm, self.shards)
         self.cells = CallCells()

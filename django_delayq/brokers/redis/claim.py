@@ -27,12 +27,14 @@ from django_delayq.brokers.redis.client import (
     Reply,
     TransientError,
     as_int,
+    as_ms,
     ask,
     gather_available,
     split,
 )
-from django_delayq.brokers.redis.records import US, is_newer, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import RS, US, as_text, is_newer, unpack_message, unpack_state
 from django_delayq.brokers.redis.shards import CallCells, Keys, Shards, load, set_name
+from django_delayq.brokers.redis.signing import UNSIGNED
 from django_delayq.brokers.redis.waiter import SleepHint, Waiter
 from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core.requests import WorkerInfo
@@ -75,7 +77,7 @@ def claim(
     call = Call(
         load("claim"),
         (keys.running, keys.msg, keys.state, keys.sets, keys.timer, keys.calls + cell, keys.count, *waits),
-        (token, by.lease_ms, by.padded, keys.channel, *counts),
+        (token, by.lease_ms, by.padded, keys.channel, keys.most_bytes, *counts),
     )
     try:
         (reply,) = yield [call]
@@ -83,7 +85,7 @@ def claim(
         cells.release((cell,))
     now, next_due, sleep, left = (int(float(value)) for value in reply[:4])
     claimed = Claims([], [], now, next_due if next_due >= 0 else None, bool(left))
-    _read(reply[4:], token, by.worker, claimed)
+    _read(reply[4:], token, by.worker, claimed, keys)
     return claimed, sleep
 
 
@@ -95,34 +97,57 @@ def claim_suspect(keys: Keys, cells: CallCells, requests: Sequence[ClaimRequest]
     call = Call(
         load("claim_suspect"),
         (keys.running, keys.msg, keys.state, keys.suspect, keys.timer, keys.calls + cell, keys.count),
-        (token, by.lease_ms, by.padded, *names),
+        (token, by.lease_ms, by.padded, keys.most_bytes, *names),
     )
     try:
         (reply,) = yield [call]
     finally:
         cells.release((cell,))
     claimed = Claims([], [], int(reply[0]), None)
-    _read(reply[1:], token, by.worker, claimed)
+    _read(reply[1:], token, by.worker, claimed, keys)
     return claimed
 
 
-def _read(described: list[Reply], token: int, worker: str, claims: Claims) -> None:
+def _read(described: list[Reply], token: int, worker: str, claims: Claims, keys: Keys) -> None:
     values = iter(described)
     for member, due, message, state in zip(values, values, values, values, strict=True):
         if message and is_newer(message):
             _warn_of_newer(message.partition(US)[0].decode())
-        elif message:
-            header, body = unpack_message(message)
-            claimed = Claimed(member.decode(errors="replace"), token, as_int(due), header, body, worker=worker)
+            continue
+        try:
+            name = as_text(member)
+        except ValueError:  # not run, and dropped by maintenance
+            claims.without_body.append(member.decode(errors="replace"))
+            continue
+        if message:
+            unfit = _unfit(member, message, keys)
+            claimed = Claimed(name, token, as_ms(due), None, b"", worker=worker, unfit=unfit)
+            if not unfit:
+                claimed.header, claimed.body = unpack_message(message)
             if state:
                 record = unpack_state(state)
                 claimed.failures, claimed.crashes = record.failures, record.crashes
             claims.messages.append(claimed)
-        elif member[:1] == US:
-            queue, key, pk = member[1:].decode(errors="replace").split("\x1f", 2)
+        elif name.startswith("\x1f"):
+            queue, key, pk = name[1:].split("\x1f", 2)
             claims.alarms.append(Alarm(queue, key, pk))
         else:
-            claims.without_body.append(member.decode(errors="replace"))
+            claims.without_body.append(name)
+
+
+def _unfit(id: bytes, message: bytes, keys: Keys) -> str:
+    """Return why a message must not be read; '' if it may be."""
+    if message.startswith(RS):
+        return _too_large(as_int(message[1:]), keys.most_bytes)
+    is_forged = keys.checks_signatures and keys.signer is not None and not keys.signer.has_signed(id, message)
+    return UNSIGNED if is_forged else ""
+
+
+def _too_large(size: int, most: int) -> str:
+    return (
+        f"it takes {size} bytes in Redis, over the {most} that OPTIONS['max_data'] lets through, so it was not read; "
+        "if it is yours, raise that, and rescue it"
+    )
 
 
 @cache
@@ -471,7 +496,7 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, wakes: bool = F
     ]
     for reply in (yield looks) if looks else ():
         next_due_ms = earliest(look.next_due_ms, int(reply[1]) if int(reply[1]) >= 0 else None)
-        due = {name.decode(): as_int(at) for name, at in zip(reply[2::2], reply[3::2], strict=True)}
+        due = {name.decode(): as_ms(at) for name, at in zip(reply[2::2], reply[3::2], strict=True)}
         look = ShardLook(int(reply[0]), next_due_ms, {**look.due, **due})
     return look
 

@@ -7,6 +7,7 @@ from django_delayq.brokers.base import Enqueued, Header, NewMessage, OnConflict,
 from django_delayq.brokers.redis.client import Argument, Call, Operation, as_int
 from django_delayq.brokers.redis.records import flags_of, pack_options
 from django_delayq.brokers.redis.shards import CallCells, Keys, load, names_of_sets, set_name
+from django_delayq.brokers.redis.signing import MessageSigner
 from django_delayq.core.errors import BrokerRefused
 
 CALL = 100
@@ -94,10 +95,10 @@ def _enqueue_call(
     ]
     if elsewhere is not None:
         names.append(keys.wait(elsewhere))
-    return Call(load("enqueue"), names, [number, on_conflict, keys.channel, *_pack(messages)])
+    return Call(load("enqueue"), names, [number, on_conflict, keys.channel, *_pack(messages, keys.signer)])
 
 
-def _pack(messages: Sequence[NewMessage]) -> list[Argument]:
+def _pack(messages: Sequence[NewMessage], signer: MessageSigner | None) -> list[Argument]:
     """Return the arguments of a script for messages: id, flags with due time, and options with body of each."""
     arguments: list[Argument] = []
     header = messages[0].header
@@ -106,7 +107,10 @@ def _pack(messages: Sequence[NewMessage]) -> list[Argument]:
         if message.header is not header:
             header = message.header
             flags, options = flags_of(header), pack_options(header)
-        arguments += (message.id, flags + due_text(message.delay_ms, message.at_ms), options + message.body)
+        own = options
+        if signer is not None:
+            own = signer.signed(message.id, header.queue, header.key, flags, options, message.body)
+        arguments += (message.id, flags + due_text(message.delay_ms, message.at_ms), own + message.body)
     return arguments
 
 
@@ -139,4 +143,4 @@ def enqueue_once(
 def _once_call(keys: Keys, cell: str, number: int, messages: list[NewMessage], job: str, keep_ms: int) -> Call:
     wait = keys.wait(set_name(messages[0].header.queue, messages[0].header.key))
     names = [keys.msg, keys.sets, keys.timer, keys.count, keys.calls + cell, wait, keys.job(job)]
-    return Call(load("enqueue_once"), names, [number, keys.channel, keep_ms, *_pack(messages)])
+    return Call(load("enqueue_once"), names, [number, keys.channel, keep_ms, *_pack(messages, keys.signer)])

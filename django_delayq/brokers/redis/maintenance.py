@@ -20,9 +20,10 @@ from django_delayq.brokers.redis.client import (
     TransientError,
     as_int,
     gather_available,
+    plain,
     split,
 )
-from django_delayq.brokers.redis.records import unpack_message, unpack_state
+from django_delayq.brokers.redis.records import as_text, unpack_message, unpack_state
 from django_delayq.brokers.redis.settle import settle
 from django_delayq.brokers.redis.shards import Keys, load, names_of_sets
 from django_delayq.conf import Alias, Options
@@ -150,7 +151,11 @@ class ShardMonitor:
             if not more or set(more) <= set(missing):
                 break
             missing = more
-        yield from _end_lapsed(self._keys, _read_lapsed(reply[2]), result)
+        transitions, foreign = _read_lapsed(reply[2])
+        yield from _end_lapsed(self._keys, transitions, result)
+        if foreign:  # else they would stand in front of others for good
+            yield [plain("ZREM", self._keys.running, *foreign)]
+            result.without_body += [id.decode(errors="replace") for id in foreign]
         return result
 
     def _now_ms(self) -> int:
@@ -194,24 +199,28 @@ def take_over(keys: Keys, workers: Sequence[str]) -> Operation[list[BuriedInfo]]
     while True:
         (reply,) = yield [Call(load("held_by"), (keys.running, keys.msg, keys.state), (passed, PAGE, *workers))]
         ended = result.reclaimed + len(result.buried)
-        yield from _end_lapsed(keys, _read_lapsed(reply[1]), result)
+        transitions, _ = _read_lapsed(reply[1])
+        yield from _end_lapsed(keys, transitions, result)
         passed += reply[0] - (result.reclaimed + len(result.buried) - ended)
         if reply[0] < PAGE:
             return result.buried
 
 
-def _read_lapsed(parts: list[Reply]) -> list[Transition]:
+def _read_lapsed(parts: list[Reply]) -> tuple[list[Transition], list[bytes]]:
     """Return the transition of each message that lua/reclaim.lua or lua/held_by.lua lists.
 
-    A message is left out if the name of its wait set is no text, because someone else wrote it.
+    Return apart the ids of messages whose id, or the name of whose wait set, is no text: nothing can move them by name.
     """
-    transitions, values = [], iter(parts)
-    for id, end, name, head, state in zip(values, values, values, values, values, strict=True):
-        if not names_of_sets([name]):
+    transitions, foreign, values = [], [], iter(parts)
+    for member, end, name, head, state in zip(values, values, values, values, values, strict=True):
+        try:
+            id, _ = as_text(member), as_text(name)
+        except ValueError:
+            foreign.append(member)
             continue
         record, (header, _) = unpack_state(state), unpack_message(head)
         claimed = Claimed(
-            id.decode(errors="replace"),
+            id,
             as_int(record.token.encode()),
             record.due_ms or 0,
             header,
@@ -222,7 +231,7 @@ def _read_lapsed(parts: list[Reply]) -> list[Transition]:
         )
         at_most_once = header is not None and header.at_most_once
         transitions.append(lapse(claimed, as_int(end), at_most_once=at_most_once, interrupted=record.interrupted))
-    return transitions
+    return transitions, foreign
 
 
 def _reclaim_call(keys: Keys, arguments: Sequence[Argument], names: Sequence[str]) -> Call:

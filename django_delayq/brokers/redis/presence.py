@@ -8,7 +8,7 @@ from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import (
     Call,
     Operation,
-    as_int,
+    as_ms,
     ask,
     clock_ms,
     colocated,
@@ -112,7 +112,7 @@ def _read_workers(now_ms: int, fields: Fields) -> list[WorkerInfo]:
     for name, value in fields:
         if name.startswith(_WORKER.encode()):
             seen, _, facts = value.partition(US)
-            seen_ms = as_int(seen)
+            seen_ms = as_ms(seen)
             if now_ms - seen_ms <= HEARTBEAT_MS:
                 with contextlib.suppress(DataMismatch):  # not written by us
                     found.append(replace(codec.decode_data(facts, WorkerInfo), seen_ms=seen_ms))
@@ -138,6 +138,8 @@ def _read_pause(name: bytes, value: bytes) -> Pause | None:
             return None
         queue, _, key = field.removeprefix(_PAUSE).partition(":")
         paused, until, reason = value.decode().split(US.decode(), 2)
-        return Pause(queue or None, key or None, reason, int(until) if until else None, int(paused))
+        int(until or 0), int(paused)  # raises for any other text
+        until_ms = as_ms(until.encode()) if until else None
+        return Pause(queue or None, key or None, reason, until_ms, as_ms(paused.encode()))
     except ValueError:
         return None

@@ -9,12 +9,13 @@ from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from django_delayq.brokers.base import Header, earliest, pages
-from django_delayq.brokers.redis.client import Call, Operation, Reply, as_int, clock_ms, colocated, pairs, plain
+from django_delayq.brokers.redis.client import Call, Operation, Reply, as_int, as_ms, clock_ms, colocated, pairs, plain
 from django_delayq.brokers.redis.operations import find_entries
 from django_delayq.brokers.redis.records import US, entry_id, unpack_message, unpack_state
 from django_delayq.brokers.redis.shards import Keys, load, names_of_sets, set_name
 from django_delayq.core.message import State
 from django_delayq.core.requests import LEFT, TOTALS, Audit, Counts, Info, SetCount
+from django_delayq.support.timestamps import LAST_MS
 
 PAGE = 200
 """How many messages one call reads."""
@@ -107,7 +108,7 @@ def _first(wait: str) -> Call:
 
 def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount:
     queue, _, key = name.partition(":")
-    return SetCount(queue, key, size - ready, ready, as_int(first[1]) if first else None)
+    return SetCount(queue, key, size - ready, ready, as_ms(first[1]) if first else None)
 
 
 def set_names(keys: Keys) -> Operation[list[str]]:
@@ -129,7 +130,7 @@ def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Oper
     """
     fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
     while True:
-        (reply,) = yield [Call(load("where"), [*fixed, *map(keys.wait, names)], ids)]
+        (reply,) = yield [Call(load("where"), [*fixed, *map(keys.wait, names)], (keys.most_bytes, *ids))]
         unnamed = names_of_sets(filter(None, reply[_PER_MESSAGE::_PER_MESSAGE]))
         if set(unnamed) <= set(names):
             break
@@ -146,7 +147,7 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     header, body = unpack_message(message)
     record = unpack_state(state)
     name = entry_id(id) if isinstance(id, bytes) else id
-    at = as_int(place)
+    at = as_ms(place)
     due = record.due_ms if record.due_ms is not None else at
     info = Info(name, State.PENDING, due, header or Header("?", "?"), body)
     info.failures, info.crashes, info.error, info.detail = record.failures, record.crashes, record.error, record.detail
@@ -255,8 +256,6 @@ def _messages(keys: Keys, found: Sequence[tuple[int, bytes]]) -> Operation[list[
 
 AUDIT_PAGE = 250
 NO_PLACE = "no place"  # as lua/misplaced.lua writes it
-LAST_MS = 253_402_300_799_999
-"""The end of the year 9999, the last due time that can be sent. Someone else wrote a later one."""
 
 
 def audit(keys: Keys) -> Operation[Audit]:

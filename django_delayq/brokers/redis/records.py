@@ -7,8 +7,10 @@ checked at the send, and JSON escapes control characters.
 from dataclasses import dataclass
 
 from django_delayq.brokers.base import Header
-from django_delayq.brokers.redis.client import as_int
+from django_delayq.brokers.redis.client import as_int, as_ms
 from django_delayq.core import codec
+from django_delayq.support.timestamps import LAST_MS
+from django_delayq.support.validation import MAX_NAME
 
 US = b"\x1f"
 RS = b"\x1e"
@@ -18,6 +20,8 @@ _OURS = b"%d" % FORMAT + US
 _AT_MOST_ONCE = "o"
 _PLAIN = US + RS
 _OPTIONS = {"max_attempts": int, "timeout_ms": int, "tag": str, "trace_id": str}
+MOST_COUNT = 2**31 - 1
+"""The most failures or crashes that a state can have."""
 _NONE_GIVEN = (None,) * 5
 
 
@@ -68,22 +72,31 @@ def unpack_message(message: bytes) -> tuple[Header | None, bytes]:
             if int(version) != FORMAT:
                 return None, body
         header = Header(queue.decode(), key.decode(), _AT_MOST_ONCE in flags.decode())
-        header.sent_ms, header.scheduled_ms = int(sent), int(scheduled)
+        header.sent_ms, header.scheduled_ms = _number(sent), _number(scheduled)
         if expires:
-            header.expires_ms = int(expires)
+            header.expires_ms = _number(expires, LAST_MS - header.scheduled_ms)
         if options:
             _read_options(header, codec.loads(options))
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         return None, body
-    return header, body
+    is_ours = 0 < len(header.queue) <= MAX_NAME and 0 < len(header.key) <= MAX_NAME
+    return (header if is_ours else None), body
 
 
 def _read_options(header: Header, options: dict[str, object]) -> None:
     for name, kind in _OPTIONS.items():
         if name in options:
-            if type(options[name]) is not kind:
+            value = options[name]
+            if type(value) is not kind or (isinstance(value, int) and not 0 < value <= LAST_MS):
                 raise ValueError(name)
-            setattr(header, name, options[name])
+            setattr(header, name, value)
+
+
+def _number(text: bytes, most: int = LAST_MS) -> int:
+    """Return a number as we write it. Raises `ValueError` for any other text, and for one over `most`."""
+    if not text.isdigit() or len(text) > len(str(LAST_MS)) or (number := int(text)) > most:
+        raise ValueError(text)
+    return number
 
 
 @dataclass(slots=True)
@@ -109,9 +122,9 @@ def unpack_state(state: bytes) -> Record:
         text, _, interrupted = last.partition("\x1f")
         return Record(
             token.decode(),
-            int(failures),
-            int(crashes),
-            as_int(due) if due else None,
+            _number(failures, MOST_COUNT),
+            _number(crashes, MOST_COUNT),
+            as_ms(due) if due else None,
             holder.removeprefix("!").rstrip(),
             bool(interrupted) or holder.startswith("!"),  # as versions wrote it that did not have the field
             text,
@@ -119,6 +132,11 @@ def unpack_state(state: bytes) -> Record:
         )
     except ValueError:
         return Record()
+
+
+def as_text(name: bytes) -> str:
+    """Return an id or a name. Raises `ValueError` if it is no text: then someone else wrote it."""
+    return name.decode()
 
 
 def entry_id(entry: bytes) -> str:

@@ -17,9 +17,16 @@ from typing import Any, TypeVar
 
 from django_delayq.brokers.base import in_order
 from django_delayq.brokers.redis.client import Operation, Script, TransientError, gather, gather_available
+from django_delayq.brokers.redis.signing import MessageSigner
+from django_delayq.conf import Options
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+HEADER_BYTES = 8 * 1024
+"""More than the header of any message takes."""
+MOST_BYTES = Options().max_data + HEADER_BYTES
 
 
 @dataclass(slots=True)
@@ -28,6 +35,11 @@ class Keys:
 
     prefix: str
     shard: int = 0
+    most_bytes: int = MOST_BYTES
+    """The most bytes of a message that are read. A larger one fails, and its data stays in Redis."""
+    signer: MessageSigner | None = None
+    """Signs what is sent, if OPTIONS["sign"] says so."""
+    checks_signatures: bool = False
     tag: str = field(init=False)
     msg: str = field(init=False)
     state: str = field(init=False)
@@ -138,8 +150,12 @@ Operate = Callable[[Keys, Sequence[T]], Operation[R]]
 class Shards:
     """The shards of one alias. The first one also has the data that belong to no shard, under `meta`."""
 
-    def __init__(self, prefix: str, count: int) -> None:
-        self.all = [Keys(prefix, shard) for shard in range(count)]
+    def __init__(self, prefix: str, count: int, max_data: int = Options().max_data, sign: bool | str = False) -> None:
+        signer = MessageSigner(prefix) if sign else None
+        self.all = [
+            Keys(prefix, shard, max_data + HEADER_BYTES, signer, checks_signatures=sign is True)
+            for shard in range(count)
+        ]
         self.first = self.all[0]
 
     def of(self, id: str) -> Keys:

@@ -26,7 +26,7 @@ from django_delayq.brokers.redis.client import (
     Call,
     Operation,
     Reply,
-    as_int,
+    as_ms,
     ask,
     gather_available,
     or_default,
@@ -40,6 +40,9 @@ from django_delayq.support.translatable import text as _
 
 SCHEDULE_CALL = 100
 """The most alarms that one script call schedules, which takes the server a few ms at most."""
+
+CURSOR_DIGITS = 15
+"""The most digits of a cursor. Any other text counts as none, in Lua too: someone else wrote it."""
 
 FIND_CALL = 500
 """The most alarms that one script call looks for."""
@@ -138,7 +141,8 @@ def _schedule(keys: Keys, alarms: Sequence[Alarm]) -> Operation[None]:
 
 def _ask_cursor(call: Call) -> Operation[int | None]:
     (reply,) = yield [call]
-    return None if reply is None else int(reply)
+    is_ours = reply is not None and reply.isdigit() and len(reply) <= CURSOR_DIGITS
+    return int(reply) if is_ours else None
 
 
 def _advance_cursor(keys: Keys, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> Operation[int | None]:
@@ -227,7 +231,7 @@ def _page_of_shard(keys: Keys, queue: str, key: str, after: str, count: int) -> 
     zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running
     mark = US if place == "waiting" else US + US.join((queue.encode(), key.encode(), b""))
     ((scanned, page),) = yield [plain("ZSCAN", zset, cursor, "COUNT", count)]
-    found = [(member[len(mark) :].decode(errors="replace"), as_int(score)) for member, score in _marked(page, mark)]
+    found = [(member[len(mark) :].decode(errors="replace"), as_ms(score)) for member, score in _marked(page, mark)]
     following = int(scanned)
     if place == "waiting":
         return [AlarmInfo(pk, at) for pk, at in found], f"waiting {following}" if following else "running 0"
@@ -239,4 +243,4 @@ def _marked(page: list[bytes], mark: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _time(score: Reply) -> int | None:
-    return None if score is None else as_int(score)
+    return None if score is None else as_ms(score)

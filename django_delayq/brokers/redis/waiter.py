@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from django_delayq.brokers.redis.client import Client, Subscription
+from django_delayq.brokers.redis.client import Client, Subscription, as_ms
 from django_delayq.core.errors import DelayqError
 
 PAUSES = b"pauses"
@@ -136,7 +136,7 @@ class Waiter:
                 self._heard_at[name] = time.monotonic()
             if name in self._names and due.isdigit():
                 shard = self._shards[channel]
-                self._dues[shard] = min(self._dues[shard], int(due) / 1000 + self._offsets[shard])
+                self._dues[shard] = min(self._dues[shard], as_ms(due) / 1000 + self._offsets[shard])
                 self._changed.notify_all()
 
     def hears(self) -> bool:

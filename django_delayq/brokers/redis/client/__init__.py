@@ -12,6 +12,7 @@ from django_delayq.brokers.redis.client.calls import (
     Script as Script,
     SkipUnavailable as SkipUnavailable,
     as_int as as_int,
+    as_ms as as_ms,
     ask as ask,
     clock_ms as clock_ms,
     colocated as colocated,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from django_delayq.brokers.redis.client.errors import TransientError
 from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.support.timestamps import LAST_MS
 
 R = TypeVar("R")
 
@@ -73,6 +74,11 @@ def as_int(text: bytes) -> int:
         return int(float(text))
     except (OverflowError, ValueError):
         return 0
+
+
+def as_ms(text: bytes) -> int:
+    """Return a score or a due time as epoch ms that can be shown as a date."""
+    return min(max(as_int(text), 0), LAST_MS)
 
 
 def clock_ms(reply: list[bytes]) -> int:

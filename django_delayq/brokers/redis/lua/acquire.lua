@@ -7,7 +7,7 @@
 -- 0. The last value is the identity of the data (lib/epoch.lua).
 local most, lease, interval, runs = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local now_us = clock[1] * 1000000 + clock[2]
-local turn = interval and math.min(tonumber(redis.call('GET', KEYS[3]) or '') or 0, now_us + interval) or 0
+local turn = interval and math.min(tonumber(string.match(redis.call('GET', KEYS[3]) or '', '^%d+$') or 0), now_us + interval) or 0
 local line = read_line(KEYS[2])
 redis.call('ZREM', KEYS[1], '') -- if memory is full, Redis allows other writes after one that needs no memory
 for _, late in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * lease, '+inf')) do

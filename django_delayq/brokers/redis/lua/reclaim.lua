@@ -18,6 +18,7 @@ if refused ~= '' then
   redis.call('HSET', KEYS[9], 'identity', here, 'upkept', now)
 end
 local seen, grace, lease = ARGV[3] ~= '', tonumber(epoch[4] or '') or 0, tonumber(ARGV[1])
+if not (grace <= now + 10 * lease) then grace = 0 end -- someone else wrote it, or the clock went back
 -- 3 s, because the call may have been repeated for 2 s after its caller has read its clock.
 local jumped = seen and now - ARGV[3] > 3000 and now - (tonumber(epoch[2] or '') or 0) > 10000
 -- For long no worker has maintained this shard, not even this caller: Redis may have hung, so that no worker could renew. Or

@@ -2,7 +2,7 @@
 -- KEYS  1 cursor
 -- ARGV  1 the due time up to which every alarm was scheduled
 -- Returns 1, or 0 if there is no cursor.
-local cursor = tonumber(redis.call('GET', KEYS[1]) or '')
-if not cursor then return 0 end
+local cursor = string.match(redis.call('GET', KEYS[1]) or '', '^%d+$')
+if not cursor or #cursor > 15 then return 0 end
 redis.call('SET', KEYS[1], string.format('%.0f', math.min(cursor - 1, tonumber(ARGV[1]))))
 return 1

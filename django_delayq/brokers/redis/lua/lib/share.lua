@@ -1,6 +1,6 @@
 -- Append to `described` the members that a claim may take of one wait set. Return how many, and whether it can take no more of
 -- the set now, because of its count or its idle slots. Return nil for a key of another type, which someone else has written.
-local function share(set, most, idle_slots, described)
+local function share(set, most, idle_slots, most_bytes, described)
   local due = redis.pcall('ZRANGEBYSCORE', set, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
   if due.err and not string.find(due.err, 'WRONGTYPE') then error(due.err) end
   if due.err then return nil end
@@ -10,7 +10,7 @@ local function share(set, most, idle_slots, described)
     members[#members + 1], dues[#dues + 1] = (alarm or '') .. due[i], due[i + 1]
   end
   local before, newer = #described, 0
-  describe(members, dues, described)
+  describe(members, dues, most_bytes, described)
   for i = 1, #members do
     local message = described[before + 4 * i - 1]
     if is_newer(message) then -- put behind the others for 5 s; ZREM first, because memory may be full
