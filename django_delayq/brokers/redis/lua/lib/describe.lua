@@ -1,12 +1,12 @@
 -- Describe messages and alarms for claim and claim_suspect. KEYS  2 msg 3 state
 
 -- Append four values per message to `reply`: member, due time, message, state. The member of an alarm names its set:
--- US queue US key US pk. A message of more than `most` bytes is not read: RS and its size stand for it.
+-- US queue US key US pk; an alarm has no message. A message of more than `most` bytes is not read: RS and its size stand for it.
 local function describe(members, dues, most, reply)
   if #members == 0 then return reply end
   local sizes = {}
   for i, member in ipairs(members) do
-    local size = redis.call('HSTRLEN', KEYS[2], member)
+    local size = string.byte(member) ~= 31 and redis.call('HSTRLEN', KEYS[2], member) or 0
     if size > tonumber(most) then sizes[i] = size end
   end
   local messages, states = {}, redis.call('HMGET', KEYS[3], unpack(members))
@@ -16,7 +16,7 @@ local function describe(members, dues, most, reply)
   for i, member in ipairs(members) do
     local state = states[i] and #states[i] <= tonumber(most) and states[i] or ''
     local n, due = #reply, dues[i] or read_state(state).due
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = member, due, messages[i] or '', state
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = member, due, string.byte(member) ~= 31 and messages[i] or '', state
   end
   return reply
 end
