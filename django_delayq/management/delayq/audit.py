@@ -9,6 +9,7 @@ from django_delayq.brokers.base import Audit, Backend
 from django_delayq.management.support.arguments import USAGE, Options, add_json
 from django_delayq.management.support.shapes import write_json
 from django_delayq.management.support.terminal import Write, counted
+from django_delayq.support.audit import operator_of_process, record
 
 HELP = "Hold what was sent against where it is now. Exit 1 when it does not add up."
 
@@ -59,7 +60,9 @@ def _repair(backend: Backend, using: str) -> list[str]:
             f"{using!r} has no store, so nothing says what is right: look at the differences that audit names.",
             returncode=USAGE,
         )
-    return backend.store.repair()
+    repaired = backend.store.repair()
+    record(operator_of_process(), "repair", using, repaired=len(repaired), what="; ".join(repaired) or None)
+    return repaired
 
 
 def _write_sum(write: Write, audit: Audit) -> None:

@@ -18,4 +18,4 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     """Cancel the named messages. Raises `CommandError` if some were not waiting."""
     backend = get_backend(options["using"])
-    move_named(backend, backend.queue.cancel, options["ids"], "cancelled", write)
+    move_named(backend, "cancel", backend.queue.cancel, options["ids"], "cancelled", write)

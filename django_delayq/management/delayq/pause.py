@@ -10,7 +10,8 @@ from django_delayq.api.send import due_ms
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Counts, Pause, covering
 from django_delayq.management.support.arguments import Options, add_queue_and_key, checked, queue_and_key
-from django_delayq.management.support.terminal import Write, end_words, to_words
+from django_delayq.management.support.terminal import Write, end_words, to_iso, to_words
+from django_delayq.support.audit import operator_of_process, record
 from django_delayq.support.units import to_ms
 from django_delayq.support.validation import check_name, short_repr
 
@@ -54,6 +55,8 @@ def run(options: Options, write: Write) -> None:
     if not pause.holds(counts.now_ms):
         raise CommandError(f"Not paused: {to_words(until_ms, counts.now_ms)} is past by the authoritative clock.")
     backend.presence.pause(pause)
+    named = {"queue": queue, "key": key, "reason": pause.reason, "until": to_iso(until_ms)}
+    record(operator_of_process(), "pause", options["using"], **named)
     write(f"paused {pause.names} {end_words(until_ms, counts.now_ms)}; {_held_back(pause, counts)}")
 
 

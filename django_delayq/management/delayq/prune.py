@@ -8,9 +8,10 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import USAGE, Options, add_no_input, checked
-from django_delayq.management.support.terminal import Write, confirm, counted
+from django_delayq.management.support.terminal import Write, confirm, counted, to_iso
 from django_delayq.store.database import Database
 from django_delayq.store.operations import prunable, prune_errors, prune_finished
+from django_delayq.support.audit import operator_of_process, record
 from django_delayq.support.units import to_ms
 
 HELP = "Remove what ended long ago from the tables of a store, and count it. Asks first."
@@ -44,8 +45,8 @@ def run(options: Options, write: Write) -> None:
     with store.database.available():
         if options["interactive"]:
             _ask(store.database, finished_ms, errors_ms)
-        finished = _prune_all(store.database, prune_finished, finished_ms)
-        errors = _prune_all(store.database, prune_errors, errors_ms)
+        finished = _prune_all(store.database, "finished", prune_finished, finished_ms)
+        errors = _prune_all(store.database, "failed", prune_errors, errors_ms)
     write(f"pruned {finished} finished or cancelled, {errors} failed")
 
 
@@ -57,11 +58,15 @@ def _ask(database: Database, finished_ms: int | None, errors_ms: int | None) -> 
         confirm(f"Prune {counted(finished, 'finished or cancelled message')} and {errors} failed for good?")
 
 
-def _prune_all(database: Database, prune: Callable[[Database, int], int], length_ms: int | None) -> int:
+def _prune_all(database: Database, of: str, prune: Callable[[Database, int], int], length_ms: int | None) -> int:
     if length_ms is None:
         return 0
     before_ms = database.now_ms() - length_ms
     pruned = 0
-    while batch := prune(database, before_ms):
-        pruned += batch
+    try:
+        while batch := prune(database, before_ms):
+            pruned += batch
+    finally:
+        operator = operator_of_process()
+        record(operator, "prune", database.alias, of=of, before=to_iso(before_ms), removed=pruned)
     return pruned

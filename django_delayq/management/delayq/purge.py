@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, SetCount
 from django_delayq.management.support.arguments import USAGE, Options, add_no_input
-from django_delayq.management.support.by_id import add_ids, batches, buried_ids, move_named, waiting_pages
+from django_delayq.management.support.by_id import add_ids, buried_ids, move_all, move_named, waiting_pages
 from django_delayq.management.support.terminal import Write, confirm, counted
 
 HELP = "Remove waiting and failed messages for good. Asks first."
@@ -43,7 +43,7 @@ def run(options: Options, write: Write) -> None:
 def _purge_named(backend: Backend, ids: list[str], interactive: bool, write: Write) -> None:
     if interactive:
         confirm(f"Purge {counted(len(ids), 'message')} for good?")
-    move_named(backend, lambda some: _purge_wholly(backend, some), ids, "purged", write)
+    move_named(backend, "purge", lambda some: _purge_wholly(backend, some), ids, "purged", write)
 
 
 def _purge_wholly(backend: Backend, ids: Sequence[str]) -> list[bool]:
@@ -60,7 +60,7 @@ def _purge_waiting(backend: Backend, queue: str | None, key: str | None, interac
     purged = 0
     for name in sorted({each.queue for each in chosen}):
         for page in waiting_pages(backend, name, key, sent_by_ms=now_ms):
-            moved = sum(backend.queue.purge(page))
+            moved = len(page) - sum(1 for _ in move_all(backend, "purge", backend.queue.purge, page))
             purged += moved
             if not moved:
                 break
@@ -84,5 +84,5 @@ def _purge_failed(backend: Backend, interactive: bool, write: Write) -> None:
     ids = buried_ids(backend)
     if ids and interactive:
         confirm(f"Purge {counted(len(ids), 'failed message')} for good?")
-    purged = sum(sum(backend.queue.purge_failed(batch)) for batch in batches(ids))
-    write(f"purged {purged} of {len(ids)}")
+    refused = sum(1 for _ in move_all(backend, "purge_failed", backend.queue.purge_failed, ids))
+    write(f"purged {len(ids) - refused} of {len(ids)}")

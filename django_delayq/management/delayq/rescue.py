@@ -28,7 +28,7 @@ def run(options: Options, write: Write) -> None:
         raise CommandError("Say what to rescue: ids, or --key KEY, or --all.", returncode=USAGE)
     backend = get_backend(options["using"])
     if ids:
-        move_named(backend, backend.queue.rescue, ids, "rescued", write)
+        move_named(backend, "rescue", backend.queue.rescue, ids, "rescued", write)
     else:
         _rescue_found(backend, buried_ids(backend, key), options["interactive"], write)
 
@@ -36,7 +36,7 @@ def run(options: Options, write: Write) -> None:
 def _rescue_found(backend: Backend, ids: list[str], interactive: bool, write: Write) -> None:
     if ids and interactive:
         confirm(f"Rescue {counted(len(ids), 'failed message')}?")
-    refused = sum(1 for _ in move_all(backend.queue.rescue, ids))
+    refused = sum(1 for _ in move_all(backend, "rescue", backend.queue.rescue, ids))
     write(f"rescued {len(ids) - refused} of {len(ids)}")
     if refused:
         write(f"left {refused}: their ids wait or run again, or somebody else was faster")

@@ -6,6 +6,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.core.requests import in_words
 from django_delayq.management.support.arguments import Options, add_queue_and_key, queue_and_key
 from django_delayq.management.support.terminal import Write
+from django_delayq.support.audit import operator_of_process, record
 
 HELP = "End the pause of a queue or key, named as it was paused. Names the pauses that still hold back some of it."
 
@@ -20,6 +21,8 @@ def run(options: Options, write: Write) -> None:
     queue, key = queue_and_key(options)
     backend = get_backend(options["using"])
     resumed = backend.presence.resume(queue, key)
+    if resumed:
+        record(operator_of_process(), "resume", options["using"], queue=queue, key=key)
     names = in_words(queue, key)
     write(f"resumed {names}" if resumed else f"{names} was not paused")
     for pause in backend.presence.pauses():

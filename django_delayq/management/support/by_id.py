@@ -9,6 +9,7 @@ from django.core.management.base import CommandError
 from django_delayq.brokers.base import BATCH, Backend
 from django_delayq.management.support.terminal import Write, state_words
 from django_delayq.store.queries import message_facts
+from django_delayq.support.audit import operator_of_process, record
 
 Move = Callable[[Sequence[str]], list[bool]]
 
@@ -18,22 +19,26 @@ def add_ids(parser: ArgumentParser, *, required: bool) -> None:
     parser.add_argument("ids", nargs="+" if required else "*", metavar="ID", help="The ids of messages.")
 
 
-def move_named(backend: Backend, move: Move, ids: Iterable[str], done: str, write: Write) -> None:
+def move_named(backend: Backend, verb: str, move: Move, ids: Iterable[str], done: str, write: Write) -> None:
     """Move each id once.
 
     Raises `CommandError` that names the messages that were not moved, and where they are instead.
     """
     named = list(dict.fromkeys(ids))
-    refused = list(move_all(move, named))
+    refused = list(move_all(backend, verb, move, named))
     write(f"{done} {len(named) - len(refused)} of {len(named)}")
     if refused:
         raise CommandError(f"Not {done}: {', '.join(_whereabouts(backend, id) for id in refused)}.")
 
 
-def move_all(move: Move, ids: Iterable[str]) -> Iterator[str]:
-    """Move the messages in batches, and yield the ids that the move refused."""
+def move_all(backend: Backend, verb: str, move: Move, ids: Iterable[str]) -> Iterator[str]:
+    """Move the messages in batches, each with its audit line, and yield the ids that the move refused."""
     for batch in batches(ids):
-        yield from (id for id, moved in zip(batch, move(batch), strict=True) if not moved)
+        answers = dict(zip(batch, move(batch), strict=True))
+        moved = [id for id, is_moved in answers.items() if is_moved]
+        if moved:
+            record(operator_of_process(), verb, backend.alias.name, moved, moved=len(moved))
+        yield from (id for id, is_moved in answers.items() if not is_moved)
 
 
 def batches(ids: Iterable[str]) -> Iterator[list[str]]:
