@@ -26,7 +26,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     - E001: a setting is wrong.
     - E002: BROKER names no broker class.
     - E003: DATABASE names no configured database.
-    - E007: `mask` names no function of a key and its data.
+    - E007: `mask` or `rows_for` names no function with these arguments.
     - E011: the store's database has AUTOCOMMIT off.
     - E013: a store shares its server and prefix with another alias.
     - E014: the broker carries no messages, and there is no store.
@@ -89,7 +89,8 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
         )
     elif alias.store is not None:
         yield from _check_commits(alias)
-    yield from _check_mask(alias)
+    yield from _check_hook(alias, "mask", alias.options.mask, *_MASK)
+    yield from _check_hook(alias, "rows_for", alias.options.rows_for, *_ROWS_FOR)
     yield from _check_scrub(alias)
     yield from _check_sign(alias)
     if alias.store is not None and alias.options.confirm is not None:
@@ -143,16 +144,26 @@ def _check_commits(alias: Alias) -> Iterator[CheckMessage]:
         yield Error(str(error), hint="Until it does, every use of the store is refused.", id="delayq.E011")
 
 
-def _check_mask(alias: Alias) -> Iterator[CheckMessage]:
-    path = alias.options.mask
+_MASK = (
+    "a key and its data",
+    "Until it is one, every payload is hidden in the admin. Write def mask(key: str, data: Any) -> Any.",
+)
+_ROWS_FOR = (
+    "a user and rows",
+    "Until it is one, nobody sees a message in the admin. Write def rows_for(user, rows: QuerySet) -> QuerySet.",
+)
+
+
+def _check_hook(alias: Alias, option: str, path: str | None, arguments: str, hint: str) -> Iterator[CheckMessage]:
+    """Yield an error for an option that names no function of two arguments."""
     if path is None:
         return
     try:
-        signature(import_string(path)).bind("a key", "its data")
+        signature(import_string(path)).bind("first", "second")
     except (ImportError, TypeError, ValueError) as error:
         yield Error(
-            f'DELAYQ["{alias.name}"]["OPTIONS"]["mask"]={path!r} is no function of a key and its data: {error}.',
-            hint="Until it is one, every payload is hidden in the admin. Write def mask(key: str, data: Any) -> Any.",
+            f'DELAYQ["{alias.name}"]["OPTIONS"]["{option}"]={path!r} is no function of {arguments}: {error}.',
+            hint=hint,
             id="delayq.E007",
         )
 

@@ -39,6 +39,7 @@ class Options:
     error_max: int = 100_000
     mask: str | None = None  # the dotted path of the function that masks payloads in the admin
     scrub: str | Scrub | None = None  # the function, or its dotted path, that cleans errors and tracebacks
+    rows_for: str | None = None  # the dotted path of the function that narrows the admin's rows to those of a user
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ def _dotted_path(path: str, value: object, what: str = f"broker class, such as {
     return text
 
 
-def _mask(path: str, value: object) -> str | None:
+def _hook(path: str, value: object) -> str | None:
     return None if value is None else _dotted_path(path, value, "function, such as 'shop.privacy.mask'")
 
 
@@ -247,7 +248,8 @@ _OPTION_PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "unknown_keys": _unknown_keys,
     "error_retention": lambda path, value: to_ms(value, path),
     "error_max": lambda path, value: check_count(value, path, least=0, most=MOST_ERRORS),
-    "mask": _mask,
+    "mask": _hook,
+    "rows_for": _hook,
     "scrub": _scrub,
 }
 _STORE_PARSERS: dict[str, Callable[[str, Any], Any]] = {

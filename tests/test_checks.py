@@ -212,15 +212,16 @@ def test_every_alias_is_checked(settings: Settings) -> None:
         ("tests.test_checks.handle", "too many positional arguments"),
     ],
 )
-def test_a_mask_that_would_hide_every_payload_is_found_before_anybody_looks(
+def test_a_hook_that_would_hide_everything_is_found_before_anybody_looks(
     settings: Settings, path: str, why: str
 ) -> None:
-    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": None, "OPTIONS": {"mask": path}}}
-    messages = [message for message in found() if message.id == "delayq.E007"]
-    assert bool(messages) == bool(why)
-    for message in messages:
-        assert repr(path) in message.msg
-        assert why in message.msg
+    for option in ("mask", "rows_for"):
+        settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": None, "OPTIONS": {option: path}}}
+        messages = [message for message in found() if message.id == "delayq.E007"]
+        assert bool(messages) == bool(why)
+        for message in messages:
+            assert f'["{option}"]={path!r}' in message.msg
+            assert why in message.msg
 
 
 @pytest.mark.parametrize(

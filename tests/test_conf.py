@@ -85,6 +85,7 @@ def test_sizes_are_bytes_or_text(size: Any, octets: int) -> None:
         ({"OPTIONS": {"unknown_keys": "ignore"}}, r'\["unknown_keys"\]=\'ignore\' is neither'),
         ({"OPTIONS": {"error_max": -1}}, r'\["error_max"\]=-1 is too small'),
         ({"OPTIONS": {"mask": "mask"}}, r'\["mask"\]=\'mask\' is no dotted path to a function'),
+        ({"OPTIONS": {"rows_for": "a b.c"}}, r'\["rows_for"\]=\'a b.c\' is no dotted path to a function'),
         ({"OPTIONS": {"error_retention": -1}}, r'\["error_retention"\]=-1 is too short; give 0 or more'),
     ],
 )

@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.admin import AdminSite
+from django.contrib.admin import AdminSite, site as default_site
+from django.contrib.admin.sites import all_sites
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -17,6 +18,7 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.models import MessageRow
 from django_delayq.monitor import translated
 from django_delayq.store.database import Database
+from django_delayq.support.audit import Operator
 
 PARAMETER = "alias"
 
@@ -84,9 +86,20 @@ def render_about(admin: Any, request: HttpRequest, template: str, **context: Any
     return render_page(admin.admin_site, request, template, opts=admin.opts, media=admin.media, **context)
 
 
+def operator_of(request: HttpRequest) -> Operator:
+    """Return who sends the request, and the address that it came from, for the audit lines."""
+    return Operator(request.user.get_username(), request.META.get("REMOTE_ADDR") or "-")
+
+
 def may(request: HttpRequest, permission: str) -> bool:
     """Return whether the user has this permission of the app."""
     return bool(request.user.has_perm(f"delayq.{permission}"))
+
+
+def site_of(request: HttpRequest) -> AdminSite:
+    """Return the site whose page answers the request; Django's own if it is no page of the admin."""
+    name = getattr(request, "current_app", None)
+    return next((site for site in all_sites if site.name == name), default_site)
 
 
 def check_may_look(site: AdminSite, request: HttpRequest) -> None:

@@ -1,6 +1,7 @@
 """Write numbers, lengths of time and moments for people."""
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from datetime import UTC, datetime
 
 from django.utils import timezone
@@ -9,6 +10,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import pgettext
 
+from django_delayq.models import MessageRow
+from django_delayq.support.sanitize import lines
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 
@@ -45,6 +48,21 @@ def moment(milliseconds: int | None) -> str | SafeString:
 def time_of_day(milliseconds: int) -> str:
     """Return the time of day in the viewer's zone, to the minute."""
     return time_format(timezone.localtime(from_ms(milliseconds)), "TIME_FORMAT")
+
+
+def visible(text: str) -> str:
+    """Return text from outside with escapes for characters that hide text, or show it in another order than it is."""
+    return text if text.isprintable() else lines(text)
+
+
+def visibly(row: MessageRow) -> MessageRow:
+    """Return a copy of a row to show, whose names and errors are `visible`."""
+    shown = copy(row)
+    for name in ("message_id", "queue", "key", "tag", "trace_id", "worker", "error", "detail", "fingerprint"):
+        text = vars(row).get(name)  # a list defers some of them, and not every table has all
+        if text:
+            setattr(shown, name, visible(text))
+    return shown
 
 
 def listed(names: Iterable[str]) -> str:

@@ -104,12 +104,12 @@ def log_rows(
 
 def log_selection(
     user_id: Any, model: type[MessageRow], words: str, message: str, *, object_id: str | None = None
-) -> None:
-    """Add one entry for all rows that matched a filter; `words` describe the filter.
+) -> LogEntry:
+    """Add one entry for all rows that matched a filter, and return it; `words` describe the filter.
 
     The admin makes the link of the entry from `object_id`.
     """
-    LogEntry.objects.create(
+    return LogEntry.objects.create(
         user_id=user_id,
         content_type=ContentType.objects.get_for_model(model),
         object_id=object_id,

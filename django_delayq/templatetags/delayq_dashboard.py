@@ -5,6 +5,7 @@ from typing import Any
 from django import template
 from django.template import Context
 
+from django_delayq.admin.access import site_of
 from django_delayq.admin.dashboard.page import page_context
 
 register = template.Library()
@@ -12,5 +13,9 @@ register = template.Library()
 
 @register.inclusion_tag("admin/delayq/dashboard.html", takes_context=True)
 def delayq_dashboard(context: Context) -> dict[str, Any]:
-    """Return the context of the dashboard, for the alias that the address names and the user of the request."""
-    return page_context(context["request"])
+    """Return the context of the dashboard, for the alias that the address names and the user of the request.
+
+    It is empty for a user who may see none of the lists.
+    """
+    request = context["request"]
+    return page_context(request) if site_of(request).get_app_list(request, "delayq") else {}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.test import Client
@@ -250,16 +249,6 @@ def test_a_job_that_was_cancelled_is_over(
     assert "It was cancelled, and what it has not done is left as it was." in text_of(cancelled)
     assert "Refresh" not in cancelled
     assert ids_in(database, ErrorMessage) == {"a1", "a2", "a3", "other"}
-
-
-def test_a_job_ends_though_who_began_it_is_deleted(job_of_two_pages: Any, database: str) -> None:
-    (address, _), *_ = job_of_two_pages.redirect_chain
-    User.objects.get(username="root").delete()
-    run_due()
-    client = Client()
-    client.force_login(User.objects.create_superuser("next"))
-    assert "It is done." in text_of(client.get(address))
-    assert ids_in(database, ErrorMessage) == {"other"}
 
 
 def test_a_job_whose_message_ran_twice_moves_nothing_twice(job_of_two_pages: Any, database: str) -> None:

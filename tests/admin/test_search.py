@@ -119,7 +119,7 @@ def test_a_step_of_a_job_whose_time_is_over_leaves_the_rest_to_the_next(
     seconds = count(100, step=2)
     monkeypatch.setattr(search, "monotonic", lambda: next(seconds))
     step = jobs.Selection("default", "errormessage", 0, pk_of(database, "other", ErrorMessage), search="data=x")
-    first = step.next_page(0)
+    first = step.next_page(None, 0)
     assert first is not None
     assert (first.looked, [row.message_id for row in first.rows]) == (1, ["a"])
     run_due()

@@ -15,9 +15,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, database_of, render_about
+from django_delayq.admin.access import alias_of, database_of, operator_of, render_about
 from django_delayq.admin.bulk import changes, jobs
-from django_delayq.admin.bulk.changes import LABELS, Change, Moved, last_pk, pages
+from django_delayq.admin.bulk.changes import LABELS, Change, Moved, amount_of, last_pk, pages
 from django_delayq.admin.bulk.confirmation import (
     FIELD,
     RescheduleForm,
@@ -28,18 +28,25 @@ from django_delayq.admin.bulk.confirmation import (
     tell_moved,
 )
 from django_delayq.admin.bulk.jobs import is_all, job_address, selection_of
-from django_delayq.admin.formatting import exact
+from django_delayq.admin.formatting import exact, visibly
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, stopped_search, time_limit
 from django_delayq.admin.log import changed, log_rows
+from django_delayq.admin.visibility import visible_rows
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.monitor import translated
+from django_delayq.support.audit import record
 
 AT_ONCE = 1_000
 """The most rows that are moved while the operator waits. A job moves more than these."""
 
 SHOWN = 10
 """The most messages that the confirmation names."""
+
+_OWN_QUERYSET = gettext_lazy(
+    "This list has a get_queryset of the site's own, which can't be repeated in the background: choose fewer messages, "
+    'or let OPTIONS["rows_for"] narrow the rows.'
+)
 
 
 @dataclass(frozen=True)
@@ -163,9 +170,10 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
     database = database_of(alias)
     try:
         for page in pages(rows, until=last_pk(model_admin.model, alias)):
-            done, other = database.transaction(partial(_move_unchanged, request, alias, page, change))
-            what = changed(alias, done.rows, change)
-            log_rows(request.user.pk, done.rows, move.done, what=what, deleted=move.deletes)
+            done, other = database.transaction(partial(_move_and_log, request, alias, page, move, change))
+            if done.rows:
+                ids = [row.message_id for row in done.rows]
+                record(operator_of(request), move.name, alias, ids, moved=len(ids), by=amount_of(change))
             moved += len(done.rows)
             left += [row.message_id for row in done.left]
             since += [row.message_id for row in other]
@@ -174,6 +182,19 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
     tell_moved(request, move.done, moved)
     tell_left(request, left, gone)
     tell_changed(request, since)
+
+
+def _move_and_log(
+    request: HttpRequest, alias: str, page: Sequence[MessageRow], move: Move, change: Change
+) -> tuple[Moved, list[MessageRow]]:
+    """Move a page and log it, in one transaction if the log is in the same database.
+
+    In another database the log's entries are committed first: there may be one too many, but none is missing.
+    """
+    done, others = _move_unchanged(request, alias, page, change)
+    what = changed(alias, done.rows, change)
+    log_rows(request.user.pk, done.rows, move.done, what=what, deleted=move.deletes)
+    return done, others
 
 
 def _move_unchanged(
@@ -186,10 +207,12 @@ def _move_unchanged(
     The rows are locked from here to the end of the caller's transaction. So if the same form is sent twice and two
     processes work on it at once, the second finds that the first has changed them.
     """
-    rows = type(page[0])._default_manager.using(database_of(alias).using).filter(pk__in=[row.pk for row in page])
+    model = type(page[0])
+    rows = model._default_manager.using(database_of(alias).using).filter(pk__in=[row.pk for row in page])
     since = set(changed_since(request, rows.order_by("message_id").select_for_update()))
     others = [row for row in page if row.pk in since]
-    return changes.move(alias, [row for row in page if row.pk not in since], change), others
+    visible = visible_rows(request.user, model, alias)
+    return changes.move(alias, [row for row in page if row.pk not in since], change, visible), others
 
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:
@@ -202,9 +225,11 @@ def _in_background(
 ) -> HttpResponse | None:
     stopped = stopped_search(request)
     try:
+        if model_admin.has_own_queryset:
+            raise ValueError(_OWN_QUERYSET)
         selection = selection_of(request, model_admin.model)
         total = counted(stopped.rows) if stopped else count
-        jobs.start(name, request.user.pk, selection, change, total or 0)
+        jobs.start(name, request, selection, change, total or 0)
     except (DelayqError, ValueError) as error:
         messages.error(request, _("It did not begin: %(error)s") % {"error": translated(error)})
         return None
@@ -243,7 +268,7 @@ def _confirmation(
         in_background=in_background,
         paused=[translated(pause.names) for pause in jobs.pauses(alias_of(request))] if in_background else [],
         job=_job_name(request),
-        shown=[(row, _when(row)) for row in shown],
+        shown=[(visibly(row), _when(row)) for row in shown],
         not_shown=max(0, (count or 0) - len(shown)),
         is_all=is_all(request),
         selected=request.POST.getlist(ACTION_CHECKBOX_NAME)[: None if not is_all(request) else 1],

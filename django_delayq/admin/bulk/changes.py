@@ -42,6 +42,20 @@ LABELS: dict[str, Any] = {
 }
 
 
+_PERMISSIONS = {
+    "rescue": "rescue_message",
+    "cancel": "cancel_message",
+    "reschedule": "reschedule_message",
+    "purge": "delete_readymessage",
+    "purge_failed": "delete_errormessage",
+}
+
+
+def permission_of(change: Change) -> str:
+    """Return the permission of the app that a change needs, which is that of the lists' action."""
+    return _PERMISSIONS[action_name(change)]
+
+
 def action_name(change: Change) -> str:
     """Return the name of the lists' action whose permission a change needs."""
     return "reschedule" if change.move == "shift" else change.move
@@ -55,6 +69,13 @@ def label_of(change: Change) -> str:
     if change.move == "shift":
         return f"{label} (+{to_text(change.shift_ms)})"
     return f"{label} (= now + {to_text(change.delay_ms)})" if change.move == "reschedule" else label
+
+
+def amount_of(change: Change) -> str | None:
+    """Return the length of time of a change, for the audit lines; None for a change that has none."""
+    if change.move == "shift":
+        return f"+{to_text(change.shift_ms)}"
+    return f"now+{to_text(change.delay_ms)}" if change.move == "reschedule" else None
 
 
 class Page(NamedTuple):
@@ -86,9 +107,13 @@ def pages(rows: QuerySet[Any], *, until: int) -> Iterator[list[MessageRow]]:
         page = next_page(rows, after=page.last, until=until)
 
 
-def move(alias: str, rows: Sequence[MessageRow], change: Change) -> Moved:
-    """Move a page of rows."""
-    meant = _newest(alias, rows) if change.move == "rescue" else rows
+def move(alias: str, rows: Sequence[MessageRow], change: Change, visible: QuerySet[Any]) -> Moved:
+    """Move a page of rows. `visible` are those of their table that the operator may see."""
+    meant = rows
+    if change.move == "rescue":
+        meant = _newest(alias, rows)
+    elif change.move == "purge_failed":
+        meant = _wholly_visible(alias, rows, visible)
     ids = list(dict.fromkeys(row.message_id for row in meant))
     answers = dict(zip(ids, by_ids(alias, change)(ids), strict=True)) if ids else {}
     moved = [row for row in meant if answers[row.message_id]]
@@ -118,6 +143,15 @@ def by_ids(alias: str, change: Change) -> Callable[[Sequence[str]], list[bool]]:
         "purge_failed": queue.purge_failed,
     }
     return by_name[change.move]
+
+
+def _wholly_visible(alias: str, page: Sequence[MessageRow], visible: QuerySet[Any]) -> list[MessageRow]:
+    """Return the rows whose ids have no failure that is not `visible`, because `purge_failed` takes all of an id."""
+    ids = {row.message_id for row in page}
+    failed = ErrorMessage.objects.using(get_alias(alias).database).filter(alias=alias, message_id__in=ids)
+    seen = set(visible.filter(message_id__in=ids).values_list("pk", flat=True))
+    hidden = {id for pk, id in failed.values_list("pk", "message_id") if pk not in seen}
+    return [row for row in page if row.message_id not in hidden]
 
 
 def _newest(alias: str, page: Sequence[MessageRow]) -> list[MessageRow]:

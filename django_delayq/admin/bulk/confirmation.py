@@ -16,7 +16,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _, ngettext
 
 from django_delayq.admin.bulk.changes import Change
-from django_delayq.admin.formatting import some
+from django_delayq.admin.formatting import some, visible
 from django_delayq.models import ErrorMessage
 from django_delayq.support.units import LONGEST_MS, to_ms
 
@@ -119,4 +119,4 @@ def tell_changed(request: HttpRequest, ids: Sequence[str]) -> None:
 
 
 def _with_names(said: str, ids: Sequence[str]) -> str:
-    return f"{said} ({some(ids)})" if ids else said
+    return f"{said} ({some([visible(id) for id in ids])})" if ids else said

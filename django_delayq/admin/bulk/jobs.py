@@ -9,9 +9,10 @@ nothing itself, tells a job to stop: each step first looks for it in every table
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from django.apps import apps
@@ -19,12 +20,22 @@ from django.contrib import messages
 from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
+from django.core.signing import BadSignature, Signer
+from django.db import transaction
 from django.db.models import QuerySet
 from django.forms import BooleanField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _, gettext_lazy, ngettext_lazy
 
-from django_delayq.admin.access import PARAMETER, address, alias_of, message_address, redirected_on_outage, render_about
+from django_delayq.admin.access import (
+    PARAMETER,
+    address,
+    alias_of,
+    message_address,
+    operator_of,
+    redirected_on_outage,
+    render_about,
+)
 from django_delayq.admin.bulk.changes import (
     KEY,
     PAGE,
@@ -32,10 +43,12 @@ from django_delayq.admin.bulk.changes import (
     Change,
     Page,
     action_name,
+    amount_of,
     label_of,
     last_pk,
     move,
     next_page,
+    permission_of,
 )
 from django_delayq.admin.formatting import listed, now_utc
 from django_delayq.admin.lists.bounded import NUL
@@ -45,16 +58,19 @@ from django_delayq.admin.lists.search import asks_for_data, find, find_data
 from django_delayq.admin.log import in_english, log_selection
 from django_delayq.admin.message.errors import hide_errors
 from django_delayq.admin.message.page import what_next
+from django_delayq.admin.message.payload import is_masked
+from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.api.handlers import delay_execute
 from django_delayq.api.send import send_own_message as send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause, covering
 from django_delayq.conf import DEFAULT_QUEUE, get_alias
-from django_delayq.core.codec import decode_data
-from django_delayq.core.errors import DataMismatch, DelayqError
+from django_delayq.core.codec import decode_data, dumps
+from django_delayq.core.errors import Bury, DataMismatch, DelayqError
 from django_delayq.core.message import Message, Sent
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.monitor import translated
+from django_delayq.support.audit import Operator, record
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
 NAME = re.compile("[0-9a-f]{32}")
@@ -65,6 +81,8 @@ AGAIN_S = 2
 
 LOOKED = 2_000
 """The most payloads that a step looks into, because on SQLite nobody else can write meanwhile."""
+
+_SIGNER = Signer(salt="django_delayq.admin.job")
 
 _LOGGED = "job:"
 _OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
@@ -86,22 +104,23 @@ class Selection:
         """Return whether the search looks into payloads."""
         return asks_for_data(self.search)
 
-    def next_page(self, after: int) -> Page | None:
+    def next_page(self, user: Any, after: int) -> Page | None:
         """Return the next page of rows that match now, with primary keys over `after`; None after the last."""
         if not self.is_in_data:
-            return next_page(self.rows(), after=after, until=self.until)
-        rows = self.rows().filter(pk__gt=after, pk__lte=self.until).order_by("pk")
+            return next_page(self.rows(user), after=after, until=self.until)
+        rows = self.rows(user).filter(pk__gt=after, pk__lte=self.until).order_by("pk")
         found = find_data(rows, self.search, most_looked=LOOKED, most_found=PAGE)
         if not found.looked:
             return None
         return Page(list(rows.filter(pk__in=found.pks).defer("data")), found.looked, found.last)
 
-    def rows(self) -> QuerySet[Any]:
-        """Return the rows that match now. A search of payloads is not applied here: `next_page` looks into each row.
+    def rows(self, user: Any) -> QuerySet[Any]:
+        """Return the rows that match now, and that the user may see.
 
-        Conditions such as "the last hour" count back from `now_ms`, when the selection was made.
+        A search of payloads is not applied here: `next_page` looks into each row. Conditions such as "the last hour"
+        count back from `now_ms`, when the selection was made.
         """
-        rows = model_named(self.model)._default_manager.using(get_alias(self.alias).database).filter(alias=self.alias)
+        rows = visible_rows(user, model_named(self.model), self.alias)
         for parameter, value in self.conditions.items():
             rows = rows.filter(condition(parameter, value, from_ms(self.now_ms)))
         return find(rows, self.search) if self.search and not self.is_in_data else rows
@@ -150,7 +169,8 @@ class Job:
     """A job as each of its messages carries it: what to do, for whom, and how far it has come.
 
     `total` and `looked` count the rows that are looked at. A search in payloads looks at more rows than it moves or
-    leaves.
+    leaves. The signature is of all else and of the message's id: only who knows the SECRET_KEY can make a job, or make
+    a step of one that is another.
     """
 
     name: str
@@ -164,6 +184,7 @@ class Job:
     looked: int = 0
     over: bool = False
     stopped: bool = False
+    signature: str = ""
 
 
 def register(using: str) -> None:
@@ -171,14 +192,15 @@ def register(using: str) -> None:
     delay_execute(KEY, using=using, max_attempts=10, atomic=True)(move_next_page)
 
 
-def start(name: str, user_id: Any, selection: Selection, change: Change, total: int) -> None:
+def start(name: str, request: HttpRequest, selection: Selection, change: Change, total: int) -> None:
     """Send the first message of a job on about `total` rows, and log it.
 
     A name starts one job, however often this is called.
     """
-    job = Job(name, str(user_id), selection, change, total)
+    job = Job(name, str(request.user.pk), selection, change, total)
     if _send(job).created:
-        _log(job, user_id, gettext_lazy("%(move)s: begun"))
+        _log(job, request.user.pk, gettext_lazy("%(move)s: begun"))
+        _record(job, operator_of(request), "begun", filter=selection.words() or "*", until=selection.until)
 
 
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
@@ -188,23 +210,25 @@ def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
     """
     for rows in _rows(alias, tag=_tag(name)):
         row = rows.order_by("-pk").first()
-        if row is not None:
-            with suppress(DataMismatch):
-                return decode_data(row.data.encode(), Job), row
+        job = None if row is None else _decoded(row.data)
+        if job is not None and row is not None:
+            return job, row
     return None
 
 
-def stop(user_id: Any, job: Job) -> None:
+def stop(request: HttpRequest, job: Job) -> None:
     """Tell a job to end before its next step, and log who did."""
-    using = job.selection.alias
-    send_delay_message(KEY, replace(job, over=True), id=_stop_id(job), using=using)
-    _log(job, user_id, gettext_lazy("%(move)s: told to stop"))
+    id = _stop_id(job)
+    send_delay_message(KEY, _signed(replace(job, over=True), id), id=id, using=job.selection.alias)
+    _log(job, request.user.pk, gettext_lazy("%(move)s: told to stop"))
+    _record(job, operator_of(request), "told to stop")
 
 
-def go_on(user_id: Any, job: Job, row: MessageRow) -> None:
+def go_on(request: HttpRequest, job: Job, row: MessageRow) -> None:
     """Run the failed message of a job again, and log who did."""
     if get_backend(row.alias).queue.rescue([row.message_id]) == [True]:
-        _log(job, user_id, gettext_lazy("%(move)s: run again"))
+        _log(job, request.user.pk, gettext_lazy("%(move)s: run again"))
+        _record(job, operator_of(request), "run again")
 
 
 def pauses(alias: str) -> list[Pause]:
@@ -216,7 +240,9 @@ def pauses(alias: str) -> list[Pause]:
 
 def is_told_to_stop(job: Job) -> bool:
     """Return whether `stop` was called for this job."""
-    return any(rows.exists() for rows in _rows(job.selection.alias, message_id=_stop_id(job)))
+    id = _stop_id(job)
+    found = (data for rows in _rows(job.selection.alias, message_id=id) for data in rows.values_list("data", flat=True))
+    return any(_is_signed(told, id) for told in map(_decoded, found) if told is not None)
 
 
 def logged(object_id: str) -> tuple[str, str] | None:
@@ -226,18 +252,26 @@ def logged(object_id: str) -> tuple[str, str] | None:
 
 
 def move_next_page(message: Message[Job]) -> None:
-    """Move a page and send the next message. The last message logs what was done."""
+    """Move a page and send the next message. The last message logs what was done.
+
+    Raises `Bury` for a job that nobody asked for here, or whose operator may not do it any more.
+    """
     job = message.data
-    if job.over or (not job.after and _has_gone_on(job)):
+    _check_is_ours(message)
+    if job.over or _has_gone_on(job):
         return
     if is_told_to_stop(job):
         _end(replace(job, stopped=True))
         return
-    page = job.selection.next_page(job.after)
+    user = _operator(job)
+    page = job.selection.next_page(user, job.after)
     if page is None:
         _end(job)
         return
-    done = move(job.selection.alias, page.rows, job.change)
+    alias = job.selection.alias
+    done = move(alias, page.rows, job.change, visible_rows(user, model_named(job.selection.model), alias))
+    if done.rows:
+        _record_page(job, user, [row.message_id for row in done.rows])
     _send(
         replace(
             job,
@@ -249,12 +283,67 @@ def move_next_page(message: Message[Job]) -> None:
     )
 
 
-def _has_gone_on(job: Job) -> bool:
-    """Return whether a job's first message has already sent the next one.
+def _check_is_ours(message: Message[Job]) -> None:
+    """Raise `Bury` unless the job is signed, and this message is the row of it that our worker leases.
 
-    A first message may run twice, because it may be sent again under its id after it has ended.
+    So nobody begins a job by writing into a broker, or a row into the table.
     """
-    return any(rows.exclude(message_id=_id(job)).exists() for rows in _rows(job.selection.alias, tag=_tag(job.name)))
+    job = message.data
+    if not _is_signed(job, message.id):
+        raise Bury(
+            "This job of the admin has no valid signature: it was begun by an earlier version, under another "
+            "SECRET_KEY, or by somebody else. Nothing was done. Ask for it again in the admin."
+        )
+    rows = ReadyMessage.objects.using(get_alias(job.selection.alias).database)
+    if not rows.filter(alias=job.selection.alias, message_id=message.id, token=message.token).exists():
+        raise Bury("This job of the admin has no row that is leased here, so nothing was done.")
+
+
+def _operator(job: Job) -> Any:
+    """Return the user who asked for a job. Raises `Bury` if that user may not do it any more."""
+    user: Any = get_user_model()._base_manager.filter(pk=job.user_id).first()
+    needed = [f"view_{job.selection.model}", permission_of(job.change)]
+    needed += ["view_payload"] if job.selection.is_in_data else []
+    may = user is not None and user.is_active and user.is_staff and user.has_perms([f"delayq.{one}" for one in needed])
+    if not may or (job.selection.is_in_data and is_masked(job.selection.alias)):
+        raise Bury("Who asked for this may not do it any more, so no more was done. Ask for the rest again.")
+    return user
+
+
+def _has_gone_on(job: Job) -> bool:
+    """Return whether a later message of the job is there already.
+
+    A message may run twice, because somebody may send it again under its id after it has ended.
+    """
+    rows = _rows(job.selection.alias, tag=_tag(job.name))
+    if job.after:
+        return any(each.filter(message_id=_id(replace(job, over=True))).exists() for each in rows)
+    return any(each.exclude(message_id=_id(job)).exists() for each in rows)
+
+
+def _decoded(data: str) -> Job | None:
+    """Return the job that a message carries; None if it carries none."""
+    try:
+        job: Job = decode_data(data.encode(), Job)
+    except DataMismatch:
+        return None
+    return job
+
+
+def _signed(job: Job, id: str) -> Job:
+    return replace(job, signature=_SIGNER.signature(_to_sign(job, id)))
+
+
+def _is_signed(job: Job, id: str) -> bool:
+    signed = _to_sign(job, id)
+    try:
+        return _SIGNER.unsign(f"{signed}{_SIGNER.sep}{job.signature}") == signed
+    except BadSignature:
+        return False
+
+
+def _to_sign(job: Job, id: str) -> str:
+    return f"{id} {dumps(replace(job, signature='')).decode()}"
 
 
 def _rows(alias: str, **named: str) -> Iterator[QuerySet[Any]]:
@@ -264,7 +353,8 @@ def _rows(alias: str, **named: str) -> Iterator[QuerySet[Any]]:
 
 
 def _send(job: Job) -> Sent:
-    return send_delay_message(KEY, job, id=_id(job), tag=_tag(job.name), using=job.selection.alias)
+    id = _id(job)
+    return send_delay_message(KEY, _signed(job, id), id=id, tag=_tag(job.name), using=job.selection.alias)
 
 
 def _id(job: Job) -> str:
@@ -292,6 +382,19 @@ def _end(job: Job) -> None:
     _send(replace(job, over=True))
 
 
+def _record(job: Job, operator: Operator, what: str, ids: Sequence[str] = (), /, **facts: object) -> None:
+    """Write an audit line about a job."""
+    named = {"job": job.name, "by": amount_of(job.change), "what": what, **facts}
+    record(operator, action_name(job.change), job.selection.alias, ids, **named)
+
+
+def _record_page(job: Job, user: Any, ids: Sequence[str]) -> None:
+    """Write which messages a step has moved, once its transaction commits."""
+    operator = Operator(user.get_username(), "a job in the background")
+    said = partial(_record, job, operator, "a page", ids, moved=len(ids))
+    transaction.on_commit(said, using=get_alias(job.selection.alias).database, robust=True)
+
+
 def _log(job: Job, user_id: Any, said: Any, more: str = "") -> None:
     """Add an entry to the log that leads to the job's page."""
     selection = job.selection
@@ -314,11 +417,9 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     """
     if not admin.has_view_permission(request):
         raise PermissionDenied
-    found = None if NUL in name else progress(alias_of(request), name)
-    if found is None or found[0].selection.model != admin.opts.model_name:
-        raise Http404(_("There is no such job any more."))
-    job, row = found
-    hide_errors(request, [row])
+    job, row = _shown(admin, request, name)
+    if not row.error.startswith(f"{Bury.__name__}: "):  # that is raised above, and quotes nothing
+        hide_errors(request, [row])
     cancelled = isinstance(row, FinishMessage) and not job.over
     failed = isinstance(row, ErrorMessage)
     over = job.over or cancelled or failed
@@ -330,9 +431,9 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         try:
             if "again" in request.POST:
                 if failed:
-                    go_on(request.user.pk, job, row)
+                    go_on(request, job, row)
             elif not (over or stopping):
-                stop(request.user.pk, job)
+                stop(request, job)
         except (DelayqError, ValueError) as error:
             messages.error(request, translated(error))
         return HttpResponseRedirect(job_address(request, job.selection.model, job.selection.alias, name))
@@ -348,13 +449,26 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         stopping=stopping,
         may_stop=may_move and not (over or stopping),
         may_go_on=may_move and failed,
-        message_address=message_address(request, row),
+        message_address=message_address(request, row) if sees_all(request.user, row.alias) else "",
         row=row,
         what_next="" if over else what_next(row),
     )
     if not over:
         response.headers["Refresh"] = str(AGAIN_S)
     return response
+
+
+def _shown(admin: Any, request: HttpRequest, name: str) -> tuple[Job, MessageRow]:
+    """Return a job of this list, and its newest message.
+
+    Raises `Http404` if there is none, or it is somebody else's and moves messages that this user may not see.
+    """
+    alias = alias_of(request)
+    found = None if NUL in name else progress(alias, name)
+    is_of_list = found is not None and found[0].selection.model == admin.opts.model_name
+    if found and is_of_list and (found[0].user_id == str(request.user.pk) or sees_all(request.user, alias)):
+        return found
+    raise Http404(_("There is no such job any more."))
 
 
 def job_address(request: HttpRequest, model: str, alias: str, name: str) -> str:

@@ -1,6 +1,7 @@
 """The dashboard: the data that it shows, and the addresses of its parts."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from django_delayq.admin.dashboard.pausing import pause_view, resume_view
 from django_delayq.admin.dashboard.storeless import groups, storeless_view
 from django_delayq.admin.formatting import exact
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, time_limit
+from django_delayq.admin.visibility import sees_all
 from django_delayq.conf import alias_names, get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.figures import Figures
@@ -72,6 +74,8 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
     """Return the figures of the alias that the address names, or the reason why there are none."""
     alias = alias_of(request)
     context = {"alias": alias, "trouble": "", "summary": _("The figures can't be had.")}
+    if not sees_all(request.user, alias):
+        return context | _own_figures(request, alias)
     try:
         seen, span, by_pair = _look(alias, is_month=_is_month(request))
     except (DelayqError, ImproperlyConfigured) as error:
@@ -104,7 +108,23 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
     }
 
 
+def _own_figures(request: HttpRequest, alias: str) -> dict[str, Any]:
+    """Return the numbers of the rows that the user may see, who is shown nothing that counts those of all."""
+    if get_alias(alias).store is None:
+        return {"is_part": True, "summary": ""}
+    database = database_of(alias)
+    try:
+        with database.available(), time_limit(database.using):
+            return {"is_part": True, "summary": "", "tiles": sections.own_tiles(request, alias)}
+    except DelayqError as error:
+        return {"trouble": translated(error)}
+    except TooSlow:
+        return {"trouble": _("Finding the figures took over %(limit)g s.") % {"limit": LIMIT_S}}
+
+
 def _groups(request: HttpRequest, alias: str) -> list[dict[str, Any]]:
+    if not sees_all(request.user, alias):  # what a broker carries has no rows, which the hook could narrow
+        return []
     try:
         return groups(request, alias, PATIENCE_S)
     except DelayqError:  # the broker went away just now: the next update says so
@@ -112,9 +132,20 @@ def _groups(request: HttpRequest, alias: str) -> list[dict[str, Any]]:
 
 
 def _fragment(site: AdminSite, request: HttpRequest) -> HttpResponse:
-    """Render only the part of the page that its script updates in place."""
+    """Render only the part of the page that its script updates in place.
+
+    Nobody need be there who looks at it, so it must not keep a session alive that would end when it is idle.
+    """
     check_may_look(site, request)
-    return render(request, "admin/delayq/dashboard/figures.html", figures_context(request))
+    response = render(request, "admin/delayq/dashboard/figures.html", figures_context(request))
+    _leave_session_as_it_is(request)
+    return response
+
+
+def _leave_session_as_it_is(request: HttpRequest) -> None:
+    """Have Django's middleware neither save the session nor send its cookie, as `SESSION_SAVE_EVERY_REQUEST` would."""
+    with suppress(AttributeError):  # the site may have sessions of its own
+        del request.session.modified  # a session without it is one that the middleware has nothing to do with
 
 
 def _is_month(request: HttpRequest) -> bool:

@@ -10,10 +10,14 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, pgettext
 
 from django_delayq.admin.access import address, may
-from django_delayq.admin.formatting import length, listed, moment, number, some
+from django_delayq.admin.formatting import length, listed, moment, now_utc, number, some, visible
+from django_delayq.admin.lists.bounded import COUNTED
+from django_delayq.admin.lists.filters import condition
+from django_delayq.admin.visibility import visible_rows
 from django_delayq.brokers.base import Pause, RunInfo, covering
 from django_delayq.core.figures import OTHERS, Figures
 from django_delayq.core.requests import Pair
+from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
 
 Row = dict[str, Any]
@@ -36,19 +40,52 @@ def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> 
 
 def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
     """Return the numbers that an operator looks at first."""
-
-    def tile(name: str, number: str, model: str = "readymessage", *, alarming: bool = False, **query: str) -> Row:
-        shown = list_address(request, model, alias, **query) if seen.stored else ""
-        return {"name": name, "number": number, "address": shown, "alarming": alarming}
-
+    numbers = [
+        number(seen.pending + seen.ready, capped=seen.capped),
+        number(seen.ready, capped=seen.ready_capped),
+        number(seen.running, capped=seen.ready_capped),
+        number(seen.retried, capped="retried" in seen.in_part),
+        errors_last_hour(seen),
+    ]
     failed = seen.errors_last_hour > 0
     return [
-        tile(_("Waiting"), number(seen.pending + seen.ready, capped=seen.capped)),
-        tile(_("Due now"), number(seen.ready, capped=seen.ready_capped), state="ready"),
-        tile(_("Running"), number(seen.running, capped=seen.ready_capped), state="running"),
-        tile(_("Retried"), number(seen.retried, capped="retried" in seen.in_part), failures="any"),
-        tile(_("Failed in the last hour"), errors_last_hour(seen), "errormessage", alarming=failed, ended="1h"),
+        {
+            "name": name,
+            "number": shown,
+            "address": list_address(request, str(model._meta.model_name), alias, **query) if seen.stored else "",
+            "alarming": failed and model is ErrorMessage,
+        }
+        for (name, model, query), shown in zip(_tiles(), numbers, strict=True)
     ]
+
+
+def _tiles() -> list[tuple[str, type[MessageRow], dict[str, str]]]:
+    """Return the name of each tile, and the list and its filters that show what it counts."""
+    return [
+        (_("Waiting"), ReadyMessage, {}),
+        (_("Due now"), ReadyMessage, {"state": "ready"}),
+        (_("Running"), ReadyMessage, {"state": "running"}),
+        (_("Retried"), ReadyMessage, {"failures": "any"}),
+        (_("Failed in the last hour"), ErrorMessage, {"ended": "1h"}),
+    ]
+
+
+def own_tiles(request: HttpRequest, alias: str) -> list[Row]:
+    """Return the same numbers of the rows that the user may see, each counted as its list counts it.
+
+    So those that wait include those that run. A list that the user may not see has no tile.
+    """
+    now = now_utc()
+    shown = []
+    for name, model, query in _tiles():
+        link = list_address(request, str(model._meta.model_name), alias, **query)
+        if link:
+            conditions = [condition(parameter, value, now) for parameter, value in query.items()]
+            rows = visible_rows(request.user, model, alias).filter(*conditions)
+            count = rows.order_by()[: COUNTED + 1].count()
+            counted = number(min(count, COUNTED), capped=count > COUNTED)
+            shown.append({"name": name, "number": counted, "address": link, "alarming": False})
+    return shown
 
 
 def errors_last_hour(seen: Status) -> str:
@@ -80,7 +117,7 @@ def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[Row]:
     busiest = nsmallest(MOST_KEYS, by_pair.items(), key=lambda item: (-item[1].attempts, item[0]))
     names = [("", _("all others")) if pair == OTHERS else pair for pair, _figures in busiest]
     return [
-        {"queue": queue, "key": key, "numbers": _numbers(figures, span.span_ms)}
+        {"queue": visible(queue), "key": visible(key), "numbers": _numbers(figures, span.span_ms)}
         for (queue, key), (_pair, figures) in zip(names, busiest, strict=True)
     ]
 
@@ -149,7 +186,8 @@ def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> Ro
     pauses = [_("paused: %(reason)s") % {"reason": one.reason} for one in covering(seen.pauses, each.queue, each.key)]
     parked = [_("parked: no live worker asks for it")] if each.parked else []
     return {
-        **of,
+        "queue": visible(each.queue),
+        "key": visible(each.key),
         "address": list_address(request, "readymessage", alias, **of) if seen.stored else "",
         "pending": number(each.pending, capped=each.pending_capped),
         "ready": number(each.ready, capped=each.ready_capped),
@@ -174,7 +212,7 @@ def _pause(request: HttpRequest, alias: str, pause: Pause) -> Row:
     of = {name: value for name, value in (("queue", pause.queue), ("key", pause.key)) if value is not None}
     return {
         "names": translated(pause.names),
-        "reason": pause.reason,
+        "reason": visible(pause.reason),
         "since": moment(pause.paused_ms),
         "until": _("it is resumed") if pause.until_ms is None else moment(pause.until_ms),
         "resume_address": address(request, "delayq_dashboard_resume", alias, **of) if may(request, PAUSE) else "",
@@ -190,16 +228,16 @@ def workers(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
 
     def run_of(run: RunInfo) -> Row:
         return {
-            "key": run.key,
+            "key": visible(run.key),
             "time": length(max(seen.now_ms - run.started_ms, 0)),
-            "id": run.id if may_see else "",
+            "id": visible(run.id) if may_see else "",
             "address": list_address(request, "readymessage", alias, q=run.id) if seen.stored else "",
         }
 
     return [
         {
-            "name": worker.name,
-            "queues": listed(worker.queues),
+            "name": visible(worker.name),
+            "queues": visible(listed(worker.queues)),
             "running": number(worker.running),
             "up": length(max(seen.now_ms - worker.started_ms, 0)),
             "runs": list(map(run_of, worker.runs)),

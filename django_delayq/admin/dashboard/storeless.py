@@ -7,21 +7,24 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.admin import AdminSite
+from django.contrib.admin.models import LogEntry
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import address, alias_of, back, check_may, may, render_page
+from django_delayq.admin.access import address, alias_of, back, check_may, may, operator_of, render_page
 from django_delayq.admin.bulk.changes import Change, by_ids
 from django_delayq.admin.bulk.confirmation import tell_left, tell_moved
 from django_delayq.admin.formatting import moment
 from django_delayq.admin.log import log_selection
 from django_delayq.admin.message.errors import info_for
+from django_delayq.admin.visibility import check_sees_all
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.monitor import storeless, translated
 from django_delayq.monitor.storeless import LOOKED_THROUGH, PAGE, Page
+from django_delayq.support.audit import record
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +110,34 @@ def storeless_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
         raise BadRequest("No such move.")
     check_may(site, request, move.permission)
     check_may(site, request, f"view_{move.model._meta.model_name}")
+    check_sees_all(request)
     alias, ids = alias_of(request), list(dict.fromkeys(request.POST.getlist("id")[: 2 * PAGE]))
     if not ids:
         messages.warning(request, _("No message was chosen."))
         return back(request, alias)
     if "sure" not in request.POST:
         return render_page(site, request, "storeless", title=move.label, move=move, ids=ids)
+    named = ", ".join(ids)
+    # Written before, and corrected afterwards, because a broker has no part in the log's transaction.
+    entry = log_selection(request.user.pk, move.model, named, f"{move.name}: asked for {len(ids)} messages: {named}")
     try:
         answers = by_ids(alias, move.change)(ids)
     except DelayqError as error:
         messages.error(request, translated(error))
     else:
-        _tell(request, move, dict(zip(ids, answers, strict=True)))
+        _tell(request, move, dict(zip(ids, answers, strict=True)), entry)
     return back(request, alias)
 
 
-def _tell(request: HttpRequest, move: Move, answers: Mapping[str, bool]) -> None:
+def _tell(request: HttpRequest, move: Move, answers: Mapping[str, bool], entry: LogEntry) -> None:
     moved = [id for id, is_moved in answers.items() if is_moved]
     if moved:
-        ids = ", ".join(moved)
-        log_selection(request.user.pk, move.model, ids, f"{move.name}: {len(moved)} of {len(answers)} messages: {ids}")
+        entry.object_repr = ", ".join(moved)[:200]
+        entry.change_message = f"{move.name}: {len(moved)} of {len(answers)} messages: {', '.join(moved)}"
+        entry.save(update_fields=["object_repr", "change_message"])
+        record(operator_of(request), move.name, alias_of(request), moved, moved=len(moved))
+    else:
+        entry.delete()
     tell_moved(request, move.done, len(moved))
     tell_left(request, [id for id, is_moved in answers.items() if not is_moved], gone=0)
 

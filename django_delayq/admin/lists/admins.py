@@ -18,7 +18,7 @@ from django_delayq.admin.bulk.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHE
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.bulk.jobs import job_address, job_page
 from django_delayq.admin.dashboard.page import urls
-from django_delayq.admin.formatting import instant
+from django_delayq.admin.formatting import instant, visibly
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
 from django_delayq.admin.lists.columns import Columns
 from django_delayq.admin.lists.export import export_csv, export_jsonl
@@ -42,6 +42,7 @@ from django_delayq.admin.message.edit import edit_page
 from django_delayq.admin.message.errors import may_view_errors
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import may_search
+from django_delayq.admin.visibility import narrowed, sees_all
 from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow, ReportRow
 from django_delayq.support.units import to_text
@@ -58,6 +59,9 @@ class MessageAdmin(Columns, BoundedAdmin):
     )
     moves: tuple[Move, ...] = ()
     not_in_lists: tuple[str, ...] = ("data", "history")  # may be large, and no column shows them
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return narrowed(request.user, super().get_queryset(request), alias_of(request))
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -95,6 +99,9 @@ class MessageAdmin(Columns, BoundedAdmin):
         named = getattr(request, "delayq_named", "")
         paginator.is_many = bool(named) and is_many(queryset, named)
         return paginator
+
+    def shown(self, row: MessageRow) -> MessageRow:
+        return visibly(row)
 
     @redirected_on_outage
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -307,7 +314,15 @@ class ReportRowAdmin(BoundedAdmin):
     list_display_links = None
     list_filter = (AliasFilter, QueueFilter, KeyFilter)
 
-    changelist_view = redirected_on_outage(BoundedAdmin.changelist_view)
+    @redirected_on_outage
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not sees_all(request.user, alias_of(request)):
+            messages.warning(request, _("Nothing is shown: the report counts the messages of all, and you see a part."))
+        return super().changelist_view(request, extra_context)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        return rows if sees_all(request.user, alias_of(request)) else rows.none()
 
     def get_urls(self) -> list[URLPattern]:
         return [path("", self.admin_site.admin_view(self.changelist_view), name="delayq_reportrow_changelist")]

@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME, ActionForm
 from django.contrib.admin.options import ShowFacets
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.exceptions import BadRequest
 from django.core.paginator import Paginator
 from django.db import OperationalError, connections, transaction
@@ -163,6 +163,11 @@ class BoundedList(ChangeList):
     stopped: StoppedSearch | None = None
     """The search that found the rows of this page, if it stopped before the end of the table."""
 
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        if not self.sortable_by:  # Django only leaves out the links, and would still sort by any column
+            self.params.pop(ORDER_VAR, None)
+        return super().get_ordering(request, queryset)
+
     def get_results(self, request: HttpRequest) -> None:
         admin: Any = self.model_admin
         self.stopped = stopped_search(request)
@@ -173,8 +178,9 @@ class BoundedList(ChangeList):
                 super().get_results(request)
                 if not self.multi_page:  # a list may have room for more than its paginator shows
                     self.result_list: Any = self.paginator.object_list[: self.result_count]
-                self.result_list = list(self.result_list)
-                hide_errors(request, self.result_list)
+                found = list(self.result_list)
+                hide_errors(request, found)
+                self.result_list = list(map(admin.shown, found))
         except TooSlow:
             say_too_slow(request)
             self.queryset = self.queryset.none()
@@ -228,6 +234,15 @@ class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         alias = alias_of(request)
         return super().get_queryset(request).using(get_alias(alias).database).filter(alias=alias)
+
+    @property
+    def has_own_queryset(self) -> bool:
+        """Return whether the site has changed `get_queryset`, which only this list then heeds."""
+        return not type(self).get_queryset.__module__.startswith("django_delayq.")
+
+    def shown(self, row: Any) -> Any:
+        """Return a row as the list shows it."""
+        return row
 
     @property
     def filter_parameters(self) -> set[str]:

@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.translation import gettext_lazy as _
 
+from django_delayq.admin.access import alias_of, operator_of
 from django_delayq.admin.bulk.jobs import is_all
 from django_delayq.admin.lists.bounded import stopped_search
 from django_delayq.admin.lists.kept_searches import PARAMETER, for_log, search_of
@@ -22,7 +23,9 @@ from django_delayq.admin.lists.search import all_with_data
 from django_delayq.admin.log import log_selection
 from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.payload import may_view, payload_of
+from django_delayq.admin.visibility import visible_rows
 from django_delayq.models import MessageRow
+from django_delayq.support.audit import record
 
 CHUNK = 50
 """How many rows are read at a time. It is small because each may have a large payload."""
@@ -91,15 +94,15 @@ def export_csv(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> S
 def export_jsonl(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> StreamingHttpResponse:
     """Stream the selected rows as JSON lines."""
     _log(model_admin, request, "Export as JSON lines")
-    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in _records(model_admin, request, rows))
+    lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in _records(model_admin, request, rows))
     return _download(model_admin, request, lines, "application/x-ndjson", "jsonl")
 
 
 def _csv_lines(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Generator[str]:
     line: Callable[[Any], str] = csv.writer(_Echo()).writerow  # returns what `write` returns
     yield _MARK + line([*_names(model_admin.model), "data"])
-    for record in _records(model_admin, request, rows):
-        yield line([_defused(value) for value in record.values()])
+    for each in _records(model_admin, request, rows):
+        yield line([_defused(value) for value in each.values()])
 
 
 def _defused(value: Any) -> Any:
@@ -110,18 +113,18 @@ def _records(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Ite
     names = _names(model_admin.model)
     stopped = stopped_search(request) if is_all(request) else None
     pks = all_with_data(stopped.rows, stopped.text) if stopped else rows.values_list("pk", flat=True).iterator()
-    for row in _rows_of(rows, pks):
+    for row in _rows_of(visible_rows(request.user, model_admin.model, alias_of(request)), pks):
         hide_errors(request, [row])
         yield {name: _plain(getattr(row, name)) for name in names} | {"data": payload_of(row, request, None).text}
 
 
-def _rows_of(rows: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]:
-    """Yield the rows a page at a time, without those that have moved on.
+def _rows_of(visible: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]:
+    """Yield the `visible` rows with these primary keys, a page at a time, without those that have moved on.
 
     A MySQL client would hold all rows of one query.
     """
     while page := list(islice(pks, CHUNK)):
-        by_pk = rows.model._default_manager.using(rows.db).in_bulk(page)
+        by_pk = visible.in_bulk(page)
         yield from (by_pk[pk] for pk in page if pk in by_pk)
 
 
@@ -136,6 +139,9 @@ def _log(model_admin: Any, request: HttpRequest, did: str) -> None:
     payloads = "with payloads" if may_view(request) else "without payloads"
     errors = "with errors" if may_view_errors(request) else "without errors"
     log_selection(request.user.pk, model_admin.model, words, f"{did}: {what}, {payloads}, {errors}")
+    facts = {"payloads": "with" if may_view(request) else "without"}
+    facts |= {"errors": "with" if may_view_errors(request) else "without", "filter": words or "*"}
+    record(operator_of(request), "export", alias_of(request), of=model_admin.opts.model_name, **facts)
 
 
 def _names(model: type[MessageRow]) -> list[str]:

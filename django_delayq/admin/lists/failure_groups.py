@@ -5,18 +5,21 @@ The cost is bounded, however many messages there are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Count, Max, Min, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.access import address, alias_of, database_of, redirected_on_outage, render_about
 from django_delayq.admin.formatting import instant, listed, now_utc, number
-from django_delayq.admin.lists.bounded import TooSlow, time_limit
+from django_delayq.admin.lists.bounded import TooSlow, say_too_slow, time_limit
 from django_delayq.admin.message.errors import may_view_errors
+from django_delayq.admin.visibility import sees_all, visible_rows
+from django_delayq.models import ErrorMessage
 from django_delayq.store.database import Database
 from django_delayq.store.queries import union_all
 from django_delayq.support.timestamps import HOUR_MS, from_ms, to_epoch_ms
@@ -114,6 +117,24 @@ def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
     return sorted(made, key=lambda group: group.last, reverse=True), len(all_names) > MOST
 
 
+def groups_of(rows: QuerySet[Any], now: datetime) -> tuple[list[Group], bool]:
+    """Return the same of these rows only. It reads each of them, and so may raise `TooSlow`."""
+    start = now - timedelta(hours=HOURS)
+    counted = rows.order_by().values_list("fingerprint").annotate(Count("pk"), Min("ended_at"), Max("ended_at"))
+    latest = rows.filter(ended_at__gt=start, ended_at__lte=now).order_by("-ended_at")
+    with time_limit(rows.db):
+        found = list(counted.order_by("-ended_at__max")[: MOST + 1])
+        ended = list(latest.values_list("fingerprint", "ended_at")[:LATEST])
+    by_hour: dict[str, list[int]] = {}
+    for name, moment in ended:
+        by_hour.setdefault(name, [0] * HOURS)[min((moment - start) // timedelta(hours=1), HOURS - 1)] += 1
+    made = [
+        Group(name, min(count, COUNTED), count > COUNTED, first, last, by_hour.get(name, [0] * HOURS))
+        for name, count, first, last in found[:MOST]
+    ]
+    return made, len(found) > MOST
+
+
 def _by_hour(database: Database, now: datetime, names: Sequence[str]) -> dict[str, list[int]]:
     """Return how many failed in each of the last hours, oldest first, by fingerprint.
 
@@ -147,8 +168,12 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
     if not (admin.has_view_permission(request) and may_view_errors(request)):
         raise PermissionDenied
     alias = alias_of(request)
-    found, is_cut = groups(alias, now_utc())
     shown_list = partial(address, request, "delayq_errormessage_changelist", alias)
+    try:
+        found, is_cut = _groups_for(request.user, alias)
+    except TooSlow:
+        say_too_slow(request)
+        return HttpResponseRedirect(shown_list())
     shown = [
         {
             "group": group,
@@ -174,6 +199,12 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
         bar=BAR - 1,
         may_rescue=admin.has_rescue_permission(request),
     )
+
+
+def _groups_for(user: Any, alias: str) -> tuple[list[Group], bool]:
+    if sees_all(user, alias):
+        return groups(alias, now_utc())
+    return groups_of(visible_rows(user, ErrorMessage, alias), now_utc())
 
 
 def bars(by_hour: Sequence[int]) -> list[Bar]:

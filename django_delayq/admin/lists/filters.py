@@ -19,9 +19,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import PARAMETER, alias_of, database_of, stored_aliases
-from django_delayq.admin.formatting import now_utc
-from django_delayq.admin.lists.bounded import NUL
+from django_delayq.admin.bulk.changes import TABLES
+from django_delayq.admin.formatting import now_utc, visible
+from django_delayq.admin.lists.bounded import NUL, TooSlow, time_limit
 from django_delayq.admin.lists.failure_groups import names_of_failed
+from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.api.handlers import Handler, handlers_by_key
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
 from django_delayq.store.queries import ended_pairs, reported_pairs, waiting_pairs
@@ -149,8 +151,25 @@ def names_in_rows(request: HttpRequest, model: type[Model]) -> Names:
     """
     names: Names | None = getattr(request, "delayq_names", None)
     if names is None:
-        names = request.delayq_names = _names_in_rows(model, alias_of(request))  # type: ignore[attr-defined]
+        alias = alias_of(request)
+        if sees_all(request.user, alias):
+            names = _names_in_rows(model, alias)
+        else:
+            names = _names_in(visible_rows(request.user, model, alias)) if model in TABLES else Names(set(), set())
+        request.delayq_names = names  # type: ignore[attr-defined]
     return names
+
+
+def _names_in(rows: QuerySet[Any]) -> Names:
+    """Return the names in these rows, which takes as long as reading them; none if that takes too long."""
+    fields = ("queue", "key", *(["fingerprint"] if rows.model is ErrorMessage else []))
+    try:
+        with time_limit(rows.db):
+            found = {each: set(rows.order_by().values_list(each, flat=True).distinct()[:MOST_NAMES]) for each in fields}
+    except TooSlow:
+        found = {}
+    queues, keys, fingerprints = (found.get(each, set()) for each in ("queue", "key", "fingerprint"))
+    return Names(queues, keys, fingerprints)
 
 
 def _names_in_rows(model: type[Model], alias: str) -> Names:
@@ -188,9 +207,10 @@ class NameFilter(ConditionFilter):
 
     def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
         self.in_rows = names_in_rows(request, model_admin.model)
-        chosen = self.value()
-        names = self.names(handlers_by_key(alias_of(request))) | ({chosen} if chosen else set())
-        return [(name, name) for name in sorted(names)]
+        chosen, alias = self.value(), alias_of(request)
+        handlers = handlers_by_key(alias) if sees_all(request.user, alias) else {}
+        names = self.names(handlers) | ({chosen} if chosen else set())
+        return [(name, visible(name)) for name in sorted(names)]
 
     def names(self, handlers: Mapping[str, Handler[Any, Any]]) -> set[str]:
         """Return the names to offer; `handlers` are those known here, by key."""
@@ -231,7 +251,7 @@ class FingerprintFilter(NameFilter):
     parameter_name = "fingerprint"
 
     def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
-        return [(name, name or gettext_lazy("unknown")) for name, _same in super().lookups(request, model_admin)]
+        return [(name, shown or gettext_lazy("unknown")) for name, shown in super().lookups(request, model_admin)]
 
     def names(self, handlers: Mapping[str, Handler[Any, Any]]) -> set[str]:
         return self.in_rows.fingerprints

@@ -31,6 +31,7 @@ QUICK_S, GROWTH = 0.1, 4
 
 _PART = r'"(?:[^"\\]|\\.)*"|[^.="][^.=]*'
 _IN_DATA = re.compile(rf"data((?:\.(?:{_PART}))*)=(.*)", re.DOTALL)
+_INDEX = re.compile(r"[0-9]{1,9}")  # `isdigit` is true of ², which is no number
 _LAST = "\U0010ffff"
 _NAMES = ("message_id", "tag")
 
@@ -138,11 +139,11 @@ def _by_pk(rows: QuerySet[Any], pks: Sequence[int]) -> QuerySet[Any]:
 def _has(data: str, path: list[str], text: str) -> bool:
     try:
         value = loads(data)
+        for part in path:
+            value = _inner(value, part)
+        return _as_text(value) == text
     except (ValueError, RecursionError):  # someone else wrote it
         return False
-    for part in path:
-        value = _inner(value, part)
-    return _as_text(value) == text
 
 
 def _name(part: str) -> str:
@@ -156,7 +157,7 @@ def _name(part: str) -> str:
 def _inner(value: Any, part: str) -> Any:
     if isinstance(value, dict):
         return value.get(part, _NOTHING)
-    if isinstance(value, list) and part.isdigit() and int(part) < len(value):
+    if isinstance(value, list) and _INDEX.fullmatch(part) and int(part) < len(value):
         return value[int(part)]
     return _NOTHING
 
@@ -165,9 +166,9 @@ def _as_compared(text: str) -> str:
     """Return the text in the form of `_as_text` if it is a list or an object, and unchanged otherwise."""
     try:
         value = loads(text)
+        return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, list | dict) else text
     except (ValueError, RecursionError):
         return text
-    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, list | dict) else text
 
 
 def _as_text(value: Any) -> str | None:

@@ -14,6 +14,7 @@ from django_delayq.admin.access import (
     alias_of,
     database_of,
     message_address,
+    operator_of,
     query_of,
     redirected_on_outage,
     render_about,
@@ -32,6 +33,7 @@ from django_delayq.core.codec import decode_data, loads
 from django_delayq.core.errors import DataMismatch, DelayqError
 from django_delayq.models import ErrorMessage, PayloadDifference, ReadyMessage
 from django_delayq.monitor import translated
+from django_delayq.support.audit import record
 from django_delayq.support.timestamps import to_epoch_ms
 
 _CHANGED = gettext_lazy("Payload changed and run again")
@@ -129,6 +131,7 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
         form.add_error(None, translated(error))
     else:
         log_rows(request.user.pk, [row], _CHANGED, what={row.pk: hashed(difference)})
+        record(operator_of(request), "change_payload", row.alias, [row.message_id])
         return True
     return False
 

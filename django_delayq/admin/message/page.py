@@ -13,12 +13,13 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, message_address, render_about, stored_aliases
 from django_delayq.admin.bulk.changes import TABLES
-from django_delayq.admin.formatting import between, exact, in_utc, now_utc
+from django_delayq.admin.formatting import between, exact, in_utc, now_utc, visible, visibly
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, is_primary_key, time_limit
 from django_delayq.admin.lists.columns import is_abandoned, is_running, most_attempts, state_in_words
 from django_delayq.admin.log import entries_of
 from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.payload import may_view, payload_of
+from django_delayq.admin.visibility import visible_rows
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
@@ -135,7 +136,8 @@ def timeline(row: MessageRow) -> list[Step]:
     for past in read(row.history):
         started, ended = None if past.started is None else from_ms(past.started), from_ms(past.ended)
         times = _times(before, started, ended)
-        steps.append(Step(past.attempt, *times, past.worker, _OUTCOMES[past.outcome], past.error, past.traceback))
+        said = map(visible, (past.error, past.traceback))
+        steps.append(Step(past.attempt, *times, visible(past.worker), _OUTCOMES[past.outcome], *said))
         before = ended
     if isinstance(row, FinishMessage | ErrorMessage):
         times = _times(before, row.started_at, row.ended_at)
@@ -164,22 +166,25 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
     row = admin.get_object(request, object_id)
     if row is None:
         return _elsewhere(admin, request, object_id)
+    if not admin.has_view_permission(request, row):
+        raise PermissionDenied
     sees_errors = may_view_errors(request)
     hide_errors(request, [row])
     payload = payload_of(row, request)
     can_change = payload.text is not None and not payload.masked
+    shown = visibly(row)
     return render_about(
         admin,
         request,
         "message",
-        title=str(row.message_id),
-        original=row,
+        title=str(shown.message_id),
+        original=shown,
         has_view_permission=True,
         change=True,
-        facts=list(facts(row)),
+        facts=list(facts(shown)),
         sees_errors=sees_errors,
         what_next=what_next(row),
-        attempts=timeline(row),
+        attempts=timeline(shown),
         payload=payload,
         same_tag=list(_same_tag(admin, request, row)),
         entries=list(entries_of(row, with_payloads=may_view(request), with_errors=sees_errors)),
@@ -196,8 +201,9 @@ def _list_address(request: HttpRequest, model: type[MessageRow], alias: str, **q
 def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     alias = alias_of(request)
     for model in filter(admin.admin_site.is_registered, TABLES):
-        if is_primary_key(object_id) and model is not admin.model:
-            found = model._default_manager.using(get_alias(alias).database).filter(alias=alias, pk=object_id).first()
+        may_view_it = admin.admin_site._registry[model].has_view_permission(request)
+        if is_primary_key(object_id) and model is not admin.model and may_view_it:
+            found = visible_rows(request.user, model, alias).filter(pk=object_id).first()
             if found is not None:
                 return HttpResponseRedirect(message_address(request, found))
     messages.warning(request, _("There is no message %(pk)s any more.") % {"pk": object_id})

@@ -62,17 +62,32 @@ def payload_of(row: MessageRow, request: HttpRequest, indent: int | None = INDEN
     except (ValueError, RecursionError):  # someone else wrote it
         if is_masked(row.alias):
             return Payload(None, _("It is no JSON, so it can't be masked."))
-        return Payload(row.data)
+        return Payload(_in_order(row.data))
+    if not is_masked(row.alias):
+        try:
+            return Payload(pretty(data, indent))
+        except ValueError:  # it is nested too deep
+            return Payload(_in_order(row.data))
     try:
         shown = masked(row, row.data)
+        return Payload(pretty(shown, indent), masked=shown != data)
     except Exception as error:  # noqa: BLE001  the site's hook: whatever it raises, nothing is shown
         return Payload(None, _("The hook that masks payloads failed: %(error)s.") % {"error": type(error).__name__})
-    return Payload(pretty(shown, indent), masked=shown != data)
 
 
 def pretty(data: Any, indent: int | None = INDENT) -> str:
-    """Return JSON for people. Characters that would change the order of the text are escaped."""
-    text = json.dumps(data, indent=indent, ensure_ascii=False, default=str)
+    """Return JSON for people. Characters that would change the order of the text are escaped.
+
+    Raises `ValueError` for data that is nested too deep.
+    """
+    try:
+        text = json.dumps(data, indent=indent, ensure_ascii=False, default=str)
+    except RecursionError as error:
+        raise ValueError(_("It is nested too deep.")) from error
+    return _in_order(text)
+
+
+def _in_order(text: str) -> str:
     return _BIDI.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

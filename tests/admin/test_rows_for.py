@@ -1,0 +1,221 @@
+"""Who sees only a part of the messages, by `OPTIONS["rows_for"]`, sees, moves and counts no others anywhere."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.test import Client
+
+from django_delayq.admin.bulk import actions, jobs
+from django_delayq.admin.lists.admins import ErrorMessageAdmin
+from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo
+from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
+from django_delayq.store import DatabaseBackend
+from django_delayq.testing import run_due
+from tests.admin.support import LISTS, ask, bury, confirm, ids_in, page, pk_of, searched, send, shown_ids, text_of, url
+
+INDEX = "/admin/delayq/"
+FIGURES = url("readymessage", "dashboard")
+ALL = (
+    *(f"view_{name}" for name in (*LISTS.values(), "reportrow")),
+    *(
+        "view_payload",
+        "view_error",
+        "edit_payload",
+        "rescue_message",
+        "cancel_message",
+        "reschedule_message",
+        "pause_queue",
+    ),
+    *("delete_readymessage", "delete_errormessage"),
+)
+FOREIGN = re.compile("ben|secret")
+
+
+def of_own_tenant(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
+    """The hook of a site whose messages have their tenant as tag."""
+    return rows if user.is_superuser else rows.filter(tag=user.username)
+
+
+def failing(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
+    """A hook with a fault."""
+    raise RuntimeError(user)
+
+
+def forgetful(user: Any, rows: QuerySet[Any]) -> Any:
+    """A hook that returns nothing for some."""
+    return None
+
+
+@pytest.fixture
+def database(sqlite_database: str) -> str:
+    """Who may see what doesn't depend on the database."""
+    return sqlite_database
+
+
+@pytest.fixture
+def stored_delayq(stored_delayq: dict[str, Any]) -> dict[str, Any]:
+    """An alias with the hook."""
+    stored_delayq["OPTIONS"]["rows_for"] = "tests.admin.test_rows_for.of_own_tenant"
+    return stored_delayq
+
+
+@pytest.fixture
+def anna(broker: DatabaseBackend, staff: Callable[..., Client]) -> Client:
+    """A client of one who may do everything with her own messages; each table has one of hers and one of Ben's."""
+    client = staff(*ALL)
+    User.objects.update(username="anna")
+    for tag in ("anna", "ben"):
+        options: dict[str, Any] = {"data": {"v": f"{tag} secret" if tag == "ben" else "hers"}, "key": f"key.{tag}"}
+        send(f"{tag}-waits", delay="1h", tag=tag, **options)
+        bury(broker, f"{tag}-failed", fingerprint=f"Error of {tag}", error=f"{tag}: no", tag=tag, **options)
+        send(f"{tag}-finished", tag=tag, **options)
+    broker.queue.cancel(["anna-finished", "ben-finished"])
+    return client
+
+
+def pks(database: str, tag: str) -> dict[type[MessageRow], int]:
+    """The primary key of this tenant's message in each table."""
+    return {model: model._default_manager.using(database).get(tag=tag).pk for model in LISTS}
+
+
+def test_the_lists_their_filters_and_the_kinds_of_failures_show_no_foreign_row(anna: Client) -> None:
+    for model, name in LISTS.items():
+        assert len(shown_ids(anna.get(url(name)))) == 1
+        for query in ("?q=ben-*", searched(anna, model, "data.v=ben secret"), "?key=key.ben"):
+            assert shown_ids(anna.get(url(name, query=query))) == [], (model, query)
+        assert not FOREIGN.search(page(anna.get(url(name))))
+    kinds = page(anna.get(url("errormessage", "groups")))
+    assert "Error of anna" in kinds
+    assert not FOREIGN.search(kinds)
+
+
+def test_a_foreign_message_is_answered_like_one_that_there_is_not(anna: Client, database: str) -> None:
+    own, foreign = pks(database, "anna"), pks(database, "ben")
+    for model, name in LISTS.items():
+        assert anna.get(url(name, own[model], "change")).status_code == 200
+        for table in LISTS:  # its redirect to the table of now is no oracle either
+            told = anna.get(url(name, foreign[table], "change"), follow=True)
+            assert told.redirect_chain == [(url(name), 302)]
+            assert f"There is no message {foreign[table]} any more." in text_of(told)
+            assert not FOREIGN.search(page(told))
+    editor = anna.post(url("errormessage", foreign[ErrorMessage], "payload"), {"payload": "1"})
+    assert "The message has moved on" in text_of(editor)
+    assert ids_in(database, ErrorMessage) == {"anna-failed", "ben-failed"}
+
+
+@pytest.mark.parametrize("all_that_match", [False, True])
+def test_an_export_holds_no_foreign_row(anna: Client, database: str, all_that_match: bool) -> None:
+    for model in LISTS:
+        ticked = list(model._default_manager.using(database).values_list("pk", flat=True))
+        for query in ("", searched(anna, model, "data.v=hers")):
+            options = {"all_that_match": all_that_match, "query": query}
+            file = b"".join(ask(anna, model, "export_csv", ticked, **options).streaming_content).decode()
+            assert "anna-" in file
+            assert not FOREIGN.search(file)
+
+
+@pytest.mark.parametrize("at_once", [0, 1_000])
+def test_all_that_match_are_all_of_ones_own(
+    anna: Client, database: str, registry: None, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(actions, "AT_ONCE", at_once)
+    jobs.register("default")
+    for model, action in ((ErrorMessage, "purge_failed"), (ReadyMessage, "purge")):
+        any_row = [pk_of(database, model._default_manager.using(database).filter(tag="ben").get().message_id, model)]
+        confirm(anna, model, action, any_row)
+        confirm(anna, model, action, any_row, all_that_match=True)
+        foreign = searched(anna, model, "data.v=ben secret")
+        confirm(anna, model, action, any_row, all_that_match=True, query=foreign)
+    run_due()
+    assert ids_in(database, ErrorMessage) == {"ben-failed"}
+    assert ids_in(database, ReadyMessage) == {"ben-waits"}
+
+
+def test_what_failed_under_a_shared_id_is_not_deleted_by_one_who_sees_a_part_of_it(
+    anna: Client, broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    bury(broker, "shared", tag="ben")
+    bury(broker, "shared", tag="anna")
+    newest = ErrorMessage.objects.using(database).get(message_id="shared", tag="anna").pk
+    assert "1 message was left" in text_of(confirm(anna, ErrorMessage, "purge_failed", [newest]))
+    assert ErrorMessage.objects.using(database).filter(message_id="shared").count() == 2
+    confirm(superuser, ErrorMessage, "purge_failed", [newest])
+    assert not ErrorMessage.objects.using(database).filter(message_id="shared").exists()
+
+
+def test_the_dashboard_counts_ones_own_and_tells_nothing_of_others(
+    anna: Client, broker: DatabaseBackend, superuser: Client
+) -> None:
+    run = RunInfo("ben-runs", "ben", "key.ben", 0)
+    broker.presence.heartbeat(WorkerInfo("ben's host", ["ben's"], ["key.ben"], 1, 0, runs=[run]))
+    broker.presence.pause(Pause("ben's", None, "secret"))
+    for address in (INDEX, FIGURES):
+        shown = anna.get(address)
+        assert not FOREIGN.search(page(shown))
+        assert "Waiting 1 Due now 0" in text_of(shown)
+        assert "Failed in the last hour 1" in text_of(shown)
+        assert "You see a part of the messages." in text_of(shown)
+        assert "key.ben" in page(superuser.get(address))
+    report = anna.get(url("reportrow"))
+    assert "the report counts the messages of all" in text_of(report)
+    assert "ben" not in page(report)
+
+
+def test_what_concerns_the_messages_of_all_is_for_those_who_see_all(anna: Client, broker: DatabaseBackend) -> None:
+    for part in ("pause", "resume"):
+        assert anna.get(url("readymessage", "dashboard", part)).status_code == 403
+        assert anna.post(url("readymessage", "dashboard", part), {"queue": "a", "reason": "b"}).status_code == 403
+    moved = {"move": "delete-waiting", "id": ["ben-waits"], "sure": "yes"}
+    assert anna.post(url("readymessage", "dashboard", "storeless"), moved).status_code == 403
+    assert broker.presence.pauses() == []
+
+
+def test_somebody_elses_job_is_not_shown(
+    anna: Client, superuser: Client, registry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "AT_ONCE", 0)
+    jobs.register("default")
+    for client, status in ((superuser, 404), (anna, 200)):
+        job = confirm(client, ReadyMessage, "cancel", [0], all_that_match=True)
+        ((address, _),) = job.redirect_chain
+        assert anna.get(address).status_code == anna.post(address, follow=True).status_code == status
+        assert superuser.get(address).status_code == 200
+
+
+@pytest.mark.parametrize("hook", ["failing", "forgetful", "no_such"])
+def test_a_hook_that_fails_shows_nothing_to_anybody(
+    anna: Client, superuser: Client, stored_delayq: dict[str, Any], database: str, hook: str
+) -> None:
+    stored_delayq["OPTIONS"]["rows_for"] = f"tests.admin.test_rows_for.{hook}"
+    conf_forget()
+    for client in (anna, superuser):
+        for address in (INDEX, FIGURES, *map(url, LISTS.values()), url("errormessage", "groups"), url("reportrow")):
+            assert client.get(address).status_code == 403, address
+
+
+def conf_forget() -> None:
+    """Have the settings read again, as at the start of a process."""
+    from django_delayq import conf
+
+    conf._cache.clear()
+
+
+def test_a_get_queryset_of_the_sites_own_is_not_repeated_in_the_background_so_it_is_refused(
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get_queryset(self: Any, request: Any) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super(ErrorMessageAdmin, self).get_queryset(request)
+        return rows.filter(tag="anna")
+
+    monkeypatch.setattr(ErrorMessageAdmin, "get_queryset", get_queryset, raising=False)
+    monkeypatch.setattr(actions, "AT_ONCE", 0)
+    bury(broker, "a", tag="anna")
+    bury(broker, "b", tag="ben")
+    done = confirm(superuser, ErrorMessage, "rescue", [0], all_that_match=True)
+    assert 'or let OPTIONS["rows_for"] narrow the rows' in text_of(done)
+    assert ids_in(database, ErrorMessage) == {"a", "b"}
+    assert ids_in(database, ReadyMessage) == set()
