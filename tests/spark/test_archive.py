@@ -1,5 +1,6 @@
 """What ended moves into the lake: none lost and none twice, whenever the job is killed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -159,6 +160,33 @@ def test_what_leaves_the_table_while_it_is_archived_is_not_in_the_lake(
     assert (done.rows, done.given_back) == (3, 1)
     assert in_lake(spark, lake, "error") == [0, 1, 3]
     assert list(ReadyMessage.objects.using(using).values_list("pk", flat=True)) == [2]
+
+
+def test_who_can_write_to_the_lake_can_not_have_rows_removed(tmp_path: Path) -> None:
+    finish(STORED, range(4))
+    lake, database = Lake(str(tmp_path)), job.database_of(STORED)
+    start, note = place(lake, "stored-finish-0-1", [0, 1]), tmp_path / UNFINISHED / "stored-finish-0-1.json"
+    false = {"table": "finish", "moves": {start: "finish/0.parquet"}, "rows": job._digest([0, 1])}
+    note.write_text(json.dumps(false))
+    with pytest.raises(SparkError, match=r"finish-0-1\.json was not written with this site's SECRET_KEY"):
+        job.recover(lake, database)
+    lake.note("stored-finish-2-3", job._note(lake, "finish", "stored-finish-0-1"))
+    note.write_bytes((tmp_path / UNFINISHED / "stored-finish-2-3.json").read_bytes())  # of another chunk
+    with pytest.raises(SparkError, match="was not written with"):
+        job.recover(lake, database)
+    lake.note("stored-finish-0-1", job._note(lake, "finish", "stored-finish-0-1"))
+    place(lake, "stored-finish-0-1", [2, 3])  # after the note
+    with pytest.raises(SparkError, match="hold other rows than they were written with, so no row was removed"):
+        job.recover(lake, database)
+    assert in_table(STORED) == [0, 1, 2, 3]
+
+
+def place(lake: Lake, chunk: str, pks: list[int]) -> str:
+    """Write the unfinished file of a chunk, and return where."""
+    path = f"{UNFINISHED}/{chunk}/date=2026-01-02/of_key=a/part-0.parquet"
+    Path(lake.root, path).parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pa.table({"pk": pks}), Path(lake.root, path))
+    return path
 
 
 def test_there_is_nothing_to_archive_without_a_store(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,14 +3,15 @@
 No row is lost or doubled, whenever the job is killed. For each chunk of rows, these steps follow one another:
 
 - The rows are written below `_unfinished`.
-- A note there says that they are whole.
+- A note there says that they are whole, and which rows they are, as read back from the files.
 - The files are moved to their places.
-- In one transaction, exactly the rows in those files are removed from the table, or none.
+- If the files still hold the rows of the note, exactly those are removed from the table in one transaction, or none.
 - The note is removed.
 
 The next run of the job finishes what a killed one began. Two runs at once on one lake are not supported.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -133,15 +134,27 @@ def _note(lake: Lake, table: str, chunk: str) -> dict[str, Any]:
     for number, start in enumerate(lake.files(f"{UNFINISHED}/{chunk}")):
         place = start.removeprefix(f"{UNFINISHED}/{chunk}/").rpartition("/")[0]
         moves[start] = f"{table}/{place}/{chunk}-{number}.parquet"
-    return {"table": table, "moves": moves}
+    return {"table": table, "moves": moves, "rows": _digest(lake.column(list(moves), "pk"))}
+
+
+def _digest(pks: Sequence[int]) -> str:
+    return hashlib.sha256(",".join(sorted(map(str, pks))).encode()).hexdigest()
 
 
 def _end(lake: Lake, database: Database, chunk: str, note: dict[str, Any]) -> int:
-    """Do the steps that follow the note, each of which may have been done already. Return how many rows were moved."""
+    """Do the steps that follow the note, each of which may have been done already. Return how many rows were moved.
+
+    Raises `SparkError`, with no row removed, if the files don't hold the rows that they held when the note was written.
+    """
     for start, end in note["moves"].items():
         lake.move(start, end)
     files = list(note["moves"].values())
     pks = lake.column(files, "pk")
+    if _digest(pks) != note["rows"]:
+        raise SparkError(
+            f"The files of {lake.uri(f'{UNFINISHED}/{chunk}.json')} hold other rows than they were written with, so no "
+            f"row was removed from its table. Find out who changed them; then remove them and the note."
+        )
     taken = len(pks) if _take(database, TABLES[note["table"]], pks) else 0
     if not taken:
         for path in files:

@@ -2,18 +2,23 @@
 
 Files that are being made are below `_unfinished`, where no reader of Parquet looks. A *note* there says that the files
 of a chunk are whole: the next run finishes the work. Files without a note are removed.
+
+A note is signed with SECRET_KEY, because the next run removes what it names: write access to the lake must not be the
+right to remove rows.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from django.core import signing
 from pyarrow import fs
 
+from django_delayq.spark.errors import SparkError
 from django_delayq.spark.files import located, parquet_file, writing
 
 UNFINISHED = "_unfinished"
+_SALT = "delayq.spark.lake"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Lake:
         with writing(self.root):
             filesystem.create_dir(f"{root}/{UNFINISHED}", recursive=True)
             with filesystem.open_output_stream(beside) as stream:
-                stream.write(json.dumps(says).encode())
+                stream.write(signing.dumps(says, salt=_salt(chunk)).encode())
             filesystem.move(beside, f"{root}/{UNFINISHED}/{chunk}.json")
 
     def forget(self, chunk: str) -> None:
@@ -75,16 +80,30 @@ class Lake:
             self.remove(f"{UNFINISHED}/{name}")
 
     def unfinished(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
-        """Yield the chunks that were begun and not ended, each with its note, or with None if it has none."""
+        """Yield the chunks that were begun and not ended, each with its note, or with None if it has none.
+
+        Raises `SparkError` for a note that no job of this site wrote.
+        """
         filesystem, root = located(self.root)
         found = filesystem.get_file_info(fs.FileSelector(f"{root}/{UNFINISHED}", allow_not_found=True))
         names = {each.base_name for each in found}
         for chunk in sorted({name.removesuffix(".json").removesuffix(".part") for name in names}):
             if f"{chunk}.json" in names:
                 with filesystem.open_input_stream(f"{root}/{UNFINISHED}/{chunk}.json") as stream:
-                    yield chunk, json.loads(stream.read())
+                    yield chunk, self._checked(chunk, stream.read())
             else:
                 yield chunk, None
+
+    def _checked(self, chunk: str, note: bytes) -> dict[str, Any]:
+        try:
+            says: dict[str, Any] = signing.loads(note.decode("ascii", "replace"), salt=_salt(chunk))
+        except signing.BadSignature as error:
+            path = self.uri(f"{UNFINISHED}/{chunk}.json")
+            raise SparkError(
+                f"{path} was not written with this site's SECRET_KEY, so nothing was moved or removed. If the key has "
+                f"changed, put the old one into SECRET_KEY_FALLBACKS. Else find out who wrote it, and remove it."
+            ) from error
+        return says
 
     def column(self, files: list[str], name: str) -> list[Any]:
         """Return one column of some files, with the values of all rows."""
@@ -94,3 +113,8 @@ class Lake:
             with parquet_file(filesystem, f"{root}/{path}") as file:
                 values += file.read(columns=[name]).column(0).to_pylist()
         return values
+
+
+def _salt(chunk: str) -> str:
+    """Return the salt for the note of one chunk: no other chunk can use it."""
+    return f"{_SALT}:{chunk}"
