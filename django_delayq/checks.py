@@ -1,17 +1,18 @@
 """Check settings and handlers. Each finding has an id, the reason and a hint. Only `--deploy` opens connections."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from inspect import signature
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Info, Warning, register
+from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler, registered_handlers
 from django_delayq.api.registry import name_of
 from django_delayq.brokers import DATABASE_BACKEND, broker_class, get_backend, lacks_store
+from django_delayq.brokers.base import Risk
 from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
 from django_delayq.core.codec import fields_of
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
@@ -31,7 +32,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     - E013: a store shares its server and prefix with another alias.
     - E014: the broker carries no messages, and there is no store.
     - W006: `confirm` is set, which does nothing with a store.
-    - W007: `sign` is set, which does nothing with a store.
+    - W012: `sign` is set, which does nothing with a store.
     """
     try:
         names = alias_names()
@@ -74,6 +75,50 @@ def check_confirm(**kwargs: Any) -> list[CheckMessage]:
     return found
 
 
+_RISKS: Mapping[Risk, tuple[str, str, str]] = {
+    Risk.PASSWORD_IN_URL: (
+        "delayq.W007",
+        "is a URL with a password, which Django shows in its error mails and on its debug pages.",
+        'Write it as a dict, as in {"host": …, "password": …}: Django hides its "password".',
+    ),
+    Risk.CLEARTEXT: (
+        "delayq.W008",
+        "leads to another host without TLS: who is on the way reads passwords and messages, and can change them.",
+        'Use rediss:// or amqps:// ("tls": True in a dict).',
+    ),
+    Risk.UNVERIFIED: (
+        "delayq.W009",
+        "lets any server pass for the right one: its certificate, or the name in it, is not checked.",
+        "Leave out cert_reqs and check_hostname, and name the file of the CA in ca_certs.",
+    ),
+    Risk.DEFAULT_USER: (
+        "delayq.W010",
+        'logs in as "guest", who may do anything, and whose password everybody knows.',
+        "Make a user for delayq, with permissions under its prefix only, and delete guest.",
+    ),
+    Risk.FOR_DEVELOPMENT: (
+        "delayq.W011",
+        "is an embedded server, which is for development: nobody restarts, watches or updates it.",
+        "Run a Redis server, or let the database do its work (DatabaseBroker).",
+    ),
+}
+"""The id, the reason and the fix of each risk."""
+
+
+@register("delayq", Tags.security, deploy=True)
+def check_locations(**kwargs: Any) -> list[CheckMessage]:
+    """Check whether LOCATION of each alias is safe for a site in production (W007 to W011). Connects to nothing."""
+    found: list[CheckMessage] = []
+    for alias in valid_aliases():
+        try:
+            risks = broker_class(alias).risks(alias)
+        except ImproperlyConfigured:
+            continue  # E001 or E002 reports it
+        for id, reason, hint in (_RISKS[risk] for risk in risks):
+            found.append(Warning(f'DELAYQ["{alias.name}"]["LOCATION"] {reason}', hint=hint, id=id))
+    return found
+
+
 def _check_alias(name: str) -> Iterator[CheckMessage]:
     try:
         alias = get_alias(name)
@@ -108,7 +153,7 @@ def _check_sign(alias: Alias) -> Iterator[CheckMessage]:
             f'DELAYQ["{alias.name}"]["OPTIONS"]["sign"] does nothing with a store: workers run rows, and nothing that '
             "lies in Redis.",
             hint="Leave it out.",
-            id="delayq.W007",
+            id="delayq.W012",
         )
 
 

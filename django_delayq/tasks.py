@@ -217,7 +217,7 @@ class DelayqBackend(BaseTaskBackend):
         return None if handler is None else getattr(handler.func, "task", None)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """Check that the alias exists (E018), and warn where it has no store to keep results (W018)."""
+        """Check that the alias exists (E018), and warn where it has no store to keep results (W013)."""
         names = alias_names()
         if self.using not in names:
             return [
@@ -233,7 +233,7 @@ class DelayqBackend(BaseTaskBackend):
             Warning(
                 f'DELAYQ["{self.using}"] has no store, so the results of tasks can not be read.',
                 hint='Leave "STORE": None out of the alias, or don\'t call get_result() and refresh().',
-                id="delayq.W018",
+                id="delayq.W013",
             )
         ]
 

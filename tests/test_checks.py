@@ -6,6 +6,7 @@ import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.views.debug import SafeExceptionReporterFilter
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
@@ -238,3 +239,72 @@ def test_a_scrub_that_would_leave_every_error_out_is_found(settings: Settings, s
     messages = [message for message in found() if message.id == "delayq.E015"]
     assert bool(messages) == bool(why)
     assert all(why in message.msg for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("location", "ids"),
+    [
+        ("redis://127.0.0.1:6379/0", []),
+        ("redis://user@[::1]/0", []),
+        ({"host": "localhost", "password": "s3cr3t"}, []),
+        ({"socket": "/run/redis.sock", "password": "s3cr3t"}, []),
+        ({"host": "cache-1", "password": "s3cr3t", "tls": True}, []),
+        ({"cluster": ["a", "b"], "tls": {"cert_reqs": "required"}}, []),
+        ("redis+sentinel://localhost,127.0.0.1/shop/0", []),
+        ("rediss://localhost/0?ssl_cert_reqs=none", []),
+        ("redis://:s3cr3t@127.0.0.1/0", ["W007"]),
+        ("unix:///run/redis.sock?password=s3cr3t", ["W007"]),
+        ("rediss+sentinel://a/shop/0?sentinel_password=s3cr3t", ["W007"]),
+        ("rediss+cluster://u:s3cr3t@a,b", ["W007"]),
+        ("redis://cache-1/0", ["W008"]),
+        ("redis+sentinel://localhost,a/shop/0", ["W008"]),
+        ({"cluster": ["127.0.0.1:7000", "10.0.0.1:7000"]}, ["W008"]),
+        ("cache:default", ["W008"]),
+        ("rediss://cache-1/0?ssl_cert_reqs=none", ["W009"]),
+        ({"host": "cache-1", "tls": {"check_hostname": False}}, ["W009"]),
+        ("embedded:///srv/a@b", ["W011"]),
+        ({"embedded": "/srv/queue"}, ["W011"]),
+        ("http://:s3cr3t@h", []),  # E001 reports it
+    ],
+)
+def test_what_is_unsafe_in_production_is_found_by_deploy_and_nothing_else_is(
+    settings: Settings, location: Any, ids: list[str]
+) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://c:1"}}
+    settings.DELAYQ = {"default": {"LOCATION": location}}
+    assert_risks(ids)
+
+
+@pytest.mark.parametrize(
+    ("location", "ids"),
+    [
+        ("amqp://delayq@localhost", []),
+        ({"host": "mq", "username": "delayq", "password": "s3cr3t", "tls": True}, []),
+        ("amqps://delayq:s3cr3t@mq", ["W007"]),
+        ("amqp://delayq@mq", ["W008"]),
+        ("amqp://127.0.0.1", ["W010"]),
+        ({"host": "mq", "username": "guest", "password": "s3cr3t"}, ["W008", "W010"]),
+    ],
+)
+def test_what_is_unsafe_with_rabbitmq_is_found_too(settings: Settings, location: Any, ids: list[str]) -> None:
+    settings.DELAYQ = {"default": {"BROKER": RABBITMQ, "LOCATION": location}}
+    assert_risks(ids)
+
+
+def assert_risks(ids: list[str]) -> None:
+    """Assert that these are found with `--deploy`, and without it none."""
+    deployed = run_checks(tags=["security"], include_deployment_checks=True)
+    risks = [message for message in deployed if str(message.id).startswith("delayq.")]
+    assert [str(message.id).removeprefix("delayq.") for message in risks] == ids
+    for message in risks:
+        assert 'DELAYQ["default"]["LOCATION"] ' in message.msg
+        assert "s3cr3t" not in f"{message.msg} {message.hint}"
+        assert message.hint
+    assert not [message for message in found() if str(message.id).startswith("delayq.W")]
+
+
+def test_django_hides_the_passwords_of_a_dict_in_its_error_mails(settings: Settings) -> None:
+    one = {"host": "h", "password": "s3cr3t", "tls": {"password": "s3cr3t"}}
+    other = {"sentinels": ["h"], "name": "n", "password": "s3cr3t", "sentinel_password": "s3cr3t"}
+    settings.DELAYQ = {"default": {"LOCATION": one}, "other": {"LOCATION": other}}
+    assert "s3cr3t" not in str(SafeExceptionReporterFilter().get_safe_settings()["DELAYQ"])

@@ -41,7 +41,9 @@ def broker_class(alias: Alias) -> type[Broker]:
         found = import_string(alias.broker)
     except ImportError as error:
         raise ImproperlyConfigured(f"{setting} can't be imported: {error}") from error
-    if not isinstance(found, type) or not all(hasattr(found, name) for name in ("check", "places", "needs_store")):
+    if not isinstance(found, type) or not all(
+        hasattr(found, name) for name in ("check", "places", "risks", "needs_store")
+    ):
         raise ImproperlyConfigured(f"{setting} is no broker class, such as {BROKER!r}.")
     return found
 

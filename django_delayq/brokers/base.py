@@ -16,6 +16,7 @@ secrets. All methods may be called from several threads at once.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from enum import Enum, auto
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from django_delayq.conf import Alias, Store
@@ -355,6 +356,16 @@ class Queue(Protocol):
         """Compare the totals with the messages that exist, and find each message that is in no place or in two."""
 
 
+class Risk(Enum):
+    """What is unsafe in the settings of an alias, for a site in production."""
+
+    PASSWORD_IN_URL = auto()
+    CLEARTEXT = auto()
+    UNVERIFIED = auto()
+    DEFAULT_USER = auto()
+    FOR_DEVELOPMENT = auto()
+
+
 class Broker(Protocol):
     """One server, which the setting BROKER names. It connects at the first call that needs it."""
 
@@ -368,6 +379,13 @@ class Broker(Protocol):
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
         """Return names for where an alias keeps its data: aliases with a name in common share their data.
+
+        Connects to nothing. Raises `ImproperlyConfigured` like `check`.
+        """
+
+    @classmethod
+    def risks(cls, alias: Alias) -> list[Risk]:
+        """Return what is unsafe in the settings of an alias for a site in production.
 
         Connects to nothing. Raises `ImproperlyConfigured` like `check`.
         """

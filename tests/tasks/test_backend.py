@@ -209,7 +209,7 @@ def test_wrong_options_are_told_by_name(options: dict[str, Any], reason: str) ->
 def test_without_a_store_tasks_run_and_results_can_not_be_read(functions: Any) -> None:
     with override_settings(DELAYQ={"default": {"STORE": None}}):
         backend = DelayqBackend("default", TASKS["default"])
-        assert [message.id for message in backend.check()] == ["delayq.W018"]
+        assert [message.id for message in backend.check()] == ["delayq.W013"]
         assert not backend.supports_get_result
         with pytest.raises(NotImplementedError):
             backend.get_result("any")

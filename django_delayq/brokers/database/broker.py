@@ -6,7 +6,7 @@ from typing import ClassVar
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from django_delayq.brokers.base import ServerReport
+from django_delayq.brokers.base import Risk, ServerReport
 from django_delayq.brokers.database.heartbeats import DatabaseHeartbeats
 from django_delayq.conf import LOCATION, Alias
 from django_delayq.store.database import Database
@@ -53,6 +53,10 @@ class DatabaseBroker:
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
         return frozenset()  # aliases share no rows: each row names its alias
+
+    @classmethod
+    def risks(cls, alias: Alias) -> list[Risk]:
+        return []
 
     def open(self) -> None:
         with self.database.available():

@@ -27,6 +27,7 @@ from django_delayq.brokers.base import (
     Pair,
     Pause,
     PermitRequest,
+    Risk,
     ServerReport,
     T,
     Takeover,
@@ -83,6 +84,10 @@ class MemoryBroker:
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
         return frozenset()
+
+    @classmethod
+    def risks(cls, alias: Alias) -> list[Risk]:
+        return []
 
     def open(self) -> None:
         """Do nothing: there is nothing to connect to."""

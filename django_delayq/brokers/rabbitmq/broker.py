@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from amqp import Connection
 
+from django_delayq.brokers.addresses import has_password, is_this_machine
 from django_delayq.brokers.base import (
     BATCH,
     Alarm,
@@ -17,6 +18,7 @@ from django_delayq.brokers.base import (
     Heard,
     MaintenanceResult,
     Pair,
+    Risk,
     ServerReport,
     WorkerInfo,
     check_batch,
@@ -24,7 +26,7 @@ from django_delayq.brokers.base import (
 from django_delayq.brokers.rabbitmq.alarms import Clock, outgoing
 from django_delayq.brokers.rabbitmq.consumer import Consumer, Leases
 from django_delayq.brokers.rabbitmq.link import Link, Waker
-from django_delayq.brokers.rabbitmq.locations import HEARTBEAT_S, parse_location
+from django_delayq.brokers.rabbitmq.locations import DEFAULT_USER, HEARTBEAT_S, parse_location
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.publishing import Publisher
 from django_delayq.brokers.rabbitmq.topology import UnavailableQueues
@@ -76,6 +78,16 @@ class RabbitMQBroker:
     def places(cls, alias: Alias) -> frozenset[str]:
         location = parse_location(alias.location)
         return frozenset({f"{location.options['host']}/{location.vhost} {alias.options.prefix}"})
+
+    @classmethod
+    def risks(cls, alias: Alias) -> list[Risk]:
+        location = parse_location(alias.location)
+        found = {
+            Risk.PASSWORD_IN_URL: has_password(alias.location),
+            Risk.CLEARTEXT: not location.options["ssl"] and not is_this_machine(location.hostname),
+            Risk.DEFAULT_USER: location.user == DEFAULT_USER,
+        }
+        return [risk for risk, is_there in found.items() if is_there]
 
     def open(self) -> None:
         with self._publisher.looking():

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from django_delayq.brokers.base import ServerReport
+from django_delayq.brokers.addresses import has_password, is_this_machine
+from django_delayq.brokers.base import Risk, ServerReport
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import (
     Operation,
@@ -12,6 +13,7 @@ from django_delayq.brokers.redis.client import (
     ask,
     clock_ms,
     colocated,
+    embedded_directory,
     gather_available,
     parse_location,
     plain,
@@ -48,6 +50,18 @@ class RedisBroker:
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
         return frozenset(f"{server} {alias.options.prefix}" for server in parse_location(alias.location).servers)
+
+    @classmethod
+    def risks(cls, alias: Alias) -> list[Risk]:
+        location = parse_location(alias.location)
+        is_remote = not all(map(is_this_machine, location.hosts))
+        found = {
+            Risk.PASSWORD_IN_URL: has_password(alias.location),
+            Risk.CLEARTEXT: is_remote and not location.is_encrypted,
+            Risk.UNVERIFIED: is_remote and location.is_encrypted and not location.is_verified,
+            Risk.FOR_DEVELOPMENT: embedded_directory(alias.location) is not None,
+        }
+        return [risk for risk, is_there in found.items() if is_there]
 
     def open(self) -> None:
         self._access.open()

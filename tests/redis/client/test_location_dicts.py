@@ -10,11 +10,12 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
+from django_delayq.brokers.rabbitmq import locations as rabbitmq
 from django_delayq.brokers.redis.client import embedded_directory, location as locations, parse_location
 from django_delayq.conf import parse_alias
 from tests.docs.tables import codes, tables
 
-ROWS = [row for table in tables("reference/settings.md", "`LOCATION`") for row in table if len(row) == 3]
+_, ROWS, ROWS_OF_RABBITMQ = tables("reference/settings.md", "`LOCATION`")
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +36,21 @@ def test_each_option_is_the_same_in_both_forms(row: list[str]) -> None:
     assert parse_location(parse_alias("a", {"LOCATION": as_dict}).location) == parse_location(url)
 
 
+@pytest.mark.parametrize("row", ROWS_OF_RABBITMQ, ids=lambda row: row[0])
+def test_each_option_of_rabbitmq_is_the_same_in_both_forms(row: list[str]) -> None:
+    (url,), (written,) = codes(row[1]), codes(row[2])
+    as_dict = ast.literal_eval(written)
+    parsed = [rabbitmq.parse_location(parse_alias("a", {"LOCATION": each}).location) for each in (as_dict, url)]
+    assert parsed[0] == parsed[1]
+
+
 def test_no_option_is_left_out() -> None:
     dicts = [ast.literal_eval(codes(row[2])[0]) for row in ROWS]
     assert {name for one in dicts for name in one} == {*locations._TYPES}
     tls = [one["tls"] for one in dicts if isinstance(one.get("tls"), dict)]
     assert {name for one in tls for name in one} == {*locations._TLS}
+    of_rabbitmq = [ast.literal_eval(codes(row[2])[0]) for row in ROWS_OF_RABBITMQ]
+    assert {name for one in of_rabbitmq for name in one} == {*rabbitmq._DICT}
 
 
 def test_paths_and_the_members_of_enums_are_taken(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ RESP3 a server may send messages that nobody has asked for.
 import asyncio
 import re
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -136,6 +137,28 @@ class Location:
         if path := options.get("directory") or options.get("path"):
             return frozenset({f"{path}/{db}"})
         return frozenset({f"{options.get('host', 'localhost')}:{options.get('port', PORT)}/{db}"})
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the hosts that are named; none for a unix socket."""
+        if self.nodes:
+            return tuple(host for host, _ in self.nodes)
+        if sentinels := self.options.get("sentinels"):
+            return tuple(host for host, _ in sentinels.addresses)
+        if "directory" in self.options or "path" in self.options:
+            return ()
+        return (self.options.get("host", "localhost"),)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Return whether the connections use TLS."""
+        return issubclass(self.make, SSLConnection)  # type: ignore[arg-type]
+
+    @property
+    def is_verified(self) -> bool:
+        """Return whether the servers must prove over TLS who they are."""
+        is_checked = self.options.get("ssl_cert_reqs", "required") not in ("none", ssl.CERT_NONE)
+        return is_checked and self.options["ssl_check_hostname"] is True
 
     def at(self, node: Address) -> "Location":
         """Return the location of one node of the cluster."""

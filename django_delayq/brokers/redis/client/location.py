@@ -19,6 +19,7 @@ from redis import asyncio as aredis
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.connection import AbstractConnection, Connection, SSLConnection
 
+from django_delayq.brokers.addresses import checked, no_hosts
 from django_delayq.brokers.redis.client.connections import (
     PORT,
     Address,
@@ -32,7 +33,6 @@ from django_delayq.brokers.redis.client.connections import (
 )
 from django_delayq.support.sanitize import hidden
 from django_delayq.support.translatable import text as _
-from django_delayq.support.validation import did_you_mean
 
 SENTINEL_PORT = 26379
 
@@ -335,13 +335,6 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("sentinels", "cluster"), (list, tuple)),
     "tls": (bool, Mapping),
 }
-_WANTED = {
-    str: "a str",
-    os.PathLike: "a path",
-    int: "a number",
-    bool: "True or False",
-    Mapping: f"True, or a dict of {', '.join(_TLS)}",
-}
 
 
 @sensitive_variables()
@@ -365,11 +358,11 @@ def _url_of_dict(location: Mapping[Any, Any]) -> str:
         has, names = " and ".join(f'"{kind}"' for kind in kinds), ", ".join(f'"{kind}"' for kind in _DICTS)
         raise ImproperlyConfigured(f"LOCATION is a dict with {has or 'no address'}; give it one of {names}.")
     (kind,) = kinds
-    given = _checked("LOCATION", location, {name: _TYPES[name] for name in (kind, *_DICTS[kind])})
+    given = checked("LOCATION", location, {name: _TYPES[name] for name in (kind, *_DICTS[kind])}, _TLS)
     tls = given.get("tls") or {}
     options = {name: given[name] for name in _SENTINEL_LOGIN if name in given}
     if isinstance(tls, Mapping):
-        options |= {f"ssl_{name}": value for name, value in _checked('LOCATION["tls"]', tls, _TLS).items()}
+        options |= {f"ssl_{name}": value for name, value in checked('LOCATION["tls"]', tls, _TLS).items()}
     scheme = "redis" if given.get("tls", False) is False else "rediss"
     username, password = (quote(given.get(name, ""), safe="") for name in _USER)
     login = f"{username}:{password}@" if username or password else ""
@@ -392,35 +385,12 @@ def _url_of_dict(location: Mapping[Any, Any]) -> str:
     return f"{'cache:' if kind == 'cache' else 'embedded://'}{os.fspath(given[kind])}"
 
 
-@sensitive_variables()
-def _checked(where: str, given: Mapping[Any, Any], types: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
-    """Return the given names and values without those that are None.
-
-    Raises `ImproperlyConfigured` for an unknown name, or a value of a wrong type.
-    """
-    for name, value in given.items():
-        if name not in types:
-            raise ImproperlyConfigured(f"{where} has no setting {name!r}: {did_you_mean(str(name), list(types))}")
-        kinds = types[name]
-        if value is None or (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
-            continue
-        if list in kinds:
-            raise _no_hosts(name)
-        said = repr(value) if kinds == (int,) else type(value).__name__  # a value of another type may be a secret
-        raise ImproperlyConfigured(f'{where}["{name}"] is {said}; give {_WANTED[kinds[-1]]}.')
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def _hosts(name: str, hosts: Sequence[Any]) -> str:
     if not hosts or not all(isinstance(host, str) and host for host in hosts):
-        raise _no_hosts(name)
+        raise no_hosts(name)
     if any(mark in host for host in hosts for mark in "@/?,#"):
         raise ImproperlyConfigured(f'LOCATION["{name}"] has more than "HOST:PORT" in it; a login has its own names.')
     return ",".join(hosts)
-
-
-def _no_hosts(name: str) -> ImproperlyConfigured:
-    return ImproperlyConfigured(f'LOCATION["{name}"] is no list of "HOST:PORT"; give the addresses of some.')
 
 
 @sensitive_variables()
