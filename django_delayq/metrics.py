@@ -1,6 +1,6 @@
 """Export the figures of `django_delayq.monitor` to Prometheus. It needs the extra `metrics`.
 
-Nothing is counted here: each scrape looks once at every alias, in bounded time.
+Nothing is counted here: a scrape looks at every alias at most once in some seconds, in bounded time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,10 +19,7 @@ from prometheus_client.registry import Collector
 from django_delayq.conf import alias_names
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.figures import BOUNDS_MS, OTHERS, Times
-from django_delayq.monitor import Status, closed_after, status
-
-PATIENCE_S = 1.0
-"""How many seconds a scrape waits for each broker."""
+from django_delayq.monitor import Status, kept_status
 
 _IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried": "retried", "waiting": "waiting"}
 """The figures of `Status` that may be counted only in part, and their names in the label `figure` of `in_part`."""
@@ -80,8 +77,7 @@ class DelayqCollector(Collector):
         families = _families()
         for alias in alias_names():
             try:
-                with closed_after(alias):  # the server of prometheus-client starts a thread for each scrape
-                    seen = status(alias, patience_s=PATIENCE_S)
+                seen = kept_status(alias)
             except (DelayqError, DatabaseError):
                 families["up"].add_metric([alias], 0)
                 continue
@@ -102,7 +98,7 @@ class DelayqCollector(Collector):
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer a scrape with the metrics of this app only.
 
-    They name queues, keys and aliases, so let only Prometheus reach this view.
+    They name queues, keys and aliases, so let only Prometheus see this view: `token_required`.
     """
     registry = CollectorRegistry()
     registry.register(DelayqCollector())

@@ -13,6 +13,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Header, NewMessage, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.health import Delayq
+from django_delayq.monitor import kept
 from django_delayq.testing import VirtualTimeBroker
 
 MEMORY = "django_delayq.testing.VirtualTimeBroker"
@@ -34,10 +35,11 @@ def serve(broker: Backend) -> None:
 
 
 def test_a_live_worker_is_health(broker: Backend) -> None:
-    with pytest.raises(ServiceUnavailable, match="No worker of 'default' is alive"):
+    with pytest.raises(ServiceUnavailable, match="No worker is alive"):
         Delayq().run()
     Delayq(needs_worker=False).run()
     serve(broker)
+    kept.forget()
     Delayq().run()
 
 
@@ -51,13 +53,16 @@ def test_what_is_too_late_is_none(broker: VirtualTimeBroker) -> None:
         Delayq(max_lag=timedelta(minutes=59)).run()
 
 
-def test_a_broker_that_is_away_is_none(broker: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_away_is_none(
+    broker: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def away() -> None:
         raise BrokerUnavailable("nobody there")
 
     monkeypatch.setattr(broker.queue, "counts", away)
-    with pytest.raises(ServiceUnavailable, match="nobody there"):
+    with pytest.raises(ServiceUnavailable, match=r"The figures are not available\.$"):
         Delayq().run()
+    assert "Health of 'default': The figures are not available. nobody there" in caplog.text
 
 
 @pytest.mark.django_db
@@ -73,7 +78,10 @@ def test_the_broker_of_a_store_may_be_away_for_a_while(settings: Settings, monke
 
 def test_the_page_of_the_site_shows_it(broker: Backend, settings: Settings) -> None:
     settings.ROOT_URLCONF = __name__
-    assert Client().get("/health/?format=json").status_code == 500
+    response = Client().get("/health/?format=json")
+    assert response.status_code == 500
+    assert response.json() == {"Delayq()": "Unavailable: No worker is alive."}  # no names for strangers
+    kept.forget()
     serve(broker)
     response = Client().get("/health/?format=json")
     assert response.status_code == 200

@@ -3,6 +3,7 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from django_delayq.brokers.base import ClaimRequest, ExecutorInfo, Header, NewMe
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.metrics import DelayqCollector, metrics
 from django_delayq.models import FigureRow
+from django_delayq.monitor import kept, status
 from django_delayq.store import figures, statistics
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 from tests.brokers.rig import claim_some, settlement
@@ -38,7 +40,8 @@ def page(settings: Settings) -> None:
 
 
 def scraped() -> dict[tuple[str, ...], float]:
-    """Each sample by its name and the values of its labels, in the order of their names."""
+    """Each sample by its name and the values of its labels, in the order of their names. They are new ones."""
+    kept.forget()
     response = Client().get("/metrics")
     assert response.status_code == 200
     assert response["Content-Type"].startswith("text/plain")
@@ -217,6 +220,40 @@ def test_registering_the_collector_asks_nobody() -> None:
     registry.register(DelayqCollector())  # without access to a database
     with pytest.raises(ValueError, match="Duplicated timeseries"):
         registry.register(DelayqCollector())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_storm_of_scrapes_costs_one_look_at_each_alias(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    look, now = status, [0.0]
+
+    def counted(using: str, **options: Any) -> Any:
+        looks.append(using)
+        return look(using, **options)
+
+    monkeypatch.setattr(kept, "status", counted)
+    monkeypatch.setattr(kept, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: Client().get("/metrics").content, range(8)))
+    assert len(set(answers)) == 1
+    assert looks == ["default", "plain"]
+    now[0] += kept.KEEP_S
+    Client().get("/metrics")
+    assert looks == ["default", "plain"] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_error_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def away() -> None:
+        asked.append("counts")
+        raise BrokerUnavailable("nobody there")
+
+    monkeypatch.setattr(get_backend("plain").queue, "counts", away)
+    for _ in range(3):
+        assert 'delayq_up{alias="plain"} 0' in Client().get("/metrics").content.decode()
+    assert asked == ["counts"]
 
 
 @override_settings(DELAYQ={})

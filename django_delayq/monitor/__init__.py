@@ -2,6 +2,7 @@
 
 from django_delayq.monitor.explain import Explanation, explain, translated
 from django_delayq.monitor.forecast import Drain, Hour
+from django_delayq.monitor.kept import kept_status
 from django_delayq.monitor.looking import closed_after
 from django_delayq.monitor.status import Status, WaitingSet, now_ms, status
 from django_delayq.monitor.storeless import Storeless, storeless
@@ -17,6 +18,7 @@ __all__ = [
     "WaitingSet",
     "closed_after",
     "explain",
+    "kept_status",
     "last_month",
     "measure",
     "now_ms",
