@@ -3,17 +3,18 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import redis
-from redis.exceptions import NoPermissionError
+from redis.exceptions import AuthenticationError, NoPermissionError
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, Pause, SettleAction, WorkerInfo
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias, Options
 from django_delayq.core.errors import BrokerRefused
 from tests.brokers.rig import LEASE_MS, Rig, redis_rig
-from tests.redis_users import location_of
+from tests.redis_users import ACL, location_of, login
 from tests.servers import Server
 
 HOUR = 3_600_000
@@ -113,12 +114,35 @@ def test_a_dashboard_looks_and_changes_nothing(rig_of: Callable[[str], Rig]) -> 
 @pytest.mark.parametrize("user", ["site", "worker", "dashboard"])
 @pytest.mark.parametrize(
     "command",
-    [("EXISTS", "session:1"), ("FLUSHALL",), ("KEYS", "*"), ("PUBLISH", "other", "x"), ("SHUTDOWN",)],
+    [
+        *[("EXISTS", "session:1"), ("FLUSHALL",), ("KEYS", "*"), ("PUBLISH", "other", "x"), ("SHUTDOWN",)],
+        *[("CONFIG", "GET", "requirepass"), ("CONFIG", "SET", "appendonly", "no"), ("ACL", "LIST"), ("MONITOR",)],
+    ],
     ids=str,
 )
 def test_nobody_touches_anything_else(redis_server: Server, user: str, command: tuple[str, ...]) -> None:
     with redis.Redis.from_url(location_of(redis_server, user)) as client, pytest.raises(NoPermissionError):
         client.execute_command(*command)
+
+
+def test_nobody_is_let_in_without_a_login(start_redis: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "users.acl").write_text(ACL)
+    server = start_redis(aclfile=str(tmp_path / "users.acl"))
+    with server.client() as nobody:
+        for command in (("PING",), ("FLUSHALL",), ("GET", "a"), ("INFO",)):
+            with pytest.raises(AuthenticationError, match="Authentication required"):
+                nobody.execute_command(*command)
+    url = f"unix://{{}}@{server.socket}?db=0"
+    with redis.Redis.from_url(url.format("default:")) as default, pytest.raises(AuthenticationError):
+        default.execute_command("FLUSHALL")
+    options = Options(prefix="delayq")
+    with (
+        closing(RedisBroker(Alias("default", location=url.format(login("site")), options=options))) as site,
+        closing(RedisBroker(Alias("default", location=url.format(login("worker")), options=options))) as worker,
+    ):
+        site.queue.enqueue([NewMessage("a", Header("q", "k"), b"1")])
+        claims = worker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w")
+        assert [message.id for message in claims.messages] == ["a"]
 
 
 def test_a_wrong_password_is_refused_with_the_fix(redis_server: Server) -> None:
