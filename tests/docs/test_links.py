@@ -8,7 +8,7 @@ import pytest
 from tests.docs.site import ROOT
 from tests.docs.tables import prose
 
-TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES = [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
