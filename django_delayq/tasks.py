@@ -217,14 +217,14 @@ class DelayqBackend(BaseTaskBackend):
         return None if handler is None else getattr(handler.func, "task", None)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """Check that the alias exists (E018), and warn where it has no store to keep results (W013)."""
+        """Check that the alias exists (E016), and warn where it has no store to keep results (W013)."""
         names = alias_names()
         if self.using not in names:
             return [
                 Error(
                     f'TASKS["{self.alias}"]["OPTIONS"]["using"]={self.using!r} is no alias of DELAYQ.',
                     hint=did_you_mean(self.using, names).capitalize(),
-                    id="delayq.E018",
+                    id="delayq.E016",
                 )
             ]
         if self.supports_get_result:

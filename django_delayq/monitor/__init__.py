@@ -3,7 +3,6 @@
 from django_delayq.monitor.explain import Explanation, explain, translated
 from django_delayq.monitor.forecast import Drain, Hour
 from django_delayq.monitor.kept import kept_status
-from django_delayq.monitor.looking import closed_after
 from django_delayq.monitor.status import Status, WaitingSet, now_ms, status
 from django_delayq.monitor.storeless import Storeless, storeless
 from django_delayq.monitor.throughput import Throughput, last_month, measure
@@ -16,7 +15,6 @@ __all__ = [
     "Storeless",
     "Throughput",
     "WaitingSet",
-    "closed_after",
     "explain",
     "kept_status",
     "last_month",

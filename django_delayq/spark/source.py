@@ -1,4 +1,4 @@
-"""The data source `delayq`, for the Python Data Source API of PySpark 4.1 and newer."""
+"""The data source `delayq`, for the Python Data Source API of PySpark 4.2 and newer."""
 
 from collections.abc import MutableMapping
 

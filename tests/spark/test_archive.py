@@ -162,6 +162,7 @@ def test_what_leaves_the_table_while_it_is_archived_is_not_in_the_lake(
     assert list(ReadyMessage.objects.using(using).values_list("pk", flat=True)) == [2]
 
 
+@pytest.mark.usefixtures("spark")
 def test_who_can_write_to_the_lake_can_not_have_rows_removed(tmp_path: Path) -> None:
     finish(STORED, range(4))
     lake, database = Lake(str(tmp_path)), job.database_of(STORED)

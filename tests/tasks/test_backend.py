@@ -203,7 +203,7 @@ def test_wrong_options_are_told_by_name(options: dict[str, Any], reason: str) ->
         with pytest.raises(ImproperlyConfigured, match=reason):
             DelayqBackend("default", {"OPTIONS": options})
     else:
-        assert [message.id for message in DelayqBackend("default", {"OPTIONS": options}).check()] == ["delayq.E018"]
+        assert [message.id for message in DelayqBackend("default", {"OPTIONS": options}).check()] == ["delayq.E016"]
 
 
 def test_without_a_store_tasks_run_and_results_can_not_be_read(functions: Any) -> None:

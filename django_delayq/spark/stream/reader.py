@@ -26,7 +26,7 @@ class StreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # the API's name
         return {"xid": self._settled() if self._options.start == "latest" else 0}
 
-    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as PySpark 4.1 has it, too
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as PySpark has it, too
         return {"xid": self._settled()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
