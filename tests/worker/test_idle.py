@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import Pause
+from django_delayq.brokers.base import Pause, WorkerInfo
 from django_delayq.core.limits import Limits
 from django_delayq.worker import maintenance
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
@@ -51,9 +51,14 @@ def test_a_worker_claims_nothing_where_its_broker_knows_of_nothing(rig: Rig) -> 
 
 
 def test_a_heartbeat_tells_a_worker_who_else_lives(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    asked: list[object] = []
+
+    def workers() -> list[WorkerInfo]:
+        asked.append(None)
+        return []
+
     monkeypatch.setattr(maintenance, "HEARTBEAT_EVERY_S", 0.001)
-    monkeypatch.setattr(rig.broker, "workers", lambda: asked.append(1) or [])
+    monkeypatch.setattr(rig.broker, "workers", workers)
     rig.start(make_handler(lambda message: None))
     rig.broker.until(lambda: rig.broker.upkeeps > 20)
     rig.stop()
