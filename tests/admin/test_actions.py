@@ -13,10 +13,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.test import Client
 
-from django_delayq import get_delay_message, send_delay_message
+from django_delayq import get_delay_message
 from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.admin.lists.admins import ErrorMessageAdmin
 from django_delayq.admin.log import hashed
+from django_delayq.api.send import send_own_message
 from django_delayq.brokers import get_backend
 from django_delayq.core.codec import decode_data
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Tally
@@ -312,7 +313,7 @@ def test_a_job_that_is_begun_again_after_its_first_step_moves_nothing(
     shift_all()
     first = ReadyMessage.objects.using(database).get(key=changes.KEY)
     run_due()
-    send_delay_message(changes.KEY, decode_data(first.data.encode()), id=first.message_id, tag=first.tag)
+    send_own_message(changes.KEY, decode_data(first.data.encode()), id=first.message_id, tag=first.tag)
     run_due()
     assert hours_later(database) == [1, 1, 1]
 
