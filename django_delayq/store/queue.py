@@ -410,7 +410,7 @@ class DatabaseQueue:
         except BrokerUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - until somebody mends it; the rows must not wait for that
-            result = MaintenanceResult(0, away=str(error))
+            result = MaintenanceResult(0, away=str(error) if isinstance(error, DelayqError) else repr(error))
         self.degraded.hear(result.away)
         result.lost_record, result.buried = "", []  # the record is here
         return result
