@@ -14,6 +14,9 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from django_delayq.admin.formatting import visible
+from django_delayq.admin.lists import search
+from django_delayq.admin.lists.search import asks_for_data
+from django_delayq.admin.message.payload import payload_of
 from django_delayq.brokers.base import Pause
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
@@ -81,6 +84,18 @@ def test_json_that_is_nested_deep_cuts_neither_an_export_nor_a_page(
     assert superuser.get(editor).status_code == 200
     mark = superuser.get(editor).context["seen"]
     assert "Nothing was changed." in text_of(superuser.post(editor, {"payload": f"[{DEEP}]", "seen": mark}))
+
+
+def test_no_depth_of_json_is_a_fault(stored_delayq: dict[str, Any]) -> None:
+    """How deep a reader and a writer go differs, and depends on where they are called."""
+    request = RequestFactory().get("/")
+    request.user = User(is_superuser=True)
+    for depth in range(850, 1_000):
+        data = "[" * depth + "]" * depth
+        assert payload_of(ErrorMessage(alias="default", key="k", data=data), request, None).text == data
+        assert asks_for_data(f"data={data}")
+        assert not search._has(data, [], "x")
+        assert search._as_compared(data)
 
 
 def test_the_poll_of_the_dashboard_keeps_no_session_alive(
