@@ -13,6 +13,7 @@ from django_delayq.management.support.arguments import USAGE, Options, add_no_in
 from django_delayq.management.support.by_id import batches
 from django_delayq.management.support.terminal import Write, confirm, counted
 from django_delayq.store.forget import Forgotten, forget
+from django_delayq.support.audit import operator_of_process, record
 
 HELP = "Remove all that is kept of some messages, whatever their state, but of what runs. Asks first."
 
@@ -44,6 +45,8 @@ def run(options: Options, write: Write) -> None:
     states = ", ".join(f"{forgotten.counts[state]} {state}" for state in ("waiting", "finished", "failed"))
     write(f"removed {forgotten.counts.total()}: {states}")
     ids = sorted({*ids, *forgotten.ids})
+    # Its line has a number in place of the ids, because it is kept for longer than they may be.
+    record(operator_of_process(), "forget", backend.alias.name, named=len(ids), removed=forgotten.counts.total())
     if apps.is_installed("django.contrib.admin"):
         from django_delayq.admin.log import forget_messages
 
