@@ -10,7 +10,6 @@ from typing import Any
 
 from django_delayq.brokers.base import BATCH, Alarm, pages
 from django_delayq.core.history import add
-from django_delayq.store import returned
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql import stepwise
 from django_delayq.store.sql.dialect import LongText, Sql, marks
@@ -179,7 +178,11 @@ def prune_finished(database: Database, before_ms: int) -> int:
 
     Return how many messages; 0 when none is left.
     """
-    returned.prune(database, before_ms)
+    database.changed(  # a derived table, because MySQL takes no LIMIT in a subquery
+        "DELETE FROM delayq_returned WHERE id IN (SELECT id FROM (SELECT id FROM delayq_returned"
+        f" WHERE alias = %s AND returned_at < %s ORDER BY returned_at LIMIT {BATCH}) AS batch)",
+        [database.alias, before_ms],
+    )
     return _prune(database, "delayq_finish", before_ms)
 
 

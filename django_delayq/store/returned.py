@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django_delayq.brokers.base import BATCH, pages
 from django_delayq.models import ReturnedValue
-from django_delayq.store.database import Database, in_transaction
+from django_delayq.store.database import Database
 
 
 def keep(database: Database, id: str, value: str) -> None:
@@ -23,15 +23,6 @@ def read(database: Database, id: str) -> str | None:
     """Return the value that was kept last under the id; None if there is none."""
     rows = ReturnedValue.objects.using(database.using).filter(alias=database.alias, message_id=id)
     return rows.values_list("value", flat=True).first()
-
-
-@in_transaction
-def prune(database: Database, before_ms: int) -> None:
-    """Remove a batch of values that were kept before `before_ms`."""
-    rows = ReturnedValue.objects.using(database.using).filter(alias=database.alias, returned_at__lt=before_ms)
-    pks = list(rows.order_by("returned_at").values_list("pk", flat=True)[:BATCH])
-    if pks:
-        ReturnedValue.objects.using(database.using).filter(pk__in=pks).delete()
 
 
 def forget(database: Database, ids: Sequence[str]) -> None:
