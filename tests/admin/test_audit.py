@@ -12,6 +12,7 @@ from django.test import Client
 
 from django_delayq.admin.bulk import actions, jobs
 from django_delayq.admin.dashboard import pausing
+from django_delayq.admin.message import edit
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
@@ -112,6 +113,18 @@ def test_nothing_is_deleted_of_which_no_entry_could_be_written(
 
 def no_entry(*args: object, **options: object) -> Any:
     raise DatabaseError("no")
+
+
+def test_no_payload_is_changed_of_which_no_entry_could_be_written(
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    superuser.raise_request_exception = False
+    bury(broker, "a", data=1)
+    pk = pk_of(database, "a", ErrorMessage)
+    typed = {"payload": "2", "seen": seen(superuser, pk)}
+    monkeypatch.setattr(edit, "log_rows", no_entry)
+    assert superuser.post(url("errormessage", pk, "payload"), typed).status_code == 500
+    assert ErrorMessage.objects.using(database).get().data == "1"
 
 
 def test_nothing_is_paused_of_which_no_entry_could_be_written(

@@ -107,6 +107,18 @@ def test_a_foreign_message_is_answered_like_one_that_there_is_not(anna: Client, 
     assert ids_in(database, ErrorMessage) == {"anna-failed", "ben-failed"}
 
 
+def test_has_view_permission_is_asked_of_the_message(
+    anna: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def may_view(self: Any, request: Any, obj: Any = None) -> bool:
+        return obj is None or "failed" not in obj.message_id
+
+    monkeypatch.setattr(ErrorMessageAdmin, "has_view_permission", may_view)
+    own = pks(database, "anna")[ErrorMessage]
+    for page_of_it in ("change", "history", "payload"):
+        assert anna.get(url("errormessage", own, page_of_it)).status_code == 403
+
+
 @pytest.mark.parametrize("all_that_match", [False, True])
 def test_an_export_holds_no_foreign_row(anna: Client, database: str, all_that_match: bool) -> None:
     for model in LISTS:

@@ -71,6 +71,8 @@ def _edit(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
             return message_page(admin, request, object_id)
         why = _("The message has moved on: nothing was changed. What you typed is kept here.")
         return _page(admin, request, None, _refused(request, why))
+    if not admin.has_view_permission(request, row):
+        raise PermissionDenied
     if row.key == KEY:
         raise PermissionDenied(_("What moves other messages can't be changed."))
     payload = payload_of(row, request)
@@ -125,12 +127,12 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
                 mark=hashed(difference),
                 difference=difference,
             )
+            log_rows(request.user.pk, [row], _CHANGED, what={row.pk: hashed(difference)})
     except DataMismatch as error:
         form.add_error("payload", translated(error))
     except (DelayqError, TypeError, ValueError) as error:
         form.add_error(None, translated(error))
     else:
-        log_rows(request.user.pk, [row], _CHANGED, what={row.pk: hashed(difference)})
         record(operator_of(request), "change_payload", row.alias, [row.message_id])
         return True
     return False
