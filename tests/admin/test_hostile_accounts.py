@@ -163,11 +163,13 @@ def test_who_is_let_in_where_and_what_is_shown_there(messages: DatabaseBackend, 
     for account in (*ACCOUNTS, *SINGLE):
         client = account.client()
         for name in NEEDS:
+            if name.endswith("_history") and account.may & set(VIEWS) and account.sees_all:
+                continue  # it is the page of the message, which is asked for too
             response = client.get(address(name, foreign))
             where = (account.name, name, response.status_code)
             assert answer(response) in expected(account, name), where
             check_content(account, response.content.decode(), where)
-            if account.name in ("no rights", "views", "a part"):
+            if account.name in ("no rights", "a part"):
                 posted = client.post(address(name, foreign))
                 assert answer(posted) != 200 or 200 in expected(account, name), where
                 check_content(account, posted.content.decode(), where)
