@@ -244,11 +244,20 @@ def test_a_shared_cache_is_warned_of(settings: Settings) -> None:
         ({"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}, "locmem"),
         (
             {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://m/0", "OPTIONS": {"SENTINELS": []}},
-            "Sentinel",
+            "a list of (host, port)",
         ),
+        (
+            {
+                "BACKEND": "django_redis.cache.RedisCache",
+                "LOCATION": "redis:///0",
+                "OPTIONS": {"SENTINELS": [("h", 1)]},
+            },
+            "the primary's name",
+        ),
+        ({"BACKEND": "nowhere.Cache"}, "nowhere.Cache"),
         ({"BACKEND": "django_redis.cache.RedisCache"}, "redis://HOST:PORT/DB"),
     ],
-    ids=["unknown alias", "no Redis", "Sentinel", "no address"],
+    ids=["unknown alias", "no Redis", "no sentinel", "no primary", "no class", "no address"],
 )
 def test_a_cache_that_is_no_single_redis_is_refused(
     settings: Settings, cache: dict[str, object] | None, fix: str

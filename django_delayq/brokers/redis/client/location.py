@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 from django.views.decorators.debug import sensitive_variables
 from redis import asyncio as aredis
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
@@ -109,16 +110,16 @@ def _parse_cache(url: str) -> Location:
         "%(location)s: cache.clear() empties the database and so removes all messages; give them one of their own.",
         location=url,
     )
-    server = _parse_server(address, f"{url} ({hide_password(address)})", login)
-    return replace(server, warnings=(warning,))
+    parse = _parse_sentinel if "+sentinel:" in address else _parse_server
+    return replace(parse(address, f"{url} ({hide_password(address)})", login), warnings=(warning,))
 
 
-def _parse_sentinel(url: str, shown: str) -> Location:
+def _parse_sentinel(url: str, shown: str, given: Mapping[str, Any] | None = None) -> Location:
     found = re.fullmatch(r"(rediss?)\+sentinel://(.*@)?([^@/?]+)/([^@/?]+)(/\d*)?(?:\?(.*))?", url)
     if found is None:
         raise _unreadable(shown)
     scheme, login, hosts, name, db, query = found.groups(default="")
-    primary = _parse_server(f"{scheme}://{login}sentinel{db}?{query}", shown, also=_SENTINEL_LOGIN)
+    primary = _parse_server(f"{scheme}://{login}sentinel{db}?{query}", shown, given, also=_SENTINEL_LOGIN)
     tls = {key: value for key, value in primary.options.items() if key.startswith("ssl_")}
     if scheme == "rediss":
         tls["ssl"] = True
@@ -294,14 +295,12 @@ def _cache_address(alias: str) -> tuple[str, dict[str, Any]]:
     if alias not in caches:
         raise ImproperlyConfigured(f"{where}: CACHES has no {alias!r}; it has: {', '.join(sorted(caches)) or 'none'}.")
     cache = caches[alias]
-    if cache.get("BACKEND") not in _CACHES:
+    if not _is_redis_cache(cache.get("BACKEND")):
         raise ImproperlyConfigured(
             f"{where}: CACHES[{alias!r}] is a {cache.get('BACKEND')!r}; name a Redis cache ({' or '.join(_CACHES)}), "
             f"or give the server's URL."
         )
     options: Mapping[str, Any] = cache.get("OPTIONS", {})
-    if "SENTINELS" in options:
-        raise ImproperlyConfigured(f"{where}: Redis Sentinel is not supported; give the URL of one server.")
     # django-redis has the login in capitals, and the rest in CONNECTION_POOL_KWARGS. Django has everything in OPTIONS.
     flat = {**options, **options.get("CONNECTION_POOL_KWARGS", {})}
     for name in _USER:
@@ -312,7 +311,39 @@ def _cache_address(alias: str) -> tuple[str, dict[str, Any]]:
     if isinstance(servers, str):
         servers = servers.replace(";", ",").split(",")
     first = servers[0].strip() if servers else ""  # both caches write to the first server; the others are replicas
-    return first, {name: flat[name] for name in taken if flat[name] is not None}
+    login = {name: flat[name] for name in taken if flat[name] is not None}
+    if "SENTINELS" not in options:
+        return first, login
+    own = {f"sentinel_{name}": value for name, value in options.get("SENTINEL_KWARGS", {}).items() if name in _USER}
+    return _sentinel_url(where, first, options["SENTINELS"]), {**login, **own}
+
+
+def _is_redis_cache(backend: object) -> bool:
+    """Return whether a BACKEND is one of the Redis caches, or a subclass of one."""
+    if backend in _CACHES:
+        return True
+    try:
+        found = import_string(backend) if isinstance(backend, str) else None
+    except ImportError:
+        return False
+    return any(f"{each.__module__}.{each.__qualname__}" in _CACHES for each in getattr(found, "__mro__", ()))
+
+
+def _sentinel_url(where: str, address: str, sentinels: object) -> str:
+    """Return the URL of a primary behind sentinels, as django-redis has them: its name is the host of LOCATION."""
+    try:
+        hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in sentinels)  # type: ignore[attr-defined]  # whatever the site wrote
+        scheme, rest = address.split("://", 1)
+        login, _at, place = rest.partition("?")[0].rpartition("@")
+        name, _slash, db = place.partition("/")
+    except (TypeError, ValueError):
+        hosts = name = ""
+    if not (hosts and name):
+        raise ImproperlyConfigured(
+            f"{where} has SENTINELS; give them as a list of (host, port), and the primary's name as the host of its "
+            "LOCATION."
+        )
+    return f"{scheme}+sentinel://{login}{_at}{hosts}/{name.partition(':')[0]}{f'/{db}' if db else ''}"
 
 
 # LOCATION as a dict.

@@ -1,0 +1,86 @@
+"""LOCATION "cache:default": the server of a real cache, django-redis' or Django's own, with its login and sentinels."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from django.core.cache import caches
+from django.core.cache.backends.redis import RedisCache
+from pytest_django import Settings
+
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage
+from django_delayq.brokers.redis import RedisBroker
+from django_delayq.conf import Alias
+from tests import servers
+from tests.brokers.rig import LEASE_MS, OPTIONS, ids
+from tests.servers import Server, sentinel
+from tests.servers.sentinel import Failover
+
+PASSWORD = "hush@1:/"  # must be quoted in a URL
+OF_DJANGO_REDIS = "django_redis.cache.RedisCache"
+
+
+class OwnCache(RedisCache):
+    """A site's own subclass of Django's cache."""
+
+
+CACHES: dict[str, Callable[[Server], dict[str, Any]]] = {
+    "django-redis": lambda server: {
+        "BACKEND": OF_DJANGO_REDIS,
+        "LOCATION": f"unix://{server.socket}?db=3",
+        "OPTIONS": {"PASSWORD": PASSWORD, "SOCKET_TIMEOUT": 5},
+    },
+    "django": lambda server: {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": f"unix://{server.socket}?db=3",
+        "OPTIONS": {"password": PASSWORD},
+    },
+    "a subclass": lambda server: {
+        "BACKEND": f"{__name__}.OwnCache",
+        "LOCATION": f"unix://{server.socket}?db=3",
+        "OPTIONS": {"password": PASSWORD},
+    },
+}
+
+
+def carries_beside_the_cache(settings: Settings, cache: dict[str, Any]) -> None:
+    """See that the cache works, and that messages go through the same database."""
+    settings.CACHES = {"default": cache}
+    caches["default"].set("seen", "by the cache")
+    with closing(RedisBroker(Alias("default", location="cache:default", options=OPTIONS))) as broker:
+        broker.queue.enqueue([NewMessage("a", Header("q", "k"), b"1")])
+        claimed = broker.queue.claim([ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w").messages
+        assert ids(claimed) == ["a"]
+        caches["default"].clear()
+        assert broker.queue.get("a") is None, "it was in another database"
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_messages_go_through_the_server_of_a_cache(
+    settings: Settings, start_redis: Callable[..., Server], name: str
+) -> None:
+    server = start_redis(requirepass=PASSWORD)
+    carries_beside_the_cache(settings, CACHES[name](server))
+
+
+@pytest.fixture
+def failover() -> Iterator[Failover]:
+    """Those of one program: django-redis keeps its connections to sentinels for the process."""
+    binaries = servers.redis_binaries() or servers.missing("redis-server")
+    with closing(Failover(binaries[0])) as failover:
+        yield failover
+
+
+def test_messages_go_to_the_primary_that_the_sentinels_of_a_cache_name(settings: Settings, failover: Failover) -> None:
+    cache = {
+        "BACKEND": OF_DJANGO_REDIS,
+        "LOCATION": f"redis://{sentinel.NAME}/0",
+        "OPTIONS": {
+            "CLIENT_CLASS": "django_redis.client.SentinelClient",
+            "SENTINELS": [("127.0.0.1", failover.sentinel.port)],
+            "SENTINEL_KWARGS": {"password": sentinel.PASSWORD, "protocol": 2},
+        },
+    }
+    settings.DJANGO_REDIS_CONNECTION_FACTORY = "django_redis.pool.SentinelConnectionFactory"
+    carries_beside_the_cache(settings, cache)
