@@ -11,7 +11,7 @@ release = version = installed_version("django-delayq")
 
 extensions = ["myst_parser", "sphinx_copybutton", "sphinx_llms_txt"]
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/**.md"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "docs/**.md"]
 myst_heading_anchors = 4  # links to headings, as they work where the repository is read
 copybutton_exclude = ".linenos, .gp"
 
@@ -25,7 +25,7 @@ SECTIONS = {
     "How to": ["docs/how-to/*"],
     "Reference": ["docs/reference/*"],
     "Inside": ["docs/internals/*"],
-    "Contribute": ["CONTRIBUTING", "docs/contributing/*", "docs/contributing/decisions/*", "SECURITY", "CHANGELOG"],
+    "Contribute": ["CONTRIBUTING", "docs/contributing/*", "docs/contributing/decisions/*", "CODE_OF_CONDUCT", "SECURITY", "CHANGELOG"],
 }
 """The sections of the navigation, and the pages of each."""
 
