@@ -25,7 +25,14 @@ SECTIONS = {
     "How to": ["docs/how-to/*"],
     "Reference": ["docs/reference/*"],
     "Inside": ["docs/internals/*"],
-    "Contribute": ["CONTRIBUTING", "docs/contributing/*", "docs/contributing/decisions/*", "CODE_OF_CONDUCT", "SECURITY", "CHANGELOG"],
+    "Contribute": [
+        "CONTRIBUTING",
+        "docs/contributing/*",
+        "docs/contributing/decisions/*",
+        "CODE_OF_CONDUCT",
+        "SECURITY",
+        "CHANGELOG",
+    ],
 }
 """The sections of the navigation, and the pages of each."""
 

@@ -10,9 +10,10 @@ class CloseOrderTests(DelayqMixin, TestCase):
         self.assertEqual(order.state, "closed")
 ```
 
-With pytest, `pytest_plugins = ["django_delayq.testing.fixtures"]` in the top `conftest.py` gives the fixtures
-`delayq_memory`, `run_due` and `sent_messages`. An alias with a store keeps it: its rows are written and read in the
-test's own transaction, and only the timer is the broker in memory.
+With pytest there are the fixtures `delayq_memory`, `run_due` and `sent_messages`, which pytest finds by itself.
+
+An alias with a store keeps it: its rows are written and read in the test's own transaction, and only the timer is the
+broker in memory.
 
 Without a store the broker's clock is moved: in a handler `timezone.now()` is the real time, and `message.due_at` a time
 of the moved clock. With a store the rows are made older instead, so both are real times.

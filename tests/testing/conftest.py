@@ -1,14 +1,9 @@
-"""The public fixtures, and handlers that remember nothing of the test before."""
+"""Handlers that remember nothing of the test before. The public fixtures are found by pytest itself."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from django_delayq.testing.fixtures import (
-    delayq_memory as delayq_memory,
-    run_due as run_due,
-    sent_messages as sent_messages,
-)
 from tests.testing import handlers
 
 
