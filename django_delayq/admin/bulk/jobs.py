@@ -61,7 +61,7 @@ from django_delayq.admin.message.page import what_next
 from django_delayq.admin.message.payload import is_masked
 from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.api.handlers import delay_execute
-from django_delayq.api.send import send_own_message as send_delay_message
+from django_delayq.api.send import send_own_message
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause, covering
 from django_delayq.conf import DEFAULT_QUEUE, get_alias
@@ -219,7 +219,7 @@ def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
 def stop(request: HttpRequest, job: Job) -> None:
     """Tell a job to end before its next step, and log who did."""
     id = _stop_id(job)
-    send_delay_message(KEY, _signed(replace(job, over=True), id), id=id, using=job.selection.alias)
+    send_own_message(KEY, _signed(replace(job, over=True), id), id=id, using=job.selection.alias)
     _log(job, request.user.pk, gettext_lazy("%(move)s: told to stop"))
     _record(job, operator_of(request), "told to stop")
 
@@ -354,7 +354,7 @@ def _rows(alias: str, **named: str) -> Iterator[QuerySet[Any]]:
 
 def _send(job: Job) -> Sent:
     id = _id(job)
-    return send_delay_message(KEY, _signed(job, id), id=id, tag=_tag(job.name), using=job.selection.alias)
+    return send_own_message(KEY, _signed(job, id), id=id, tag=_tag(job.name), using=job.selection.alias)
 
 
 def _id(job: Job) -> str:
