@@ -12,14 +12,16 @@ from pytest_django import Settings
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from tests.commands.support import bury, delayq, send
+from tests.databases import SiteTables
 
 
 @pytest.fixture
 def stored(settings: Settings, sqlite_database: str) -> Backend:
-    """The backend of an alias with a store, which can do all of it."""
+    """The backend of an alias with a store, which can do all of it, with Django's log in its database."""
     broker = "django_delayq.brokers.database.DatabaseBroker"
     options = {"unknown_keys": "allow"}
     settings.DELAYQ = {"default": {"BROKER": broker, "DATABASE": sqlite_database, "OPTIONS": options}}
+    settings.DATABASE_ROUTERS = [SiteTables(sqlite_database)]
     return get_backend()
 
 
