@@ -115,6 +115,27 @@ def no_entry(*args: object, **options: object) -> Any:
     raise DatabaseError("no")
 
 
+def test_rows_of_a_store_are_not_moved_by_what_is_for_an_alias_without_one(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    bury(broker, "a")
+    moved = {"move": "rescue", "id": "a", "sure": "yes"}
+    assert superuser.post(url("readymessage", "dashboard", "storeless"), moved).status_code == 400
+    assert ids_in(database, ErrorMessage) == {"a"}
+
+
+def test_no_job_is_begun_of_which_no_entry_could_be_written(
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    superuser.raise_request_exception = False
+    bury(broker, "a")
+    monkeypatch.setattr(actions, "AT_ONCE", 0)
+    monkeypatch.setattr(jobs, "log_selection", no_entry)
+    pk = pk_of(database, "a", ErrorMessage)
+    assert confirm(superuser, ErrorMessage, "purge_failed", [pk], all_that_match=True).status_code == 500
+    assert not ReadyMessage.objects.using(database).exists()
+
+
 def test_no_payload_is_changed_of_which_no_entry_could_be_written(
     broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

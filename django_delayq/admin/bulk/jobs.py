@@ -10,7 +10,7 @@ nothing itself, tells a job to stop: each step first looks for it in every table
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -198,8 +198,11 @@ def start(name: str, request: HttpRequest, selection: Selection, change: Change,
     A name starts one job, however often this is called.
     """
     job = Job(name, str(request.user.pk), selection, change, total)
-    if _send(job).created:
-        _log(job, request.user.pk, gettext_lazy("%(move)s: begun"))
+    with _with_its_entry(job):
+        is_new = _send(job).created
+        if is_new:
+            _log(job, request.user.pk, gettext_lazy("%(move)s: begun"))
+    if is_new:
         _record(job, operator_of(request), "begun", filter=selection.words() or "*", until=selection.until)
 
 
@@ -219,16 +222,25 @@ def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
 def stop(request: HttpRequest, job: Job) -> None:
     """Tell a job to end before its next step, and log who did."""
     id = _stop_id(job)
-    send_own_message(KEY, _signed(replace(job, over=True), id), id=id, using=job.selection.alias)
-    _log(job, request.user.pk, gettext_lazy("%(move)s: told to stop"))
+    with _with_its_entry(job):
+        send_own_message(KEY, _signed(replace(job, over=True), id), id=id, using=job.selection.alias)
+        _log(job, request.user.pk, gettext_lazy("%(move)s: told to stop"))
     _record(job, operator_of(request), "told to stop")
 
 
 def go_on(request: HttpRequest, job: Job, row: MessageRow) -> None:
     """Run the failed message of a job again, and log who did."""
-    if get_backend(row.alias).queue.rescue([row.message_id]) == [True]:
-        _log(job, request.user.pk, gettext_lazy("%(move)s: run again"))
+    with _with_its_entry(job):
+        is_rescued = get_backend(row.alias).queue.rescue([row.message_id]) == [True]
+        if is_rescued:
+            _log(job, request.user.pk, gettext_lazy("%(move)s: run again"))
+    if is_rescued:
         _record(job, operator_of(request), "run again")
+
+
+def _with_its_entry(job: Job) -> AbstractContextManager[None]:
+    """Return a transaction: nothing is done to a job of which no entry can be written."""
+    return transaction.atomic(using=get_alias(job.selection.alias).database)
 
 
 def pauses(alias: str) -> list[Pause]:
