@@ -36,6 +36,23 @@ def test_a_send_again_after_its_message_has_finished_sends_nothing(rig: Rig, lin
     assert rig.broker.queue.get("a") is None
 
 
+@pytest.mark.parametrize("junk", [b"\xff\xfe", b"\x01", b"\x92\x01", b""])
+def test_junk_in_a_call_cell_is_no_answer(rig: Rig, redis_server: Server, junk: bytes) -> None:
+    rig.send("a")
+    assert rig.claim_one().id == "a"
+    with redis_server.client() as client:
+        cells = client.keys("*:call:*")
+        assert cells
+        for cell in cells:
+            client.set(cell, junk)
+        rig.send("b")
+        for cell in cells:
+            client.delete(cell)
+            client.sadd(cell, b"of another type")
+        rig.send("c")
+    assert {message.id for message in rig.claim()} == {"b", "c"}
+
+
 def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
     rig.send("a", "b", "c")
     by = claim.Claimant("w", LEASE_MS)

@@ -1,9 +1,10 @@
 -- Find the answer to a call that is repeated after its reply was lost: its cell has it under the number of the call.
+-- Whatever else is in the cell, someone else wrote: it is no answer, and is written over.
 local function answered(cell, number)
-  local last = redis.call('GET', cell)
-  if last then
-    last = cmsgpack.unpack(last)
-    if last[1] == number then return last[2] end
+  local last = redis.pcall('GET', cell)
+  if type(last) == 'string' then
+    local is_read, kept = pcall(cmsgpack.unpack, last)
+    if is_read and type(kept) == 'table' and kept[1] == number then return kept[2] end
   end
 end
 
