@@ -124,7 +124,7 @@ class CallCells:
     def __init__(self) -> None:
         self._process = secrets.token_hex(6)
         self._names = itertools.count()
-        self._numbers = itertools.count(secrets.randbits(48))  # nobody can leave an answer for the next one
+        self._numbers = itertools.count(secrets.randbelow(2**48))  # nobody can leave an answer for the next one
         self._free: deque[str] = deque()
 
     def number(self) -> int:
