@@ -124,19 +124,25 @@ def test_of_queues_that_were_empty_together_the_first_comes_first(rig: Rig, gate
 
 
 class CountingBroker(WatchedBroker):
-    """Counts the claims that gave something, of how many pairs, and what these and those before them asked for."""
+    """Counts the claims that gave something new, of how many pairs, and what these and those before them asked for.
+
+    A message that no slot started within a second is released, and claimed again: that is not new.
+    """
 
     fruitful = 0
     fruitful_pairs = 0
     asked = 0
     asked_in_vain = 0
+    seen: frozenset[str] = frozenset()
 
     def claim(self, wants: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         claims = super().claim(wants, lease_ms=lease_ms, worker=worker)
-        self.fruitful += bool(claims.messages)
+        new = {each.id for each in claims.messages} - self.seen
+        self.seen |= new
+        self.fruitful += bool(new)
         self.fruitful_pairs += len({(each.header.queue, each.header.key) for each in claims.messages if each.header})
         self.asked_in_vain += len(wants)
-        if claims.messages:
+        if new:
             self.asked, self.asked_in_vain = self.asked + self.asked_in_vain, 0
         return claims
 

@@ -108,11 +108,11 @@ def storeless_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     move = MOVES.get(request.POST.get("move", ""))
     if move is None:
         raise BadRequest("No such move.")
-    if get_alias(alias_of(request)).store is not None:  # rows have their own actions, with more questions
-        raise BadRequest("This alias has a store.")
     check_may(site, request, move.permission)
     check_may(site, request, f"view_{move.model._meta.model_name}")
     check_sees_all(request)
+    if get_alias(alias_of(request)).store is not None:  # rows have their own actions, with more questions
+        raise BadRequest("This alias has a store.")
     alias, ids = alias_of(request), list(dict.fromkeys(request.POST.getlist("id")[: 2 * PAGE]))
     if not ids:
         messages.warning(request, _("No message was chosen."))
