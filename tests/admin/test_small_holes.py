@@ -78,7 +78,8 @@ def test_json_that_is_nested_deep_cuts_neither_an_export_nor_a_page(
         assert DEEP in file
         assert len(file.splitlines()) == (4 if action == "export_csv" else 3)
     deep = pk_of(database, "b", ErrorMessage)
-    assert DEEP in text_of(superuser.get(url("errormessage", deep, "change")))
+    shown = text_of(superuser.get(url("errormessage", deep, "change")))
+    assert DEEP in "".join(shown.split())  # some versions of Python can indent it
     for text in ("data=x", f"data={DEEP}", "data.0=1"):
         found = superuser.get(url("errormessage", query=searched(superuser, ErrorMessage, text)))
         assert found.status_code == 200
