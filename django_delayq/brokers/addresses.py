@@ -1,4 +1,4 @@
-"""What the LOCATIONs of all brokers have in common: how a dict is checked, and what an address gives away."""
+"""Check a LOCATION that is a dict, and find what an address gives away, alike for all brokers."""
 
 import os
 from collections.abc import Collection, Mapping

@@ -357,7 +357,7 @@ class Queue(Protocol):
 
 
 class Risk(Enum):
-    """What is unsafe in the settings of an alias, for a site in production."""
+    """A part of an alias's settings that is unsafe for a site in production."""
 
     PASSWORD_IN_URL = auto()
     CLEARTEXT = auto()

@@ -157,7 +157,7 @@ class ErrorMessage(MessageRow):
 
 
 class PayloadDifference(models.Model):
-    """What an operator changed in the payload of a message, from which both payloads can be restored.
+    """A change of a message's payload by an operator, from which both payloads can be restored.
 
     It lives as long as the message, whose primary key is `message_pk`. Django's log keeps only `mark`, a salted hash.
     """
@@ -324,7 +324,7 @@ class LimitRow(models.Model):
 
 
 class ReturnedValue(models.Model):
-    """What the last finished task under an id returned, as JSON. See django_delayq/store/returned.py."""
+    """The value that the last finished task under an id returned, as JSON. See django_delayq/store/returned.py."""
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     message_id = NameField(_("id"), max_length=MAX_NAME)
