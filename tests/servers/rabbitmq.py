@@ -180,12 +180,17 @@ class RabbitMQServer(PrivateServer):
         with self.client() as client, suppress(NotFound), client.channel() as channel:
             _take_register(channel, names.register)
             channel.basic_publish(amqp.Message("{}"), names.direct, names.register)
-            for level in reversed(range(LEVELS)):
-                channel.queue_purge(names.level(level))
+            while self.hands_on() or _purge_levels(channel, names):
+                sleep(0.01)
             for queue in self.queues(f"{names.prefix}.ready."):
                 channel.queue_delete(queue)
             for name in (names.stray, names.error):
                 channel.queue_purge(name)
+
+    def hands_on(self) -> bool:
+        """Whether some level has messages on their way out: a purge leaves them, and they arrive whatever is deleted."""
+        counts = "[Count || Q <- rabbit_amqqueue:list(), {_, Count} <- rabbit_amqqueue:info(Q, [messages_dlx])]"
+        return "true" in self.run(f"lists:any(fun(Count) -> is_integer(Count) andalso Count > 0 end, {counts})")
 
     def queues(self, prefix: str) -> list[str]:
         """The names of the queues that begin like this: AMQP can't list them."""
@@ -245,6 +250,11 @@ def _take_register(channel: amqp.Channel, register: str) -> None:
         if channel.basic_get(register, no_ack=True):
             return
         sleep(0.01)
+
+
+def _purge_levels(channel: amqp.Channel, names: Names) -> int:
+    """Empty the levels, and return how many messages they had."""
+    return sum(channel.queue_purge(names.level(level)) for level in reversed(range(LEVELS)))
 
 
 def _definitions() -> dict[str, object]:
