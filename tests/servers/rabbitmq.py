@@ -188,7 +188,7 @@ class RabbitMQServer(PrivateServer):
                 channel.queue_purge(name)
 
     def hands_on(self) -> bool:
-        """Whether some level has messages on their way out: a purge leaves them, and they arrive whatever is deleted."""
+        """Whether some level has messages on their way out. A purge leaves them; whatever is deleted, they arrive."""
         counts = "[Count || Q <- rabbit_amqqueue:list(), {_, Count} <- rabbit_amqqueue:info(Q, [messages_dlx])]"
         return "true" in self.run(f"lists:any(fun(Count) -> is_integer(Count) andalso Count > 0 end, {counts})")
 
