@@ -51,13 +51,13 @@ def reschedule_delay_messages(
     at: datetime | None = None,
     using: str | None = None,
 ) -> int:
-    """Give waiting messages a new due time: after `delay`, or at `at`; now if neither is given.
+    """Give waiting messages a new due time: after `delay`, which may be 0, or at `at`.
 
     Acts on ids, tags and transactions, and raises, like `cancel_delay_messages`. Return how many messages were waiting;
     others stay as they are.
     """
     backend = get_backend(using)
-    delay_ms, at_ms = due_ms(delay, at)
+    delay_ms, at_ms = _new_due_ms(delay, at)
     reschedule = partial(backend.queue.reschedule, delay_ms=delay_ms, at_ms=at_ms)
     return _change(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
@@ -73,7 +73,7 @@ async def areschedule_delay_messages(
     backend = get_backend(using)
     if backend.store is not None:
         return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
-    delay_ms, at_ms = due_ms(delay, at)
+    delay_ms, at_ms = _new_due_ms(delay, at)
     reschedule = partial(backend.queue.areschedule, delay_ms=delay_ms, at_ms=at_ms)
     return await _achange(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
@@ -151,8 +151,16 @@ async def _achange(
     return _count(wanted, answers, await sync_to_async(change_waiting)(backend.alias, wanted))
 
 
+def _new_due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None]:
+    if delay is None and at is None:
+        raise TypeError("there is no new time; give delay=... or at=..., or delay=0 for at once.")
+    return due_ms(delay, at)
+
+
 def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | None]:
     """Return the ids and the tag as plain names. Raises `TypeError` or `ValueError`, naming the value and the fix."""
+    if not ids and tag is None:
+        raise TypeError("there is no id and no tag; give the ids of messages, (*ids), or tag=...")
     for id in ids:
         if not isinstance(id, str):
             raise TypeError(f"id={short_repr(id)} is {type(id).__name__}; give each id as a str of its own: (*ids).")

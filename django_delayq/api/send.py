@@ -7,15 +7,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Unpack, get_args
+from typing import Any, Never, Unpack, get_args
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
 from django.utils import timezone
 
 from django_delayq.api import registry
 from django_delayq.api.on_commit import aemit_sent, emit_sent, wait_for_commit
+from django_delayq.api.unknown import refuse_unknown
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
@@ -63,6 +65,7 @@ def send_delay_message(
     at_most_once: bool | None = None,
     using: str | None = None,
     on_commit: bool | None = None,
+    **unknown: Never,
 ) -> Sent:
     """Have the handler of `key` run with `data` after `delay`, or at the instant `at`; now if neither is given.
 
@@ -80,6 +83,8 @@ def send_delay_message(
     `BrokerUnavailable` if it has no memory left; `BrokerRefused` if somebody must mend something first. These three are
     each a `DelayqError`.
     """
+    if unknown:
+        refuse_unknown(unknown)
     send = Send(
         key,
         data,
@@ -110,7 +115,12 @@ def _send(backend: Backend, message: NewMessage, on_conflict: OnConflict, on_com
     alias = backend.alias
     if _defer_to_commit(alias, on_commit, message, on_conflict):
         return Sent(message.id, None, None)
-    enqueued = backend.queue.enqueue([message], on_conflict)
+    try:
+        enqueued = backend.queue.enqueue([message], on_conflict)
+    except SynchronousOnlyOperation as error:
+        raise SynchronousOnlyOperation(
+            "This send is in async code: write `await ...asend(...)` in place of send(...)."
+        ) from error
     if message_sent.receivers:
         emit_sent(alias, [message], enqueued)
     return _answer(enqueued[0])
@@ -124,6 +134,7 @@ async def asend_delay_message(
     alias = backend.alias
     if alias.store is not None:
         return await sync_to_async(send_delay_message)(key, data, using=using, on_commit=on_commit, **when)
+    refuse_unknown(when)
     send = Send(key, data, using=using, **when)
     message = prepare(send, alias)
     if on_commit is not False and await sync_to_async(_defer_to_commit)(alias, on_commit, message, send.on_conflict):
@@ -186,6 +197,10 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     if send.on_conflict not in _ON_CONFLICT:
         near = did_you_mean(str(send.on_conflict), _ON_CONFLICT)
         raise ValueError(f"on_conflict={short_repr(send.on_conflict)} is unknown: {near}")
+    if send.id is None and send.on_conflict != "keep":
+        raise ValueError(
+            f"on_conflict={short_repr(send.on_conflict)} needs an id: without one no message is in conflict."
+        )
     header, data_type = addressed(send, alias, is_own=is_own)
     delay_ms, at_ms = due_ms(send.delay, send.at)
     return NewMessage(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,8 +46,8 @@ either = pytest.mark.parametrize(
     [
         cancel_delay_messages,
         run(acancel_delay_messages),
-        reschedule_delay_messages,
-        run(areschedule_delay_messages),
+        partial(reschedule_delay_messages, delay=0),
+        partial(run(areschedule_delay_messages), delay=0),
     ],
 )
 
@@ -79,7 +80,7 @@ def test_more_ids_than_a_broker_takes_at_once(
     [
         ({"delay": "1h"}, NOW + 3_600_000),
         ({"at": datetime(2026, 1, 1, tzinfo=UTC)}, 1_767_225_600_000),
-        ({}, NOW),
+        ({"delay": 0}, NOW),
     ],
 )
 def test_reschedule_gives_a_new_due_time(
@@ -96,9 +97,20 @@ def test_reschedule_checks_its_times(reschedule: Function, broker: MemoryBroker)
         reschedule("a", delay=-1)
 
 
+@reschedules
+def test_a_reschedule_without_a_time_is_refused(
+    reschedule: Function, close_order: Handler[int, None], broker: MemoryBroker
+) -> None:
+    close_order.send(5, id="a", delay="1d")
+    with pytest.raises(TypeError, match="there is no new time; give delay="):
+        reschedule("a")
+    assert [info.due_ms for info in waiting(broker)] == [NOW + 86_400_000]
+
+
 @either
-def test_no_ids_are_none_moved(move: Function, broker: MemoryBroker) -> None:
-    assert move() == 0
+def test_neither_ids_nor_a_tag_are_refused(move: Function, broker: MemoryBroker) -> None:
+    with pytest.raises(TypeError, match="there is no id and no tag; give"):
+        move()
 
 
 @either

@@ -4,11 +4,13 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
 from django_delayq import Handler, send_delay_message
 from django_delayq.brokers.memory import MemoryBroker
+from django_delayq.core.message import OnConflict
 from tests.api.support import waiting
 
 pytestmark = pytest.mark.django_db
@@ -74,6 +76,44 @@ def test_data_is_checked_against_the_type_of_the_handler(close_order: Handler[in
         close_order.send("5")  # type: ignore[arg-type]  # and a type checker knows
 
 
-def test_a_misspelt_option_is_refused(close_order: Handler[int, None]) -> None:
-    with pytest.raises(TypeError, match="dealy"):
-        close_order.send(5, dealy=5)  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"countdown": 5}, r"there is no option 'countdown': write delay=\.\.\.\."),
+        ({"eta": AT}, r"there is no option 'eta': write at=\.\.\.\."),
+        ({"dealy": 5}, r"there is no option 'dealy': did you mean 'delay'\?"),
+    ],
+)
+def test_an_option_of_another_library_is_refused_with_ours(
+    options: dict[str, Any], message: str, close_order: Handler[int, None]
+) -> None:
+    for send in (close_order.send, close_order.prepare, async_to_sync(close_order.asend)):
+        with pytest.raises(TypeError, match=message):
+            send(5, **options)
+
+
+def test_several_values_are_refused_with_what_to_write(close_order: Handler[Any, None]) -> None:
+    for send in (close_order.send, close_order.prepare, async_to_sync(close_order.asend)):
+        with pytest.raises(TypeError, match=r"one value as data, not 2; send a list or a dict: \[1, 2\]"):
+            send(1, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("delay", r"<Handler 'order.close': .*> has no attribute 'delay'; write send\(data\)\."),
+        ("apply_async", r"has no attribute 'apply_async'; write send\(data, delay=\"30m\"\)\."),
+        ("sned", r"has no attribute 'sned'$"),
+    ],
+)
+def test_a_method_of_another_library_is_refused_with_ours(
+    method: str, message: str, close_order: Handler[int, None]
+) -> None:
+    with pytest.raises(AttributeError, match=message):
+        getattr(close_order, method)
+
+
+@pytest.mark.parametrize("on_conflict", ["replace", "earliest", "latest", "raise"])
+def test_a_conflict_without_an_id_is_refused(on_conflict: OnConflict, close_order: Handler[int, None]) -> None:
+    with pytest.raises(ValueError, match=f"on_conflict='{on_conflict}' needs an id"):
+        close_order.send(5, on_conflict=on_conflict)

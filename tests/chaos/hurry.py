@@ -10,7 +10,8 @@ def main() -> None:
     from django_delayq.models import ReadyMessage
 
     refused = ReadyMessage.objects.filter(error__startswith="its finish is refused", token=None)
-    reschedule_delay_messages(*refused.values_list("message_id", flat=True), delay=0)
+    if ids := list(refused.values_list("message_id", flat=True)):
+        reschedule_delay_messages(*ids, delay=0)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
 from psycopg.errors import LockNotAvailable
@@ -100,6 +102,14 @@ def test_a_cancel_is_part_of_the_transaction_and_keeps_the_row(broker: DatabaseB
     assert cancel_delay_messages("a") == 0
 
 
+def test_a_send_in_async_code_is_refused_with_what_to_write(broker: DatabaseBackend) -> None:
+    async def view() -> None:
+        send_delay_message("k", 1)
+
+    with pytest.raises(SynchronousOnlyOperation, match=r"write `await \.\.\.asend\(\.\.\.\)`"):
+        async_to_sync(view)()
+
+
 def test_what_has_one_tag_is_cancelled_and_rescheduled_together(broker: DatabaseBackend) -> None:
     for id, tag in (("a", "order:1"), ("b", "order:1"), ("c", "order:2")):
         send_delay_message("k", 1, id=id, tag=tag, delay="1h")
@@ -109,7 +119,8 @@ def test_what_has_one_tag_is_cancelled_and_rescheduled_together(broker: Database
 
 
 @pytest.mark.parametrize(
-    "move", [cancel_delay_messages, reschedule_delay_messages, async_to_sync(acancel_delay_messages)]
+    "move",
+    [cancel_delay_messages, partial(reschedule_delay_messages, delay="2h"), async_to_sync(acancel_delay_messages)],
 )
 def test_what_is_moved_by_tag_is_moved_whole_or_not_at_all(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch, move: Callable[..., int]
