@@ -89,7 +89,8 @@ def _check_keys(alias: Alias) -> Iterator[CheckMessage]:
     for found in unknown.order_by("key"):
         yield Warning(
             f"{found['count']} message(s) of alias {alias.name!r} wait for key {found['key']!r}, which has no handler.",
-            hint="Name it in the former_keys of the handler that took over, or remove them: "
+            hint="If it has one, import that in the `delayed` module of an installed app, where handlers are found; or "
+            "name the key in the former_keys of the handler that took over; or remove the messages: "
             f"manage.py delayq purge --key {found['key']}",
             id="delayq.W003",
         )

@@ -57,6 +57,7 @@ def unknown_key(using: str, key: str) -> UnknownKey:
         return UnknownKey(f"key={short_repr(key)} has its handler in another alias; pass using={elsewhere[0]!r}.")
     return UnknownKey(
         f"key={short_repr(key)} has no handler in alias {using!r}: {did_you_mean(key, by_alias.get(using, ()))}"
+        " Handlers are found in the `delayed` module of each installed app."
     )
 
 

@@ -152,7 +152,8 @@ def test_a_former_key_still_reaches_the_handler(registry: None, broker: MemoryBr
 
 @both
 def test_an_unknown_key_is_refused(send: Any, close_order: Handler[int, None], broker: MemoryBroker) -> None:
-    with pytest.raises(UnknownKey, match=r"key='order.clsoe' has no handler in alias 'default': did you mean"):
+    message = r"key='order.clsoe' has no handler in alias 'default': did you mean 'order.close'\? Handlers are found in"
+    with pytest.raises(UnknownKey, match=message):
         send("order.clsoe", 5)
     assert waiting(broker) == []
 
