@@ -32,7 +32,7 @@ from django_delayq.brokers.redis.client import (
     gather_available,
     split,
 )
-from django_delayq.brokers.redis.records import RS, US, as_text, is_newer, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import RS, US, is_newer, unpack_message, unpack_state
 from django_delayq.brokers.redis.shards import CallCells, Keys, Shards, load, set_name
 from django_delayq.brokers.redis.signing import UNSIGNED
 from django_delayq.brokers.redis.waiter import SleepHint, Waiter
@@ -115,8 +115,8 @@ def _read(described: list[Reply], token: int, worker: str, claims: Claims, keys:
             _warn_of_newer(message.partition(US)[0].decode())
             continue
         try:
-            name = as_text(member)
-        except ValueError:  # not run, and dropped by maintenance
+            name = member.decode()
+        except ValueError:  # someone else wrote it: not run, and dropped by maintenance
             claims.without_body.append(member.decode(errors="replace"))
             continue
         if message:

@@ -23,7 +23,7 @@ from django_delayq.brokers.redis.client import (
     plain,
     split,
 )
-from django_delayq.brokers.redis.records import as_text, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import unpack_message, unpack_state
 from django_delayq.brokers.redis.settle import settle
 from django_delayq.brokers.redis.shards import Keys, load, names_of_sets
 from django_delayq.conf import Alias, Options
@@ -214,8 +214,8 @@ def _read_lapsed(parts: list[Reply]) -> tuple[list[Transition], list[bytes]]:
     transitions, foreign, values = [], [], iter(parts)
     for member, end, name, head, state in zip(values, values, values, values, values, strict=True):
         try:
-            id, _ = as_text(member), as_text(name)
-        except ValueError:
+            id, _ = member.decode(), name.decode()
+        except ValueError:  # someone else wrote it
             foreign.append(member)
             continue
         record, (header, _) = unpack_state(state), unpack_message(head)

@@ -134,11 +134,6 @@ def unpack_state(state: bytes) -> Record:
         return Record()
 
 
-def as_text(name: bytes) -> str:
-    """Return an id or a name. Raises `ValueError` if it is no text: then someone else wrote it."""
-    return name.decode()
-
-
 def entry_id(entry: bytes) -> str:
     """Return the id in the entry of a buried message (id US token)."""
     return entry.partition(US)[0].decode(errors="replace")
