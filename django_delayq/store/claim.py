@@ -80,7 +80,8 @@ def claim(
             del by_pk[int(one.pk)]
         hold_off_ms = database.clock_monitor.hear(claimed.now_ms, asked_at, lease_ms)
         _look_at_others(database, by_pk, claimed, hold_off_ms)
-        _claim_lapsed(database, claimed, requests, lease_ms, worker)
+        if claimed.lapsed:
+            _claim_lapsed(database, claimed, requests, lease_ms, worker)
     except Exception:
         _note_unanswered(database, of_pks, token)
         raise

@@ -517,7 +517,7 @@ class DatabaseQueue:
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:
-    return set(count_by_pair(messages))
+    return {(one.header.queue, one.header.key) for one in messages if one.header}
 
 
 def _pairs_wanted(requests: Iterable[ClaimRequest]) -> set[Pair]:
