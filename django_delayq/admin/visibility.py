@@ -1,9 +1,11 @@
 """Narrow what a user sees, and moves, to the rows that the site's hook `OPTIONS["rows_for"]` leaves."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.models import AnonymousUser
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import DatabaseError, InterfaceError
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -11,8 +13,8 @@ from django.utils.module_loading import import_string
 
 from django_delayq.admin.access import alias_of
 from django_delayq.admin.bulk.changes import TABLES
-from django_delayq.conf import get_alias
-from django_delayq.models import MessageRow
+from django_delayq.conf import get_alias, valid_aliases
+from django_delayq.models import MessageRow, ReadyMessage
 from django_delayq.support.logging import logger
 
 
@@ -54,16 +56,56 @@ def narrowed(user: Any, rows: QuerySet[Any], alias: str) -> QuerySet[Any]:
     if path is None:
         return rows
     try:
-        hook: Callable[[Any, QuerySet[Any]], QuerySet[Any]] = import_string(path)
-        found = hook(user, rows)
-        if not (isinstance(found, QuerySet) and found.model is rows.model):
-            raise TypeError(f"It returned {type(found).__name__}, and not the rows that it was given, or some of them.")
+        return _asked(path, user, rows)
     except (DatabaseError, InterfaceError):
         raise  # the hook asked a database that is away, which the page tells
     except Exception as error:
         logger.exception('DELAYQ["%s"]["OPTIONS"]["rows_for"]=%r failed, so no message is shown.', alias, path)
         raise PermissionDenied('OPTIONS["rows_for"] failed; the log says why.') from error
+
+
+@register(Tags.database, deploy=True)
+def check_rows_for(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Check what each hook returns for an anonymous user (E007). One that fails for such a user is skipped."""
+    found: list[CheckMessage] = []
+    for alias in valid_aliases():
+        path = alias.options.rows_for
+        if path is None or alias.database not in (databases or ()):
+            continue
+        try:
+            _asked(path, AnonymousUser(), _all_rows(ReadyMessage, alias.name))
+        except ImproperlyConfigured as error:
+            text = f'DELAYQ["{alias.name}"]["OPTIONS"]["rows_for"]: {error}'
+            found.append(Error(text, hint="Until it does, nobody sees a message in the admin.", id="delayq.E007"))
+        except Exception:  # noqa: BLE001, S112  it is the site's code, and may need a user of the site
+            continue
     return found
+
+
+def _asked(path: str, user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Return what the hook returns. Raises `ImproperlyConfigured` if that can't be filtered, as the pages do."""
+    found = import_string(path)(user, rows)
+    if fault := _fault_of(found, rows):
+        raise ImproperlyConfigured(
+            f"{path} returned {fault}, which the admin can't filter. Return rows.filter(…), rows.none(), or rows "
+            "itself for a user who may see all."
+        )
+    return found  # type: ignore[no-any-return]  # a QuerySet, or there was a fault
+
+
+def _fault_of(found: Any, rows: QuerySet[Any]) -> str:
+    """Return in words why what a hook returned can't be filtered like `rows`. It is empty if it can."""
+    if not isinstance(found, QuerySet):
+        return f"{type(found).__name__} and no QuerySet"
+    query = found.query
+    faults = {
+        f"a QuerySet of {found.model.__name__} in place of {rows.model.__name__}": found.model is not rows.model,
+        "a slice": query.is_sliced,
+        f"the result of {query.combinator}()": query.combinator,
+        "the result of values() or values_list()": found._fields is not None,  # type: ignore[attr-defined]  # private
+        "the result of distinct() with fields": query.distinct_fields,
+    }
+    return next((fault for fault, is_so in faults.items() if is_so), "")
 
 
 def _all_rows(model: type[MessageRow], alias: str) -> QuerySet[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.checks import CheckMessage, Tags, run_checks
 from django.db.models import QuerySet
 from django.test import Client
 
@@ -45,9 +46,26 @@ def failing(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
     raise RuntimeError(user)
 
 
-def forgetful(user: Any, rows: QuerySet[Any]) -> Any:
-    """A hook that returns nothing for some."""
-    return None
+UNFIT: dict[str, tuple[Callable[[QuerySet[Any]], Any], str]] = {
+    "nothing": (lambda rows: None, "NoneType and no QuerySet"),
+    "list": (list, "list and no QuerySet"),
+    "model": (lambda rows: User.objects.all(), "a QuerySet of User in place of "),
+    "slice": (lambda rows: rows[:100], "a slice"),
+    "union": (lambda rows: rows.filter(tag="anna").union(rows.filter(tag="")), "the result of union()"),
+    "values": (lambda rows: rows.values("pk"), "the result of values() or values_list()"),
+    "distinct": (lambda rows: rows.distinct("tag"), "the result of distinct() with fields"),
+}
+"""What a hook may return that can't be filtered, and what is said of it."""
+
+
+def unfit(user: Any, rows: QuerySet[Any]) -> Any:
+    """A hook that returns what it may not, as `unfit.kind` says."""
+    return UNFIT[unfit.kind][0](rows)  # type: ignore[attr-defined]
+
+
+def of_a_profile(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
+    """A hook that can't be asked for an anonymous user."""
+    return rows.filter(tag=user.profile.tenant)
 
 
 @pytest.fixture
@@ -198,7 +216,7 @@ def test_somebody_elses_job_is_not_shown(
         assert superuser.get(address).status_code == 200
 
 
-@pytest.mark.parametrize("hook", ["failing", "forgetful", "no_such"])
+@pytest.mark.parametrize("hook", ["failing", "no_such"])
 def test_a_hook_that_fails_shows_nothing_to_anybody(
     anna: Client, superuser: Client, stored_delayq: dict[str, Any], database: str, hook: str
 ) -> None:
@@ -207,6 +225,48 @@ def test_a_hook_that_fails_shows_nothing_to_anybody(
     for client in (anna, superuser):
         for address in (INDEX, FIGURES, *map(url, LISTS.values()), url("errormessage", "groups"), url("reportrow")):
             assert client.get(address).status_code == 403, address
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_what_a_hook_returns_is_told_if_it_cannot_be_filtered_and_shows_nothing(
+    anna: Client,
+    stored_delayq: dict[str, Any],
+    database: str,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stored_delayq["OPTIONS"]["rows_for"] = "tests.admin.test_rows_for.unfit"
+    monkeypatch.setattr(unfit, "kind", kind, raising=False)
+    conf_forget()
+    own = pks(database, "anna")[ReadyMessage]
+    for address in (
+        INDEX,
+        *map(url, LISTS.values()),
+        url("errormessage", "groups"),
+        url("readymessage", own, "change"),
+    ):
+        assert anna.get(address).status_code == 403, address
+    told = f"tests.admin.test_rows_for.unfit returned {UNFIT[kind][1]}"
+    assert told in caplog.text
+    (error,) = checked(database)
+    assert error.id == "delayq.E007"
+    assert told in error.msg
+    assert "Return rows.filter(…)" in error.msg
+
+
+@pytest.mark.parametrize("hook", ["of_own_tenant", "of_a_profile", "no_such"])
+def test_the_check_tells_nothing_of_a_hook_that_returns_rows_or_needs_a_user_of_the_site(
+    stored_delayq: dict[str, Any], database: str, hook: str
+) -> None:
+    stored_delayq["OPTIONS"]["rows_for"] = f"tests.admin.test_rows_for.{hook}"
+    assert checked(database) == []
+
+
+def checked(database: str) -> list[CheckMessage]:
+    """What the checks of this database say of the hook."""
+    found = run_checks(tags=[Tags.database], databases=[database], include_deployment_checks=True)
+    return [message for message in found if message.id == "delayq.E007"]
 
 
 def conf_forget() -> None:
