@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from django_delayq.admin.formatting import visible
-from django_delayq.admin.lists import search
+from django_delayq.admin.lists import kept_searches, search
 from django_delayq.admin.lists.search import asks_for_data
 from django_delayq.admin.message.payload import payload_of
 from django_delayq.api import send as api_send
@@ -64,6 +64,23 @@ def test_no_index_of_a_search_is_a_fault(broker: DatabaseBackend, superuser: Cli
     bury(broker, "a", data=["a"])
     found = superuser.get(url("errormessage", query=searched(superuser, ErrorMessage, f"data.{path}=a")))
     assert shown_ids(found) == (["a"] if path == "0" else [])
+
+
+def test_a_session_keeps_few_and_short_searches_and_none_of_who_may_not_search(
+    broker: DatabaseBackend, superuser: Client, staff: Callable[..., Client]
+) -> None:
+    bury(broker, "a", data="x")
+    for number in range(kept_searches.MOST + 1):
+        searched(superuser, ErrorMessage, f"data={number}")
+    for text in ("data=", ""):
+        long = superuser.post(url("errormessage"), {"q": text + "x" * kept_searches.LONGEST + "x"}, follow=True)
+        assert "it is longer than 6000 characters" in text_of(long)
+    assert list(superuser.session["delayq_searches"].values()) == [f"data={one}" for one in range(1, 21)]
+    other = staff("view_errormessage")
+    found = other.get(url("errormessage", query=searched(other, ErrorMessage, "data=x")))
+    assert shown_ids(found) == []
+    assert "you may not look into payloads" in text_of(found)
+    assert "delayq_searches" not in other.session
 
 
 def test_json_that_is_nested_deep_cuts_neither_an_export_nor_a_page(

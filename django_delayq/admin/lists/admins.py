@@ -69,14 +69,14 @@ class MessageAdmin(Columns, BoundedAdmin):
         text = request.delayq_search = meant(request, search_term)  # type: ignore[attr-defined]
         if not text:
             return queryset, False
-        if is_over(text):
-            messages.warning(request, _("Nothing is shown: this search in payloads is over, so type it again."))
-            return queryset.none(), False
-        if not asks_for_data(text):
+        if not (asks_for_data(text) or is_over(text)):
             request.delayq_named = text  # type: ignore[attr-defined]
             return find(queryset, text), False
         if not may_search(request, alias_of(request)):
             messages.warning(request, _("Nothing is shown: you may not look into payloads, or they are masked."))
+            return queryset.none(), False
+        if is_over(text):
+            messages.warning(request, _("Nothing is shown: this search in payloads is over, so type it again."))
             return queryset.none(), False
         if is_in_address(request):
             messages.warning(

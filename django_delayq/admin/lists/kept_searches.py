@@ -7,16 +7,22 @@ the addresses of the list: in those of its pages and filters, and of an action o
 import re
 import secrets
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponseRedirect, QueryDict
+from django.utils.translation import gettext as _
 
 from django_delayq.admin.lists.search import asks_for_data, with_value
 from django_delayq.admin.log import hashed
+from django_delayq.admin.message.payload import may_view
 
 PARAMETER = "q"
 """The parameter of Django's lists for a search."""
 
 MOST = 20
 """How many searches a session keeps; the oldest go first."""
+
+LONGEST = 6_000
+"""The most characters of a search. Each page reads the whole session."""
 
 _IN_SESSION = "delayq_searches"
 _TOKEN = re.compile("data:[0-9a-f]{32}")
@@ -28,14 +34,25 @@ def is_sent(request: HttpRequest) -> bool:
 
 
 def redirect_to(request: HttpRequest) -> HttpResponseRedirect:
-    """Redirect from the search box to the list, filtered as it was."""
+    """Redirect from the search box to the list, filtered as it was.
+
+    Nothing is kept for a user who may not see payloads: the list then says so.
+    """
     asked = QueryDict(mutable=True)
     for name, values in request.POST.lists():
         if name not in ("csrfmiddlewaretoken", PARAMETER):
             asked.setlist(name, values)
     text = request.POST[PARAMETER].strip()
-    if text:
-        asked[PARAMETER] = _keep(request, text) if asks_for_data(text) else text
+    if len(text) > LONGEST:
+        messages.warning(
+            request, _("This was not searched for: it is longer than %(most)d characters.") % {"most": LONGEST}
+        )
+    elif asks_for_data(text):
+        asked[PARAMETER] = token = f"data:{secrets.token_hex(16)}"
+        if may_view(request):
+            _keep(request, token, text)
+    elif text:
+        asked[PARAMETER] = text
     return HttpResponseRedirect(f"{request.path}?{asked.urlencode()}")
 
 
@@ -68,8 +85,6 @@ def is_in_address(request: HttpRequest) -> bool:
     return asks_for_data(request.GET.get(PARAMETER, "").strip())
 
 
-def _keep(request: HttpRequest, text: str) -> str:
+def _keep(request: HttpRequest, token: str, text: str) -> None:
     kept: dict[str, str] = request.session.get(_IN_SESSION, {})
-    token = f"data:{secrets.token_hex(16)}"
     request.session[_IN_SESSION] = dict([*kept.items(), (token, text)][-MOST:])
-    return token
