@@ -21,28 +21,40 @@ _DATABASE = re.compile(  # up to the last @: a password that was not percent-enc
 _HEADER = re.compile(
     rf"(?i)(authorization[\"']?\s{{0,9}}[:=]\s{{0,9}})(?:{_QUOTED}|(?:[a-z]{{1,20}}[^\S\n]{{1,9}})?[^\s,;\"']+)"
 )
+_COOKIE = re.compile(r"(?i)(\bcookie:[^\S\n]{0,9})[\w.-]{1,99}=[^\n\"']*")
 _BEARER = re.compile(r"(?i)(\bbearer[^\S\n]{1,9})[\w.~+/=-]+")
-_NAMED = re.compile(
-    r"(?i)((?:passw(?:or)?d|passphrase|pwd|secret|token|session[_-]?id|(?:api|account|access|private)[_-]?key"
+_DIGEST = re.compile(r"(?i)(\bresponse=)(?:\"[0-9a-f]{32,64}\"|[0-9a-f]{32,64}\b)")
+_NAMES = (
+    r"(?:passw(?:or)?d|passphrase|pwd|secret|token|credentials?|sess(?:ion)?[_-]?id|sharedaccesssignature|[cx]srf"
+    r"|(?:api|auth|account|access|private|secret|subscription|encryption|signing)[_-]?key"
     r"|(?<![a-z0-9_])sig(?:nature)?)"
-    r"(?:(?:\s*=\s*|[\"']\s*:\s*)(?=b?[\"'])|=(?=[^\s&,;])))"
-    rf"(?:{_QUOTED}|[^\s&,;]+)"
+)
+_NAMED = re.compile(rf"(?i)({_NAMES}(?:(?:\s*=\s*|[\"']\s*:\s*)(?=b?[\"'])|=(?=[^\s&,;])))(?:{_QUOTED}|[^\s&,;]+)")
+_LINE = re.compile(  # of YAML, or a header: one word, or a quoted text, and nothing more of the line
+    rf"(?i)({_NAMES}:[^\S\n]{{1,9}})(?:(?=b?[\"'][^\"']{{4}})(?:{_QUOTED})|[^\s,;\"'{{}}()\[\]]{{4,}}+(?=[\"']|[^\S\n]{{0,9}}(?:[,;)}}\]\n]|\Z)))"
+)
+_PAIR = re.compile(
+    rf"(?i)([\[(]b?[\"'][\w.-]{{0,40}}(?:{_NAMES}|authorization|cookie)[\"'],\s{{0,9}})(?:{_QUOTED})(?=\s{{0,9}}[\])])"
 )
 
 
 def masked(text: str) -> str:
     """Return `text` with `***` in place of passwords.
 
-    Passwords are the one in `scheme://user:password@`; the value of an `Authorization` header, and what follows
-    `Bearer`; and the values of names that end in password, passwd, pwd, passphrase, secret, token, sessionid, api_key,
-    access_key, account_key or private_key, or that are sig or signature, as in `password=...` and `"token": "..."`.
+    Passwords are the one in `scheme://user:password@`; the value of an `Authorization` or `Cookie` header, the
+    `response=` of a digest, and what follows `Bearer`; and the values of names that end as `_NAMES` says, as in
+    `password=...`, `"token": "..."`, `("token", "...")`, and `X-Api-Key: ...` at the end of a line. The names are those
+    that Sentry and Django hide, without those that are mostly no secrets in a text: key, auth and session.
     """
     for found, instead in _MASKED:
         text = found.sub(instead, text)
     return text
 
 
-_MASKED = ((_DATABASE, r"\1***@"), (_LOGIN, r"\1***@"), (_HEADER, r"\1***"), (_BEARER, r"\1***"), (_NAMED, r"\1***"))
+_MASKED = (
+    *((found, r"\1***@") for found in (_DATABASE, _LOGIN)),
+    *((found, r"\1***") for found in (_PAIR, _HEADER, _COOKIE, _BEARER, _DIGEST, _NAMED, _LINE)),
+)
 
 
 Scrub = Callable[[str], str]
