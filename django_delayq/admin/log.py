@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 
 from django_delayq.admin.access import opening_alias
 from django_delayq.admin.bulk.changes import TABLES, Change
-from django_delayq.admin.formatting import exact, in_utc
+from django_delayq.admin.formatting import exact, in_utc, visible
 from django_delayq.admin.message.payload import shown_difference
 from django_delayq.conf import get_alias
 from django_delayq.core.transitions import without_values
@@ -113,7 +113,7 @@ def log_selection(
         user_id=user_id,
         content_type=ContentType.objects.get_for_model(model),
         object_id=object_id,
-        object_repr=(words or "*")[:200],
+        object_repr=visible(words or "*")[:200],
         action_flag=CHANGE,
         change_message=message,
     )
@@ -171,7 +171,8 @@ def forget_messages(ids: Collection[str], tag: str | None) -> int:
     all of it is read, a page at a time.
     """
     types = {each.pk for each in ContentType.objects.get_for_models(*TABLES).values()}
-    words = {*ids, *([] if tag is None else [tag])}
+    named = {*ids, *([] if tag is None else [tag])}
+    words = named | set(map(visible, named))  # as entries have them
     changed = last = 0
     while page := list(LogEntry.objects.filter(pk__gt=last).order_by("pk")[:_PAGE]):
         last = page[-1].pk

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django_delayq.core.figures import COUNTS
 from django_delayq.models.fields import InstantField, NameField
 from django_delayq.models.indexes import PageIndex, PartialIndex
+from django_delayq.support.sanitize import one_line
 from django_delayq.support.validation import MAX_NAME
 
 
@@ -46,7 +47,7 @@ class MessageRow(models.Model):
         abstract = True
 
     def __str__(self) -> str:
-        return f"{self.key} {self.message_id}"
+        return one_line(f"{self.key} {self.message_id}")  # Django shows it as it is, in its log too
 
 
 class ReadyMessage(MessageRow):

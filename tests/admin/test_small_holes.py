@@ -22,7 +22,7 @@ from django_delayq.brokers.base import Pause
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.support.validation import check_name
-from tests.admin.support import ask, bury, finish, page, pk_of, searched, send, shown_ids, text_of, url
+from tests.admin.support import ask, bury, confirm, finish, page, pk_of, searched, send, shown_ids, text_of, url
 
 INDEX = "/admin/delayq/"
 FIGURES = url("readymessage", "dashboard")
@@ -158,6 +158,8 @@ def test_names_that_would_turn_the_page_round_are_shown_escaped(
         superuser.get(INDEX),
         superuser.get(url("readymessage", "dashboard", "resume", query="?queue=mail")),
         ask(superuser, ReadyMessage, "cancel", [waits]),
+        superuser.get(url("readymessage", f"none{evil}", "change"), follow=True),
+        confirm(superuser, ReadyMessage, "cancel", [waits]) and superuser.get("/admin/"),  # its "Recent actions"
     ):
         assert visible(evil) in page(response)
         assert not set("\u202e\u2066") & set(page(response))

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 from django_delayq.admin.access import address, alias_of, back, check_may, may, operator_of, render_page
 from django_delayq.admin.bulk.changes import Change, by_ids
 from django_delayq.admin.bulk.confirmation import tell_left, tell_moved
-from django_delayq.admin.formatting import moment
+from django_delayq.admin.formatting import moment, visible
 from django_delayq.admin.log import log_selection
 from django_delayq.admin.message.errors import info_for
 from django_delayq.admin.visibility import check_sees_all
@@ -134,7 +134,7 @@ def storeless_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 def _tell(request: HttpRequest, move: Move, answers: Mapping[str, bool], entry: LogEntry) -> None:
     moved = [id for id, is_moved in answers.items() if is_moved]
     if moved:
-        entry.object_repr = ", ".join(moved)[:200]
+        entry.object_repr = visible(", ".join(moved))[:200]
         entry.change_message = f"{move.name}: {len(moved)} of {len(answers)} messages: {', '.join(moved)}"
         entry.save(update_fields=["object_repr", "change_message"])
         record(operator_of(request), move.name, alias_of(request), moved, moved=len(moved))

@@ -206,7 +206,7 @@ def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse
             found = visible_rows(request.user, model, alias).filter(pk=object_id).first()
             if found is not None:
                 return HttpResponseRedirect(message_address(request, found))
-    messages.warning(request, _("There is no message %(pk)s any more.") % {"pk": object_id})
+    messages.warning(request, _("There is no message %(pk)s any more.") % {"pk": visible(object_id)})
     return HttpResponseRedirect(_list_address(request, admin.model, alias))
 
 
