@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+import django
 import pytest
 from django.test import override_settings
 
+TAKES_OPTIONS = django.VERSION[:2] != (6, 0)
+"""Whether `@task` hands on the options of a backend. Django 6.0's does not."""
 TASKS: dict[str, Any] = {
     "default": {"BACKEND": "django_delayq.tasks.DelayqBackend", "QUEUES": ["default", "emails"]},
 }
