@@ -1,13 +1,15 @@
 """Log what operators do, in Django's own log, which is kept for ever: hashes stand there for errors and payloads.
 
 What was changed in a payload is in a table of our own, and goes with the message. Entries of earlier versions have it
-in their lines after the first.
+in their lines after the first. An entry about many messages says in its last line, as JSON, which they are.
 
 Entries are in English, as Django keeps its own, and the first words are translated where an entry is shown.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -26,11 +28,39 @@ from django_delayq.core.transitions import without_values
 from django_delayq.models import MessageRow, PayloadDifference, ReadyMessage
 
 LONGEST = 200
-"""The most characters of an error that an entry keeps."""
+"""The most characters of an error that an entry keeps, and of what it is about."""
 
 _MOST_ENTRIES = 50
-_PAGE = 2_000
 _DUE = "due_at "
+_SEARCHES = re.compile("q|search|(tag|message_id)(__.*)?")
+"""The parameters of a list whose values may be ids or tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The messages that an entry is about: those of an alias that match a filter, or have one of these ids.
+
+    The log's text of them is cut to `LONGEST`, and can't be taken apart again.
+    """
+
+    alias: str
+    filter: Mapping[str, str] = field(default_factory=dict)
+    ids: Sequence[str] = ()
+
+    def words(self) -> str:
+        """Return the filter and the ids for people: `key=order.close, search=order:*`. Empty for all messages."""
+        return ", ".join([*(f"{name}={value}" for name, value in self.filter.items()), *self.ids])
+
+    def without(self, words: Collection[str]) -> "Chosen":
+        """Return the same with hashes in place of these ids and tags."""
+        return replace(
+            self,
+            filter={
+                name: without(value, words) if _SEARCHES.fullmatch(name) else value
+                for name, value in self.filter.items()
+            },
+            ids=[without(id, words) for id in self.ids],
+        )
 
 
 class Entry(NamedTuple):
@@ -48,7 +78,7 @@ def entries_of(row: MessageRow, *, with_payloads: bool, with_errors: bool) -> It
     """
     types = ContentType.objects.get_for_models(*TABLES).values()
     ids = (str(row.pk), f"{row.alias}:{row.pk}")
-    found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=str(row)[:200])
+    found = LogEntry.objects.filter(content_type__in=types, object_id__in=ids, object_repr=_name_of(row))
     differences: dict[str, str] = {}
     for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
         first, _newline, kept = (entry.get_change_message() or str(entry)).partition("\n")
@@ -94,7 +124,7 @@ def log_rows(
             user_id=user_id,
             content_type=ContentType.objects.get_for_model(row),
             object_id=_id_of(row),
-            object_repr=str(row)[:200],
+            object_repr=_name_of(row),
             action_flag=DELETION if deleted else CHANGE,
             change_message=said[row.pk],
         )
@@ -103,20 +133,73 @@ def log_rows(
 
 
 def log_selection(
-    user_id: Any, model: type[MessageRow], words: str, message: str, *, object_id: str | None = None
+    user_id: Any, model: type[MessageRow], chosen: Chosen, message: str, *, object_id: str | None = None
 ) -> LogEntry:
-    """Add one entry for all rows that matched a filter, and return it; `words` describe the filter.
+    """Add one entry for all the chosen messages, and return it. The admin makes the link of it from `object_id`."""
+    entry = _new_entry(user_id, model)
+    entry.object_id = object_id
+    _tell(entry, message, chosen)
+    entry.save()
+    return entry
 
-    The admin makes the link of the entry from `object_id`.
+
+def log_text(user_id: Any, model: type[MessageRow], text: str, message: str) -> None:
+    """Add an entry that is about no messages, but about what `text` says."""
+    entry = _new_entry(user_id, model)
+    entry.object_repr, entry.change_message = visible(text)[:LONGEST], message
+    entry.save()
+
+
+def correct(pk: int, message: str, chosen: Chosen | None = None) -> None:
+    """Say something else in an entry about chosen messages, and of others if they are given. It may be gone."""
+    entry = LogEntry.objects.filter(pk=pk).first()
+    before = None if entry is None else chosen_in(entry)
+    if entry is not None and before is not None:
+        _tell(entry, message, chosen or before)
+        entry.save(update_fields=["object_repr", "change_message"])
+
+
+def chosen_in(entry: LogEntry) -> Chosen | None:
+    """Return which messages an entry is about; None if it is about one row, or about none."""
+    line = entry.change_message.rpartition("\n")[2]
+    try:
+        return Chosen(**json.loads(line)) if line.startswith("{") else None
+    except (ValueError, TypeError):
+        return None
+
+
+def forget_in(entry: LogEntry, alias: str, ids: Collection[str], tag: str | None) -> bool:
+    """Put hashes in place of these ids, and of the tag, in an entry. Return whether it has any.
+
+    Of an entry about one message only what was done stays.
     """
-    return LogEntry.objects.create(
-        user_id=user_id,
-        content_type=ContentType.objects.get_for_model(model),
-        object_id=object_id,
-        object_repr=visible(words or "*")[:200],
-        action_flag=CHANGE,
-        change_message=message,
-    )
+    chosen = chosen_in(entry)
+    if chosen is not None:
+        left = chosen.without({*ids, *([] if tag is None else [tag])}) if chosen.alias == alias else chosen
+        if left == chosen:
+            return False
+        _tell(entry, entry.change_message.rpartition("\n")[0], left)
+        return True
+    key, _space, id = entry.object_repr.partition(" ")
+    if id not in ids or entry.object_id is None or alias != (entry.object_id.rpartition(":")[0] or opening_alias()):
+        return False
+    entry.object_repr = f"{key} {hashed(id)}"
+    entry.change_message = entry.change_message.partition("\n")[0].partition(": ")[0]
+    return True
+
+
+def without(text: str, words: Collection[str]) -> str:
+    """Return a hash of an id, or of a search for it or for its start, if it is one of these words; else the text."""
+    return hashed(text) if text.removesuffix("*") in words else text
+
+
+def _new_entry(user_id: Any, model: type[MessageRow]) -> LogEntry:
+    return LogEntry(user_id=user_id, content_type=ContentType.objects.get_for_model(model), action_flag=CHANGE)
+
+
+def _tell(entry: LogEntry, message: str, chosen: Chosen) -> None:
+    entry.object_repr = visible(chosen.words() or "*")[:LONGEST]
+    entry.change_message = f"{message}\n{json.dumps(asdict(chosen))}"
 
 
 def hashed(text: str) -> str:
@@ -141,6 +224,18 @@ def _translated(line: str, *, with_errors: bool) -> str:
     return (gettext(did) if did else "") + colon + what
 
 
+def _name_of(row: MessageRow) -> str:
+    """Return the `object_repr` of a row's log entries: key and id, or its hash if that has no room for the id.
+
+    The first space is before the id, so that `forget_in` finds the id whatever is in it; a key has no-break spaces.
+    """
+    key, id = visible(row.key).replace(" ", "\u00a0"), visible(row.message_id)
+    if len(key) + len(id) < LONGEST:
+        return f"{key} {id}"
+    id = hashed(row.message_id)
+    return f"{key[: LONGEST - len(id) - 1]} {id}"
+
+
 def _id_of(row: MessageRow) -> str:
     """Return the `object_id` of a row's log entries, from which the admin makes their link.
 
@@ -162,38 +257,3 @@ def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[i
         return was
     now = ReadyMessage.objects.using(get_alias(alias).database).only("due_at").filter(pk__in=was)
     return was | {row.pk: f"{was[row.pk]} → {in_utc(row.due_at)}" for row in now}
-
-
-def forget_messages(ids: Collection[str], tag: str | None) -> int:
-    """Remove from the log the ids of these messages and what was said of them, and the tag. Return the changed entries.
-
-    A hash stands in place of an id or a tag. What was done, by whom and when stays. The log has no index by message, so
-    all of it is read, a page at a time.
-    """
-    types = {each.pk for each in ContentType.objects.get_for_models(*TABLES).values()}
-    named = {*ids, *([] if tag is None else [tag])}
-    words = named | set(map(visible, named))  # as entries have them
-    changed = last = 0
-    while page := list(LogEntry.objects.filter(pk__gt=last).order_by("pk")[:_PAGE]):
-        last = page[-1].pk
-        forgotten = [entry for entry in page if entry.content_type_id in types and _forget(entry, words)]
-        LogEntry.objects.bulk_update(forgotten, ["object_repr", "change_message"])
-        changed += len(forgotten)
-    return changed
-
-
-def _forget(entry: LogEntry, words: Collection[str]) -> bool:
-    """Change an entry if it tells of one of these messages. Return whether it did."""
-    before = entry.object_repr, entry.change_message
-    key, _space, id = entry.object_repr.partition(" ")
-    if id in words:
-        entry.object_repr = f"{key} {hashed(id)}"
-        entry.change_message = entry.change_message.partition("\n")[0].partition(": ")[0]
-    else:
-        entry.object_repr, entry.change_message = (_without(text, words) for text in before)
-    return (entry.object_repr, entry.change_message) != before
-
-
-def _without(text: str, words: Collection[str]) -> str:
-    """Return a filter, or a list of ids, with hashes in place of these words."""
-    return re.sub(r"[^\s,=]+", lambda found: hashed(found[0]) if found[0] in words else found[0], text)

@@ -45,7 +45,8 @@ ERROR = ("rescue", "purge_failed")
 
 def logged() -> list[str]:
     """What Django's log says was done to which, oldest first."""
-    return [f"{entry.object_repr}: {entry.get_change_message()}" for entry in LogEntry.objects.order_by("pk")]
+    said = [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("pk")]
+    return [f"{text}: {message.splitlines()[0]}" for text, message in said]
 
 
 def in_utc(moment: Any) -> str:
@@ -237,7 +238,7 @@ def test_many_are_moved_in_the_background_with_their_progress(
     assert "Moved 3" in text_of(over)
     assert "Refresh" not in over
     assert ids_in(database, ErrorMessage) == {"other"}
-    assert logged() == ["key=order.close: Run again: begun", "key=order.close: Run again: 3 messages"]
+    assert logged() == ["key=order.close: Run again: begun, so far 3 moved", "key=order.close: Run again: 3 messages"]
 
 
 def test_a_job_that_was_cancelled_is_over(
@@ -335,7 +336,8 @@ def test_a_job_that_is_told_to_stop_during_a_step_ends_before_the_next(
     assert "Refresh" not in over
     assert hours_later(database) == [1, 1, 0]
     assert logged() == [
-        f"key=order.close: Reschedule (+1h): {did}" for did in ("begun", "told to stop", "2 messages, stopped")
+        f"key=order.close: Reschedule (+1h): {did}"
+        for did in ("begun, so far 2 moved", "told to stop", "2 messages, stopped")
     ]
 
 

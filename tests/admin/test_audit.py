@@ -64,8 +64,20 @@ def test_each_thing_that_an_operator_does_has_a_line(
     ask(superuser, ReadyMessage, "export_csv", [c])
     ask(superuser, ReadyMessage, "export_jsonl", [0], all_that_match=True, query=query)
     ticked, every = lines()
-    assert ticked == f'export {who} of=readymessage payloads=with errors=with filter="pk={c}"'
-    assert re.fullmatch(rf'export {who} of=\w+ payloads=with errors=with filter="key=\S+ q=data.card=#\w+"', every)
+    assert ticked == f'export {who} of=readymessage payloads=with errors=with filter="pk={c}" what=begun'
+    says = rf'export {who} of=\w+ payloads=with errors=with filter="key=\S+ q=data.card=#\w+" what=begun'
+    assert re.fullmatch(says, every)
+
+
+def test_an_export_has_a_line_at_its_end_with_the_number_of_rows(
+    broker: DatabaseBackend, superuser: Client, database: str, lines: Callable[[], list[str]]
+) -> None:
+    send("a", delay="1h")
+    response = ask(superuser, ReadyMessage, "export_jsonl", [pk_of(database, "a"), 0])
+    lines()
+    assert b'"a"' in b"".join(response.streaming_content)
+    (ended,) = lines()
+    assert ended.endswith("what=ended rows=1")
 
 
 def seen(client: Client, pk: int) -> str:
@@ -85,15 +97,19 @@ def test_a_job_has_lines_with_its_name_and_none_of_a_step_that_was_rolled_back(
     jobs.register("default")
     send("a", 7, delay="1h")
     query = searched(superuser, ReadyMessage, "data=7")
-    job = confirm(superuser, ReadyMessage, "purge", [0], all_that_match=True, query=query)
-    monkeypatch.setattr(jobs, "_send", fail)
-    run_due()
-    monkeypatch.undo()
+    confirm(superuser, ReadyMessage, "purge", [0], all_that_match=True, query=query)
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs, "_send", fail)
+        run_due()
     began, *failed = lines()
     assert began.startswith("purge who=root from=127.0.0.1 alias=default job=… what=begun filter=")
     assert "data=7" not in began
     assert failed == []
-    superuser.post(job.redirect_chain[0][0], {"again": "1"})
+    run_due(until="1m")
+    page, done = lines()
+    who = 'who=root from="a job in the background" alias=default job=…'
+    assert page == f'purge {who} what="a page" moved=1 so_far=1 ids=a'
+    assert done == f"purge {who} what=done moved=1 left=0"
 
 
 def fail(*args: object) -> Any:
@@ -152,6 +168,6 @@ def test_nothing_is_paused_of_which_no_entry_could_be_written(
     broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     superuser.raise_request_exception = False
-    monkeypatch.setattr(pausing, "log_selection", no_entry)
+    monkeypatch.setattr(pausing, "log_text", no_entry)
     assert superuser.post(PAUSE, {"queue": "mail", "reason": "x"}).status_code == 500
     assert broker.presence.pauses() == []

@@ -121,10 +121,15 @@ def test_the_log_says_who_took_what_out(
     pk = pk_of(database, "a")
     download(superuser, "export_csv", ReadyMessage, [pk], all_that_match=True, query="?key=order.close")
     download(staff("view_readymessage"), "export_jsonl", ReadyMessage, [pk])
-    assert [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("pk")] == [
-        ("key=order.close", "Export as CSV: all that match, with payloads, with errors"),
+    assert said() == [
+        ("key=order.close", "Export as CSV: 1, with payloads, with errors"),
         (f"pk={pk}", "Export as JSON lines: 1, without payloads, without errors"),
     ]
+
+
+def said() -> list[tuple[str, str]]:
+    """What the log says was exported, oldest first."""
+    return [(entry.object_repr, entry.change_message.splitlines()[0]) for entry in LogEntry.objects.order_by("pk")]
 
 
 @pytest.mark.parametrize("action", ["export_csv", "export_jsonl"])
@@ -166,5 +171,23 @@ def test_what_moves_on_while_a_file_is_written_is_left_out(
     ticked = [pk_of(database, f"a{number}") for number in range(3)]
     parts = iter(ask(superuser, ReadyMessage, "export_jsonl", ticked).streaming_content)
     first = next(parts)
+    ((_, begun),) = said()
+    assert begun == "Export as JSON lines: begun, with payloads, with errors"
     broker.queue.cancel(["a1"])
     assert [json.loads(line)["message_id"] for line in [first, *parts]] == ["a0", "a2"]
+    ((_, ended),) = said()
+    assert ended == "Export as JSON lines: 2, with payloads, with errors"
+
+
+def test_the_log_counts_what_a_client_took_that_went_away(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    send("a", delay="1h")
+    send("b", delay="2h")
+    response = ask(superuser, ReadyMessage, "export_csv", [pk_of(database, "a"), pk_of(database, "b")])
+    parts = iter(response.streaming_content)
+    assert b"message_id" in next(parts)
+    assert b"a" in next(parts)
+    response.close()
+    ((_, ended),) = said()
+    assert ended == "Export as CSV: 1, with payloads, with errors"

@@ -20,7 +20,7 @@ PAUSE = url("readymessage", "dashboard", "pause")
 
 def said() -> list[str]:
     """What the log says was done, oldest first."""
-    return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
+    return [entry.get_change_message().partition("\n")[0] for entry in LogEntry.objects.order_by("pk")]
 
 
 def test_it_is_kept_in_english_and_shown_in_the_language_of_the_page(
@@ -59,5 +59,5 @@ def test_a_job_says_by_how_much_it_moved_how_many_and_what_it_left(
     pks = [pk_of(database, "a")]
     confirm(superuser, ReadyMessage, "reschedule", pks, all_that_match=True, query="?key=order.close", **fields)
     run_due()
-    assert said() == [f"Reschedule {by}: begun", f"Reschedule {by}: 1 message, left 1"]
+    assert said() == [f"Reschedule {by}: begun, so far 1 moved, 1 left", f"Reschedule {by}: 1 message, left 1"]
     assert {entry.object_repr for entry in LogEntry.objects.all()} == {"key=order.close"}

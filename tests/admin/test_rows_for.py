@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.checks import CheckMessage, Tags, run_checks
 from django.db.models import QuerySet
@@ -146,6 +147,7 @@ def test_an_export_holds_no_foreign_row(anna: Client, database: str, all_that_ma
             file = b"".join(ask(anna, model, "export_csv", ticked, **options).streaming_content).decode()
             assert "anna-" in file
             assert not FOREIGN.search(file)
+            assert LogEntry.objects.latest("pk").change_message.startswith("Export as CSV: 1, ")
 
 
 @pytest.mark.parametrize("at_once", [0, 1_000])

@@ -1,5 +1,6 @@
 """`delayq forget` leaves nothing of a message, says what it removed, and leaves what runs."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,13 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management.base import CommandError
 from pytest_django import Settings
 
+from django_delayq import send_delay_message
+from django_delayq.admin.bulk import jobs
+from django_delayq.admin.bulk.changes import KEY, Change
+from django_delayq.admin.log import Chosen, chosen_in, hashed, log_rows, log_selection
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, SettleAction
+from django_delayq.core.codec import decode_data
 from django_delayq.models import ErrorMessage, FinishMessage, PayloadDifference, ReadyMessage, Tally
 from tests.brokers.rig import settlement
 from tests.commands.support import bury, claim, delayq, send
@@ -43,6 +49,12 @@ def log(object_id: str, text: str, message: str) -> LogEntry:
     )
 
 
+def choose(chosen: Chosen, message: str) -> LogEntry:
+    """An entry of Django's log about all failed messages that match."""
+    user, _ = User.objects.get_or_create(username="root")
+    return log_selection(user.pk, ErrorMessage, chosen, message)
+
+
 def test_nothing_is_left_of_a_message_in_any_table_or_in_the_log(stored: Backend, sqlite_database: str) -> None:
     send(stored, "a", "other")
     finished = {each.id: each for each in claim(stored, 2)}
@@ -55,8 +67,8 @@ def test_nothing_is_left_of_a_message_in_any_table_or_in_the_log(stored: Backend
         alias="default", message_id="a", message_pk=failed.pk, at=0, who="root", mark="#1", difference='-"4111"'
     )
     log(str(failed.pk), "order.close a", "Payload changed and run again: #1\n-4111")
-    log("", "key=order.close, search=a", "Run again: 2 messages, left 1")
-    log("", "order.close other", "Run again: ValueError #1")
+    choose(Chosen("default", {"key": "order.close", "search": "a"}), "Run again: 2 messages, left 1")
+    log("7", "order.close other", "Run again: ValueError #1")
     told = delayq("forget", "--id", "a", "--no-input").splitlines()
     assert told == ["removed 3: 1 waiting, 1 finished, 1 failed", "erased from 2 entries of Django's log"]
     assert ids_left(sqlite_database) == ["other"]
@@ -68,6 +80,78 @@ def test_nothing_is_left_of_a_message_in_any_table_or_in_the_log(stored: Backend
     assert (third.object_repr, third.change_message) == ("order.close other", "Run again: ValueError #1")
     assert stored.queue.audit().differences == []
     assert delayq("forget", "--id", "a", "--no-input").startswith("removed 0: ")
+
+
+def test_only_what_names_the_message_is_erased_from_the_log(stored: Backend) -> None:
+    many = [f"order:{number}" for number in range(60)]
+    odd = "7, a=b c"
+    living = [
+        log("other:5", "order.close 7", "Run again: ValueError #1"),
+        choose(Chosen("other", {"search": "7"}), "Run again: 7 messages"),
+        choose(Chosen("default", {"pk": "7", "failures": "7", "key": "7"}), "Export as CSV: 7, with payloads"),
+        log("8", "order.close order 7", "Run again: ValueError #1"),
+    ]
+    before = [(each.object_repr, each.change_message) for each in living]
+    named = choose(Chosen("default", ids=[*many, odd, "7"]), "rescue: 62 of 62 messages")
+    searched = choose(Chosen("default", {"search": odd}), "Run again: 7 messages")
+    starts = choose(Chosen("default", {"q": "7*", "tag__exact": "customer 7"}), "Export as CSV: 7, with payloads")
+    told = delayq("forget", "--id", "7", odd, "--tag", "customer 7", "--no-input")
+    assert "erased from 3 entries" in told
+    for entry, was in zip(living, before, strict=True):
+        entry.refresh_from_db()
+        assert (entry.object_repr, entry.change_message) == was
+    for entry, ids in ((named, 62), (searched, 1), (starts, 2)):
+        said = entry.change_message.splitlines()[0]
+        entry.refresh_from_db()
+        left = chosen_in(entry)
+        assert left is not None
+        assert not {"7", "7*", odd, "customer 7"} & {*left.ids, *left.filter.values()}
+        assert len(left.ids) + len(left.filter) == ids
+        assert entry.change_message.splitlines()[0] == said
+        assert entry.object_repr == left.words()[:200]
+
+
+@pytest.mark.parametrize(("key", "id"), [("send the sms", "order 7, of=a"), ("k" * 150, "i" * 150), ("k", "a\u202eb")])
+def test_the_id_of_one_message_is_found_in_its_entry_whatever_is_in_it(
+    stored: Backend, sqlite_database: str, key: str, id: str
+) -> None:
+    user = User.objects.create(username="root")
+    send_delay_message(key, id="a", delay=0)
+    ReadyMessage.objects.using(sqlite_database).update(message_id=id)  # earlier versions took any
+    log_rows(user.pk, list(ReadyMessage.objects.using(sqlite_database).all()), "Run now")
+    before = LogEntry.objects.get().object_repr
+    assert len(before) <= 200
+    delayq("forget", "--id", id, "--no-input")
+    assert re.fullmatch(".* #[0-9a-f]{16}", LogEntry.objects.get().object_repr)
+
+
+def test_messages_of_jobs_have_the_search_no_more(stored: Backend, registry: None, sqlite_database: str) -> None:
+    jobs.register("default")
+
+    def send_job(name: str, search: str) -> None:
+        selection = jobs.Selection("default", "errormessage", 0, 9, {}, search)
+        jobs._send(jobs.Job(name, "1", selection, Change("rescue"), 1))
+
+    def searches() -> dict[str, str]:
+        rows = (row for table in TABLES for row in table.objects.using(sqlite_database).filter(key=KEY))
+        found = {row.message_id: decode_data(row.data.encode(), jobs.Job) for row in rows}
+        assert all(jobs._is_signed(job, id) for id, job in found.items())
+        return {job.name: job.selection.search for job in found.values()}
+
+    for name, search in {"1": "data.card=4111", "2": "a", "3": "data.card=4222", "4": "a*", "5": "other"}.items():
+        send_job(name, search)
+        if name in "12":
+            while not (leased := claim(stored, key=KEY)):  # it is due within a millisecond
+                stored.queue.wait(0.001)
+            stored.queue.apply([settlement(leased[0], SettleAction.FINISH)])
+    assert "erased from 3 messages of the admin's jobs" in delayq("forget", "--id", "a", "--no-input")
+    left = searches()
+    assert left["1"] == f"data.card={hashed('4111')}"
+    assert left["2"] == hashed("a")
+    assert left["3"] == "data.card=4222"  # it still looks for it
+    assert left["4"] == hashed("a*")
+    assert left["5"] == "other"
+    assert "jobs" not in delayq("forget", "--id", "a", "--no-input")
 
 
 def test_by_tag_and_what_runs_is_left_and_named(stored: Backend, sqlite_database: str) -> None:

@@ -48,11 +48,17 @@ def tallies(using: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("using", [STORED, EMBEDDED])
-def test_what_ended_before_moves_and_what_ended_later_stays(spark: SparkSession, using: str, tmp_path: Path) -> None:
+def test_what_ended_before_moves_and_what_ended_later_stays(
+    spark: SparkSession, using: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     finish(using, range(8))
     fail(using, [20])
     lake = Lake(str(tmp_path))
-    done = archive(spark, using, lake, "finish", START + 6 * MINUTE, chunk_rows=4)
+    with caplog.at_level("INFO", "django_delayq.audit"):
+        done = archive(spark, using, lake, "finish", START + 6 * MINUTE, chunk_rows=4)
+    audited = [record.getMessage() for record in caplog.records if record.name == "django_delayq.audit"]
+    assert [line.split()[-2] for line in audited] == ["rows=4", "rows=2"]
+    assert all(line.startswith("archive who=") and "of=finish" in line for line in audited)
     assert (done.rows, done.chunks, done.recovered) == (6, 2, 0)
     assert in_lake(spark, lake) == [0, 1, 2, 3, 4, 5]
     assert in_table(using) == [6, 7]

@@ -9,7 +9,7 @@ nothing itself, tells a job to stop: each step first looks for it in every table
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any
 
 from django.apps import apps
 from django.contrib import messages
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
@@ -55,7 +56,7 @@ from django_delayq.admin.lists.bounded import NUL
 from django_delayq.admin.lists.filters import asked, condition, is_condition
 from django_delayq.admin.lists.kept_searches import for_log, search_of
 from django_delayq.admin.lists.search import asks_for_data, find, find_data
-from django_delayq.admin.log import in_english, log_selection
+from django_delayq.admin.log import Chosen, correct, in_english, log_selection, without
 from django_delayq.admin.message.errors import hide_errors
 from django_delayq.admin.message.page import what_next
 from django_delayq.admin.message.payload import is_masked
@@ -85,6 +86,7 @@ LOOKED = 2_000
 _SIGNER = Signer(salt="django_delayq.admin.job")
 
 _LOGGED = "job:"
+_BEGUN = gettext_lazy("%(move)s: begun")
 _OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
 
 
@@ -125,10 +127,21 @@ class Selection:
             rows = rows.filter(condition(parameter, value, from_ms(self.now_ms)))
         return find(rows, self.search) if self.search and not self.is_in_data else rows
 
+    def chosen(self) -> Chosen:
+        """Return the selection for the log. A value of payloads is hashed."""
+        return Chosen(self.alias, {**self.conditions, **({"search": for_log(self.search)} if self.search else {})})
+
     def words(self) -> str:
         """Return the conditions for people: `key=order.close, search=order:*`. A value of payloads is hashed."""
-        named = {**self.conditions, **({"search": for_log(self.search)} if self.search else {})}
-        return ", ".join(f"{name}={value}" for name, value in named.items())
+        return self.chosen().words()
+
+    def without(self, words: Collection[str], *, is_over: bool) -> "Selection":
+        """Return the same with a hash in place of a search for one of these ids and tags.
+
+        Of one that `is_over` a search in payloads is hashed too, because no step looks for it any more.
+        """
+        is_of_no_use = is_over and self.is_in_data
+        return replace(self, search=for_log(self.search) if is_of_no_use else without(self.search, words))
 
 
 def selection_of(request: HttpRequest, model: type[MessageRow]) -> Selection:
@@ -169,8 +182,9 @@ class Job:
     """A job as each of its messages carries it: what to do, for whom, and how far it has come.
 
     `total` and `looked` count the rows that are looked at. A search in payloads looks at more rows than it moves or
-    leaves. The signature is of all else and of the message's id: only who knows the SECRET_KEY can make a job, or make
-    a step of one that is another.
+    leaves. `entry` is the primary key of its first entry in Django's log, where each step says how far it has come. The
+    signature is of all else and of the message's id: only who knows the SECRET_KEY can make a job, or make a step of
+    one that is another.
     """
 
     name: str
@@ -184,6 +198,7 @@ class Job:
     looked: int = 0
     over: bool = False
     stopped: bool = False
+    entry: int = 0
     signature: str = ""
 
 
@@ -199,9 +214,10 @@ def start(name: str, request: HttpRequest, selection: Selection, change: Change,
     """
     job = Job(name, str(request.user.pk), selection, change, total)
     with _with_its_entry(job):
-        is_new = _send(job).created
-        if is_new:
-            _log(job, request.user.pk, gettext_lazy("%(move)s: begun"))
+        entry = _log(job, request.user.pk, _BEGUN)
+        is_new = _send(replace(job, entry=entry.pk)).created
+        if not is_new:
+            entry.delete()
     if is_new:
         _record(job, operator_of(request), "begun", filter=selection.words() or "*", until=selection.until)
 
@@ -282,17 +298,40 @@ def move_next_page(message: Message[Job]) -> None:
         return
     alias = job.selection.alias
     done = move(alias, page.rows, job.change, visible_rows(user, model_named(job.selection.model), alias))
-    if done.rows:
-        _record_page(job, user, [row.message_id for row in done.rows])
-    _send(
-        replace(
-            job,
-            after=page.last,
-            moved=job.moved + len(done.rows),
-            left=job.left + len(done.left),
-            looked=job.looked + page.looked,
-        )
+    further = replace(
+        job,
+        after=page.last,
+        moved=job.moved + len(done.rows),
+        left=job.left + len(done.left),
+        looked=job.looked + page.looked,
     )
+    if done.rows:
+        ids = [row.message_id for row in done.rows]
+        _record_step(further, user, "a page", ids, moved=len(ids), so_far=further.moved)
+    if done.rows or done.left:
+        correct(job.entry, _said(further, _BEGUN, _so_far(further)))
+    _send(further)
+
+
+def forget(alias: str, words: Collection[str]) -> int:
+    """Remove these ids and tags from what jobs were asked for, and return how many of their messages that changed.
+
+    A message that was not signed is not signed now either.
+    """
+    changed = 0
+    for rows in _rows(alias, key=KEY, message_id__gte=f"{KEY}:", message_id__lt=f"{KEY};"):
+        for row in rows.order_by("message_id").only("message_id", "data"):
+            job = _decoded(row.data)
+            if job is None:
+                continue
+            selection = job.selection.without(words, is_over=isinstance(row, FinishMessage))
+            if selection == job.selection:
+                continue
+            left = replace(job, selection=selection)
+            if _is_signed(job, row.message_id):
+                left = _signed(left, row.message_id)
+            changed += rows.filter(pk=row.pk).update(data=dumps(left).decode())
+    return changed
 
 
 def _check_is_ours(message: Message[Job]) -> None:
@@ -391,6 +430,7 @@ def _end(job: Job) -> None:
             ngettext_lazy("%(move)s: %(count)d message", "%(move)s: %(count)d messages", "count"),
             left + stopped,
         )
+        _record_step(job, user, "stopped" if job.stopped else "done", moved=job.moved, left=job.left)
     _send(replace(job, over=True))
 
 
@@ -400,25 +440,32 @@ def _record(job: Job, operator: Operator, what: str, ids: Sequence[str] = (), /,
     record(operator, action_name(job.change), job.selection.alias, ids, **named)
 
 
-def _record_page(job: Job, user: Any, ids: Sequence[str]) -> None:
-    """Write which messages a step has moved, once its transaction commits."""
+def _record_step(job: Job, user: Any, what: str, ids: Sequence[str] = (), /, **facts: object) -> None:
+    """Write what a step has done, once its transaction commits."""
     operator = Operator(user.get_username(), "a job in the background")
-    said = partial(_record, job, operator, "a page", ids, moved=len(ids))
+    said = partial(_record, job, operator, what, ids, **facts)
     transaction.on_commit(said, using=get_alias(job.selection.alias).database, robust=True)
 
 
-def _log(job: Job, user_id: Any, said: Any, more: str = "") -> None:
+def _log(job: Job, user_id: Any, said: Any, more: str = "") -> LogEntry:
     """Add an entry to the log that leads to the job's page."""
-    selection = job.selection
-    with in_english():
-        message = said % {"move": label_of(job.change), "count": job.moved}
-    log_selection(
+    return log_selection(
         user_id,
-        model_named(selection.model),
-        selection.words(),
-        message + more,
-        object_id=f"{_LOGGED}{selection.alias}:{job.name}",
+        model_named(job.selection.model),
+        job.selection.chosen(),
+        _said(job, said, more),
+        object_id=f"{_LOGGED}{job.selection.alias}:{job.name}",
     )
+
+
+def _said(job: Job, said: Any, more: str = "") -> str:
+    with in_english():
+        return str(said % {"move": label_of(job.change), "count": job.moved}) + more
+
+
+def _so_far(job: Job) -> str:
+    """Return how far a job has come. That stays in its first entry if it ends without a last one, whatever ends it."""
+    return f", so far {job.moved} moved" + (f", {job.left} left" if job.left else "")
 
 
 @redirected_on_outage

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import alias_of, back, check_may, operator_of, render_page
-from django_delayq.admin.log import in_english, log_selection
+from django_delayq.admin.log import in_english, log_text
 from django_delayq.admin.visibility import check_sees_all
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause
@@ -120,7 +120,7 @@ def _logging(request: HttpRequest, pause: Pause, said: Any, more: str = "") -> I
     with in_english():
         message = said % {"reason": pause.reason}
     with transaction.atomic(using=router.db_for_write(LogEntry)):
-        log_selection(request.user.pk, ReadyMessage, what, message + more)
+        log_text(request.user.pk, ReadyMessage, what, message + more)
         yield
 
 

@@ -13,10 +13,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, back, check_may, may, operator_of, render_page
-from django_delayq.admin.bulk.changes import Change, by_ids
+from django_delayq.admin.bulk.changes import Change, by_ids, permission_of
 from django_delayq.admin.bulk.confirmation import tell_left, tell_moved
-from django_delayq.admin.formatting import moment, visible
-from django_delayq.admin.log import log_selection
+from django_delayq.admin.formatting import moment
+from django_delayq.admin.log import Chosen, correct, log_selection
 from django_delayq.admin.message.errors import info_for
 from django_delayq.admin.visibility import check_sees_all
 from django_delayq.conf import get_alias
@@ -29,21 +29,25 @@ from django_delayq.support.audit import record
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An action on chosen messages: its effect, the words afterwards, and the permission that it takes."""
+    """An action on chosen messages: its effect, and the words afterwards."""
 
     name: str
     label: Any
     done: Any
-    permission: str
     model: type[MessageRow]
     change: Change
     deletes: bool = True
 
+    @property
+    def permission(self) -> str:
+        """Return the permission of the app that the move takes."""
+        return permission_of(self.change)
+
 
 _RUN_AGAIN, _DELETE, _DELETED = gettext_lazy("Run again"), gettext_lazy("Delete"), gettext_lazy("Deleted for good")
-RESCUE = Move("rescue", _RUN_AGAIN, _RUN_AGAIN, "rescue_message", ErrorMessage, Change("rescue"), deletes=False)
-DELETE_ERRORS = Move("delete-errors", _DELETE, _DELETED, "delete_errormessage", ErrorMessage, Change("purge_failed"))
-DELETE_WAITING = Move("delete-waiting", _DELETE, _DELETED, "delete_readymessage", ReadyMessage, Change("purge"))
+RESCUE = Move("rescue", _RUN_AGAIN, _RUN_AGAIN, ErrorMessage, Change("rescue"), deletes=False)
+DELETE_ERRORS = Move("delete-errors", _DELETE, _DELETED, ErrorMessage, Change("purge_failed"))
+DELETE_WAITING = Move("delete-waiting", _DELETE, _DELETED, ReadyMessage, Change("purge"))
 MOVES = {move.name: move for move in (RESCUE, DELETE_ERRORS, DELETE_WAITING)}
 KINDS = ("buried", "retried", "parked")
 _DIGITS = 4
@@ -119,9 +123,9 @@ def storeless_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
         return back(request, alias)
     if "sure" not in request.POST:
         return render_page(site, request, "storeless", title=move.label, move=move, ids=ids)
-    named = ", ".join(ids)
     # Written before, and corrected afterwards, because a broker has no part in the log's transaction.
-    entry = log_selection(request.user.pk, move.model, named, f"{move.name}: asked for {len(ids)} messages: {named}")
+    asked = f"{move.name}: asked for {len(ids)} messages"
+    entry = log_selection(request.user.pk, move.model, Chosen(alias, ids=ids), asked)
     try:
         answers = by_ids(alias, move.change)(ids)
     except DelayqError as error:
@@ -134,10 +138,9 @@ def storeless_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 def _tell(request: HttpRequest, move: Move, answers: Mapping[str, bool], entry: LogEntry) -> None:
     moved = [id for id, is_moved in answers.items() if is_moved]
     if moved:
-        entry.object_repr = visible(", ".join(moved))[:200]
-        entry.change_message = f"{move.name}: {len(moved)} of {len(answers)} messages: {', '.join(moved)}"
-        entry.save(update_fields=["object_repr", "change_message"])
-        record(operator_of(request), move.name, alias_of(request), moved, moved=len(moved))
+        alias = alias_of(request)
+        correct(entry.pk, f"{move.name}: {len(moved)} of {len(answers)} messages", Chosen(alias, ids=moved))
+        record(operator_of(request), move.name, alias, moved, moved=len(moved))
     else:
         entry.delete()
     tell_moved(request, move.done, len(moved))

@@ -3,7 +3,8 @@
 import csv
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,7 +21,7 @@ from django_delayq.admin.bulk.jobs import is_all
 from django_delayq.admin.lists.bounded import stopped_search
 from django_delayq.admin.lists.kept_searches import PARAMETER, for_log, search_of
 from django_delayq.admin.lists.search import all_with_data
-from django_delayq.admin.log import log_selection
+from django_delayq.admin.log import Chosen, correct, log_selection
 from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.payload import may_view, payload_of
 from django_delayq.admin.visibility import visible_rows
@@ -85,24 +86,20 @@ class _AsyncLines:
 @admin.action(permissions=["view"], description=_("Export as CSV"))
 def export_csv(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> StreamingHttpResponse:
     """Stream the selected rows as CSV. An apostrophe precedes what a spreadsheet would take for a formula."""
-    _log(model_admin, request, "Export as CSV")
-    lines = _csv_lines(model_admin, request, rows)
-    return _download(model_admin, request, lines, "text/csv; charset=utf-8", "csv")
+    line: Callable[[Any], str] = csv.writer(_Echo()).writerow  # returns what `write` returns
+    head = _MARK + line([*_names(model_admin.model), "data"])
+    records = _records(model_admin, request, rows)
+    lines = (line([_defused(value) for value in each.values()]) for each in records)
+    logged = _logged(model_admin, request, "Export as CSV", lines, head)
+    return _download(model_admin, request, logged, "text/csv; charset=utf-8", "csv")
 
 
 @admin.action(permissions=["view"], description=_("Export as JSON lines"))
 def export_jsonl(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> StreamingHttpResponse:
     """Stream the selected rows as JSON lines."""
-    _log(model_admin, request, "Export as JSON lines")
     lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in _records(model_admin, request, rows))
-    return _download(model_admin, request, lines, "application/x-ndjson", "jsonl")
-
-
-def _csv_lines(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Generator[str]:
-    line: Callable[[Any], str] = csv.writer(_Echo()).writerow  # returns what `write` returns
-    yield _MARK + line([*_names(model_admin.model), "data"])
-    for each in _records(model_admin, request, rows):
-        yield line([_defused(value) for value in each.values()])
+    logged = _logged(model_admin, request, "Export as JSON lines", lines)
+    return _download(model_admin, request, logged, "application/x-ndjson", "jsonl")
 
 
 def _defused(value: Any) -> Any:
@@ -128,20 +125,41 @@ def _rows_of(visible: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]
         yield from (by_pk[pk] for pk in page if pk in by_pk)
 
 
-def _log(model_admin: Any, request: HttpRequest, did: str) -> None:
-    """Log who exported what, and whether with payloads and errors."""
-    ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
-    asked = request.GET.dict() if is_all(request) else {"pk": ",".join(ticked)}
-    if PARAMETER in asked:
-        asked[PARAMETER] = for_log(search_of(request))
-    words = ", ".join(f"{name}={value}" for name, value in asked.items())
-    what = "all that match" if is_all(request) else str(len(ticked))
-    payloads = "with payloads" if may_view(request) else "without payloads"
-    errors = "with errors" if may_view_errors(request) else "without errors"
-    log_selection(request.user.pk, model_admin.model, words, f"{did}: {what}, {payloads}, {errors}")
-    facts = {"payloads": "with" if may_view(request) else "without"}
-    facts |= {"errors": "with" if may_view_errors(request) else "without", "filter": words or "*"}
-    record(operator_of(request), "export", alias_of(request), of=model_admin.opts.model_name, **facts)
+def _logged(model_admin: Any, request: HttpRequest, did: str, lines: Iterable[str], head: str = "") -> Generator[str]:
+    """Log who exports what, and whether with payloads and errors. Return the head and the lines.
+
+    Once they have ended, or nobody reads them any more, how many were read is logged: rows may be hidden, or move on.
+    """
+    chosen = Chosen(alias_of(request), _asked(request))
+    payloads = "with" if may_view(request) else "without"
+    errors = "with" if may_view_errors(request) else "without"
+    facts = {"payloads": payloads, "errors": errors, "filter": chosen.words() or "*"}
+    say = partial(record, operator_of(request), "export", chosen.alias, of=model_admin.opts.model_name, **facts)
+    tail = f"{payloads} payloads, {errors} errors"
+    entry = log_selection(request.user.pk, model_admin.model, chosen, f"{did}: begun, {tail}")
+    say(what="begun")
+
+    def read() -> Generator[str]:
+        count = 0
+        try:
+            if head:
+                yield head
+            for line in lines:
+                count += 1
+                yield line
+        finally:
+            correct(entry.pk, f"{did}: {count}, {tail}")
+            say(what="ended", rows=count)
+
+    return read()
+
+
+def _asked(request: HttpRequest) -> dict[str, str]:
+    """Return the filter of the list, or the ticked rows. A value of payloads is hashed."""
+    if not is_all(request):
+        return {"pk": ",".join(request.POST.getlist(ACTION_CHECKBOX_NAME))}
+    asked = request.GET.dict()
+    return asked | ({PARAMETER: for_log(search_of(request))} if PARAMETER in asked else {})
 
 
 def _names(model: type[MessageRow]) -> list[str]:

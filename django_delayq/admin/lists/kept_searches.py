@@ -26,6 +26,7 @@ LONGEST = 6_000
 
 _IN_SESSION = "delayq_searches"
 _TOKEN = re.compile("data:[0-9a-f]{32}")
+_HASH = re.compile("#[0-9a-f]{16}")
 
 
 def is_sent(request: HttpRequest) -> bool:
@@ -71,8 +72,8 @@ def meant(request: HttpRequest, asked: str) -> str:
 
 
 def for_log(text: str) -> str:
-    """Return a search with a hash in place of a value of payloads."""
-    return with_value(text, hashed)
+    """Return a search with a hash in place of a value of payloads, also of one that is a hash already."""
+    return with_value(text, lambda value: value if _HASH.fullmatch(value) else hashed(value))
 
 
 def is_over(text: str) -> bool:

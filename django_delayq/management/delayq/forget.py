@@ -48,10 +48,12 @@ def run(options: Options, write: Write) -> None:
     # Its line has a number in place of the ids, because it is kept for longer than they may be.
     record(operator_of_process(), "forget", backend.alias.name, named=len(ids), removed=forgotten.counts.total())
     if apps.is_installed("django.contrib.admin"):
-        from django_delayq.admin.log import forget_messages
+        from django_delayq.admin.forget import forget_entries, forget_in_jobs
 
-        entries = forget_messages(ids, tag)
+        entries = forget_entries(backend.alias.name, ids, tag)
         write(f"erased from {entries} entr{'y' if entries == 1 else 'ies'} of Django's log")
+        if backend.store is not None and (changed := forget_in_jobs(backend.alias.name, ids, tag)):
+            write(f"erased from {counted(changed, 'message')} of the admin's jobs")
     if files_with is not None:
         for path, rows in files_with(lake, ids, tag):
             write(f"in the lake: {path} ({counted(rows, 'row')})")

@@ -29,6 +29,7 @@ from django_delayq.spark.session import check_zone
 from django_delayq.store.database import Database
 from django_delayq.store.operations import remove
 from django_delayq.store.sql.dialect import marks
+from django_delayq.support.audit import operator_of_process, record
 from django_delayq.support.timestamps import to_epoch_ms
 
 ARCHIVED = ("finish", "error")
@@ -156,7 +157,10 @@ def _end(lake: Lake, database: Database, chunk: str, note: dict[str, Any]) -> in
             f"row was removed from its table. Find out who changed them; then remove them and the note."
         )
     taken = len(pks) if _take(database, TABLES[note["table"]], pks) else 0
-    if not taken:
+    if taken:
+        facts = {"of": note["table"], "rows": taken, "chunk": chunk}
+        record(operator_of_process(), "archive", database.alias, **facts)
+    else:
         for path in files:
             lake.remove(path)
     lake.forget(chunk)
