@@ -351,6 +351,8 @@ class WorkerInfo:
     runs: list[RunInfo] = field(default_factory=list)
     executors: list[ExecutorInfo] = field(default_factory=list)
     processes: list[ProcessInfo] = field(default_factory=list)
+    signature: str = ""
+    """A signature of its name and `processes` (worker/takeover.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from django_delayq.support.units import size_text, to_text
 from django_delayq.worker.events import UnstartedEvents
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.logs import OutageLog, guarded
-from django_delayq.worker.takeover import Takeovers, processes_of
+from django_delayq.worker.takeover import Takeovers, processes_of, signature_of
 
 EVERY_S = 1.0
 PRUNE_EVERY_S = 60.0
@@ -245,6 +245,7 @@ def new_info(
     """Return the heartbeat of a worker that starts now. Its leases may be taken over once all `pids` have ended."""
     info = WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), executors=list(executors))
     info.processes = processes_of(*pids)
+    info.signature = signature_of(info)
     return info
 
 

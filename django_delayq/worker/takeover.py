@@ -1,7 +1,8 @@
 """Take over at once what a dead worker of this host held, without waiting for its leases to run out.
 
-A heartbeat names the processes that look after a worker's leases. A worker can tell for certain whether processes of
-its own host are gone. So an old heartbeat does no harm: it only says where to look. A process is gone if:
+A heartbeat names the processes that look after a worker's leases, and is signed with the site's SECRET_KEY, so that who
+can only write to the broker can't name others. A worker can tell for certain whether processes of its own host are
+gone. So an old heartbeat does no harm: it only says where to look. A process is gone if:
 
 - its number is free, or belongs to a process with another start time, because the kernel has used it again;
 - it is a zombie, none of whose threads can run.
@@ -34,7 +35,10 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from django.core.signing import BadSignature, Signer
+
 from django_delayq.brokers.base import Backend, ProcessInfo, WorkerInfo
+from django_delayq.core import codec
 from django_delayq.support.logging import logger
 from django_delayq.worker.events import UnstartedEvents
 
@@ -74,7 +78,10 @@ class Takeovers:
         return [
             one
             for one in (self._backend.presence.workers() if workers is None else workers)
-            if one.name != own.name and one.processes and hosts.issuperset(each.host for each in one.processes)
+            if one.name != own.name
+            and one.processes
+            and hosts.issuperset(each.host for each in one.processes)
+            and _is_signed(one)
         ]
 
     def _end_leases(self, dead: Sequence[str]) -> None:
@@ -89,6 +96,28 @@ class Takeovers:
 
 def _is_dead(worker: WorkerInfo) -> bool:
     return all(map(is_gone, worker.processes))
+
+
+def signature_of(worker: WorkerInfo) -> str:
+    """Return the signature that a worker's heartbeat needs: of its name, which is not used again, and its processes."""
+    return _signer().signature(_signed(worker))
+
+
+def _is_signed(worker: WorkerInfo) -> bool:
+    signer = _signer()
+    try:
+        signer.unsign(f"{_signed(worker)}{signer.sep}{worker.signature}")
+    except BadSignature:
+        return False
+    return True
+
+
+def _signer() -> Signer:
+    return Signer(salt="django_delayq.heartbeat")
+
+
+def _signed(worker: WorkerInfo) -> str:
+    return codec.dumps([worker.name, worker.processes]).decode()
 
 
 def processes_of(*pids: int) -> list[ProcessInfo]:

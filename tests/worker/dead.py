@@ -13,7 +13,7 @@ from typing import Any
 
 from django_delayq.brokers.base import Backend, Claimed, ClaimRequest, Header, NewMessage, ProcessInfo, WorkerInfo
 from django_delayq.worker.events import UnstartedEvents
-from django_delayq.worker.takeover import Takeovers, processes_of
+from django_delayq.worker.takeover import Takeovers, processes_of, signature_of
 
 LEASE_MS = 600_000
 WANTS = [ClaimRequest("default", "k", 100)]
@@ -63,7 +63,9 @@ def hold(
     while len(held) < len(ids):
         held += backend.queue.claim(WANTS, lease_ms=LEASE_MS, worker=worker).messages
         backend.queue.wait(0.001)
-    backend.presence.heartbeat(WorkerInfo(worker, ["default"], ["k"], 0, 0, processes=list(processes)))
+    info = WorkerInfo(worker, ["default"], ["k"], 0, 0, processes=list(processes))
+    info.signature = signature_of(info)
+    backend.presence.heartbeat(info)
     return held
 
 

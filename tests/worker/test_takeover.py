@@ -1,11 +1,15 @@
 """What a dead worker held is taken over at once on its host, and nothing that a living one holds."""
 
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.conf import settings
+from pytest_django import Settings
 
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, WorkerInfo
@@ -13,7 +17,7 @@ from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias
 from django_delayq.core import transitions
 from django_delayq.core.message import State
-from django_delayq.worker.takeover import is_gone, processes_of
+from django_delayq.worker.takeover import is_gone, processes_of, signature_of
 from tests.servers import Server
 from tests.worker.dead import GONE, LEADERLESS, LEASE_MS, LIVING, claim_again, hold, other_process, take_over
 from tests.worker.processes import Site, site_with
@@ -85,6 +89,40 @@ def test_a_worker_that_may_not_be_looked_at_lives(monkeypatch: pytest.MonkeyPatc
         assert not is_gone(process)
         dead.kill()
         assert is_gone(process)
+
+
+def _unsigned(forged: WorkerInfo) -> str:
+    return ""
+
+
+def _for_another_name(forged: WorkerInfo) -> str:
+    return signature_of(replace(forged, name="dead"))
+
+
+def _for_other_processes(forged: WorkerInfo) -> str:
+    return signature_of(replace(forged, processes=processes_of(os.getpid())))
+
+
+@pytest.mark.parametrize("sign", [_unsigned, _for_another_name, _for_other_processes])
+def test_a_forged_heartbeat_ends_no_lease(broker: Backend, sign: Callable[[WorkerInfo], str]) -> None:
+    with other_process() as living, other_process() as dead:
+        (held,) = hold(broker, ["a"], living.infos, at_most_once=True)
+        forged = WorkerInfo("theirs", ["default"], ["k"], 0, 0, processes=GONE["killed"](dead))
+        forged.signature = sign(forged)
+        broker.presence.heartbeat(forged)
+        take_over(broker)
+    assert broker.queue.renew([held], LEASE_MS) == [True]
+
+
+@pytest.mark.parametrize(("fallbacks", "state"), [([], State.RUNNING), ([settings.SECRET_KEY], State.READY)])
+def test_a_worker_is_known_by_a_secret_key_that_was_replaced_as_long_as_it_is_a_fallback(
+    broker: Backend, settings: Settings, fallbacks: list[str], state: State
+) -> None:
+    with other_process() as dead:
+        hold(broker, ["a"], GONE["killed"](dead))
+        settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another", fallbacks
+        take_over(broker)
+    assert {found for found, _ in states(broker, ["a"])} == {state}
 
 
 def test_nothing_is_taken_over_where_the_system_cannot_tell(
