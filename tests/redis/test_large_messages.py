@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from django_delayq.brokers.base import Claimed
+from django_delayq.brokers.redis.queries import Place
+from django_delayq.brokers.redis.queue import RedisQueue
 from django_delayq.brokers.redis.shards import HEADER_BYTES
 from django_delayq.worker.attempt import bury_foreign
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
@@ -61,6 +63,23 @@ def test_looks_show_its_header_alone(rig: Rig) -> None:
     for info in (rig.broker.queue.get("large"), *rig.broker.queue.peek("q", 9)):
         assert info is not None
         assert (info.header.key, info.body) == ("k", b"")
+
+
+def test_what_reads_all_that_waits_in_bulk_gets_its_header_alone(rig: Rig) -> None:
+    rig.send("large", body=LARGE, delay_ms=60_000)
+    queue = rig.broker.queue
+    assert isinstance(queue, RedisQueue)
+    found, _next = queue.scan(0, "q:k", Place(0), 10**15, 9)
+    assert [(message.id, message.header.key, message.body) for message in found] == [("large", "k", b"")]
+
+
+def test_a_state_of_such_a_size_is_not_read(rig: Rig, redis_server: Server) -> None:
+    rig.send("a", delay_ms=60_000)
+    with redis_server.client() as client:
+        client.hset("{delayq:0}:state", "a", b"7\x1f0\x1f0\x1f1\x1fw\x1f" + LARGE)
+    info = rig.broker.queue.get("a")
+    assert info is not None
+    assert len(info.error) < MOST
 
 
 def test_it_can_be_rescued_once_more_is_let_through(rig: Rig, redis_server: Server) -> None:

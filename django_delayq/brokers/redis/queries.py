@@ -128,15 +128,19 @@ def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Oper
 
     If a message belongs to another wait set, the script is called again with that set among its keys.
     """
-    fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
     while True:
-        (reply,) = yield [Call(load("where"), [*fixed, *map(keys.wait, names)], (keys.most_bytes, *ids))]
+        (reply,) = yield [_look_for(keys, ids, names)]
         unnamed = names_of_sets(filter(None, reply[_PER_MESSAGE::_PER_MESSAGE]))
         if set(unnamed) <= set(names):
             break
         names = [*names, *unnamed]
     found = (_see(id, reply[1 + i * _PER_MESSAGE :], int(reply[0])) for i, id in enumerate(ids))
     return [info for info in found if info is not None]
+
+
+def _look_for(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Call:
+    fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
+    return Call(load("where"), [*fixed, *map(keys.wait, names)], (keys.most_bytes, *ids))
 
 
 def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
@@ -228,7 +232,8 @@ def scan(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Opera
         if not offset or (found and found[0] <= (place.due_ms, place.last)):
             break
         offset = max(offset - most, 0)
-    messages = yield from _messages(keys, [entry for entry in found if entry > (place.due_ms, place.last)])
+    further = [entry for entry in found if entry > (place.due_ms, place.last)]
+    messages = yield from _messages(keys, name, further)
     if len(found) < most:
         return messages, None
     # The page may end before `place` if many entries have come before it.
@@ -237,15 +242,14 @@ def scan(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Opera
     return messages, Place(due_ms, id, number + offset if due_ms == place.due_ms else number)
 
 
-def _messages(keys: Keys, found: Sequence[tuple[int, bytes]]) -> Operation[list[Waiting]]:
+def _messages(keys: Keys, name: str, found: Sequence[tuple[int, bytes]]) -> Operation[list[Waiting]]:
     own = [(due_ms, id) for due_ms, id in found if id[:1] != US]  # the others are alarms
     if not own:
         return []
-    ids = [id for _, id in own]
-    bodies, states = yield [plain("HMGET", keys.msg, *ids), plain("HMGET", keys.state, *ids)]
+    (reply,) = yield [_look_for(keys, [id for _, id in own], [name])]
     messages = []
-    for (due_ms, id), message, state in zip(own, bodies, states, strict=True):
-        header, body = unpack_message(message or b"")  # it may be gone by this time
+    for (due_ms, id), message, state in zip(own, reply[1::_PER_MESSAGE], reply[2::_PER_MESSAGE], strict=True):
+        header, body = unpack_message(message)  # it may be gone by this time
         if header is not None:
             failures = unpack_state(state).failures if state else 0
             messages.append(Waiting(id.decode(errors="replace"), due_ms, header, body, failures))
