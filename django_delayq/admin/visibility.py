@@ -56,7 +56,9 @@ def narrowed(user: Any, rows: QuerySet[Any], alias: str) -> QuerySet[Any]:
     if path is None:
         return rows
     try:
-        return _asked(path, user, rows)
+        found = _asked(path, user, rows)
+        # A query that the hook made anew has the rows of all aliases.
+        return found if found is rows else found.filter(alias=alias)
     except (DatabaseError, InterfaceError):
         raise  # the hook asked a database that is away, which the page tells
     except Exception as error:
@@ -100,6 +102,7 @@ def _fault_of(found: Any, rows: QuerySet[Any]) -> str:
     query = found.query
     faults = {
         f"a QuerySet of {found.model.__name__} in place of {rows.model.__name__}": found.model is not rows.model,
+        f"rows of the database {found.db!r} in place of {rows.db!r}": found.db != rows.db,
         "a slice": query.is_sliced,
         f"the result of {query.combinator}()": query.combinator,
         "the result of values() or values_list()": found._fields is not None,  # type: ignore[attr-defined]  # private

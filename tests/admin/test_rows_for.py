@@ -42,6 +42,11 @@ def of_own_tenant(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
     return rows if user.is_superuser else rows.filter(tag=user.username)
 
 
+def made_anew(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
+    """A hook that forgets which rows it was given."""
+    return QuerySet(rows.model, using=rows.db).filter(tag=user.username)
+
+
 def failing(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
     """A hook with a fault."""
     raise RuntimeError(user)
@@ -51,6 +56,7 @@ UNFIT: dict[str, tuple[Callable[[QuerySet[Any]], Any], str]] = {
     "nothing": (lambda rows: None, "NoneType and no QuerySet"),
     "list": (list, "list and no QuerySet"),
     "model": (lambda rows: User.objects.all(), "a QuerySet of User in place of "),
+    "database": (lambda rows: rows.using("elsewhere"), "rows of the database 'elsewhere' in place of "),
     "slice": (lambda rows: rows[:100], "a slice"),
     "union": (lambda rows: rows.filter(tag="anna").union(rows.filter(tag="")), "the result of union()"),
     "values": (lambda rows: rows.values("pk"), "the result of values() or values_list()"),
@@ -216,6 +222,16 @@ def test_somebody_elses_job_is_not_shown(
         ((address, _),) = job.redirect_chain
         assert anna.get(address).status_code == anna.post(address, follow=True).status_code == status
         assert superuser.get(address).status_code == 200
+
+
+def test_a_hook_that_makes_its_query_anew_shows_no_other_aliases(
+    anna: Client, stored_delayq: dict[str, Any], database: str
+) -> None:
+    stored_delayq["OPTIONS"]["rows_for"] = "tests.admin.test_rows_for.made_anew"
+    conf_forget()
+    assert shown_ids(anna.get(url("readymessage"))) == ["anna-waits"]
+    ReadyMessage._default_manager.using(database).filter(tag="anna").update(alias="another")
+    assert shown_ids(anna.get(url("readymessage"))) == []
 
 
 @pytest.mark.parametrize("hook", ["failing", "no_such"])
