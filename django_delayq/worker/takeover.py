@@ -54,6 +54,7 @@ class Takeovers:
         self._backend = backend
         self._unstarted_events = unstarted_events
         self._others: list[WorkerInfo] = []
+        self._ended: set[str] = set()  # whoever can write to the broker can put their heartbeats back
 
     def learn(self, own: WorkerInfo, workers: Sequence[WorkerInfo] | None = None) -> None:
         """Note the other workers of this host, including those that died just now.
@@ -79,6 +80,7 @@ class Takeovers:
             one
             for one in (self._backend.presence.workers() if workers is None else workers)
             if one.name != own.name
+            and one.name not in self._ended
             and one.processes
             and hosts.issuperset(each.host for each in one.processes)
             and _is_signed(one)
@@ -91,6 +93,7 @@ class Takeovers:
             return
         for name in dead:
             self._backend.presence.leave(name)
+            self._ended.add(name)
             logger.warning("Worker %s is dead: what it held is taken over.", name, extra={"worker": name})
 
 

@@ -78,12 +78,17 @@ def claim_again(backend: Backend, count: int) -> list[Claimed]:
     return found
 
 
-def take_over(backend: Backend) -> None:
-    """Do what a worker does that starts."""
+def take_over(backend: Backend, takeovers: Takeovers | None = None) -> None:
+    """Do what a worker does that starts, or once more what one does."""
     own = WorkerInfo("ours", ["default"], ["k"], 0, 0, processes=processes_of(os.getpid()))
-    takeovers = Takeovers(backend, UnstartedEvents("default", "ours", {}))
+    takeovers = takeovers or takeovers_of(backend)
     takeovers.learn(own)
     takeovers.take_over(own)
+
+
+def takeovers_of(backend: Backend) -> Takeovers:
+    """The watch of one worker."""
+    return Takeovers(backend, UnstartedEvents("default", "ours", {}))
 
 
 def _killed(dead: Dead) -> list[ProcessInfo]:

@@ -19,7 +19,17 @@ from django_delayq.core import transitions
 from django_delayq.core.message import State
 from django_delayq.worker.takeover import is_gone, processes_of, signature_of
 from tests.servers import Server
-from tests.worker.dead import GONE, LEADERLESS, LEASE_MS, LIVING, claim_again, hold, other_process, take_over
+from tests.worker.dead import (
+    GONE,
+    LEADERLESS,
+    LEASE_MS,
+    LIVING,
+    claim_again,
+    hold,
+    other_process,
+    take_over,
+    takeovers_of,
+)
 from tests.worker.processes import Site, site_with
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process began")
@@ -112,6 +122,21 @@ def test_a_forged_heartbeat_ends_no_lease(broker: Backend, sign: Callable[[Worke
         broker.presence.heartbeat(forged)
         take_over(broker)
     assert broker.queue.renew([held], LEASE_MS) == [True]
+
+
+def test_a_heartbeat_of_the_dead_that_is_put_back_has_nothing_looked_for_again(
+    broker: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    takeovers = takeovers_of(broker)
+    with other_process() as dead:
+        hold(broker, ["a"], GONE["killed"](dead))
+        (theirs,) = broker.presence.workers()
+        for _ in range(3):
+            broker.presence.heartbeat(theirs)
+            take_over(broker, takeovers)
+    assert [record.message for record in caplog.records].count(
+        "Worker theirs is dead: what it held is taken over."
+    ) == 1
 
 
 @pytest.mark.parametrize(("fallbacks", "state"), [([], State.RUNNING), ([settings.SECRET_KEY], State.READY)])
