@@ -89,7 +89,8 @@ _RISKS: Mapping[Risk, tuple[str, str, str]] = {
     Risk.UNVERIFIED: (
         "delayq.W009",
         "lets any server pass for the right one: its certificate, or the name in it, is not checked.",
-        "Leave out cert_reqs and check_hostname, and name the file of the CA in ca_certs.",
+        "Leave out cert_reqs and check_hostname (in a URL they begin with ssl_), and name the file of the CA: with"
+        ' ?ssl_ca_certs=FILE in a URL, with "tls": {"ca_certs": FILE} in a dict.',
     ),
     Risk.DEFAULT_USER: (
         "delayq.W010",
