@@ -21,10 +21,11 @@ def forget_entries(alias: str, ids: Collection[str], tag: str | None) -> int:
     """
     types = {each.pk for each in ContentType.objects.get_for_models(*TABLES).values()}
     ids = frozenset(ids).union(map(visible, ids))  # as entries have them
+    words = _words(ids, tag)
     changed = last = 0
     while page := list(LogEntry.objects.filter(pk__gt=last).order_by("pk")[:_PAGE]):
         last = page[-1].pk
-        forgotten = [entry for entry in page if entry.content_type_id in types and forget_in(entry, alias, ids, tag)]
+        forgotten = [entry for entry in page if entry.content_type_id in types and forget_in(entry, alias, ids, words)]
         LogEntry.objects.bulk_update(forgotten, ["object_repr", "change_message"])
         changed += len(forgotten)
     return changed
@@ -32,4 +33,8 @@ def forget_entries(alias: str, ids: Collection[str], tag: str | None) -> int:
 
 def forget_in_jobs(alias: str, ids: Collection[str], tag: str | None) -> int:
     """Remove the ids and the tag from the messages of jobs, and return how many messages that changed."""
-    return jobs.forget(alias, {*ids, *([] if tag is None else [tag])})
+    return jobs.forget(alias, _words(ids, tag))
+
+
+def _words(ids: Collection[str], tag: str | None) -> frozenset[str]:
+    return frozenset(ids if tag is None else (*ids, tag))

@@ -168,14 +168,14 @@ def chosen_in(entry: LogEntry) -> Chosen | None:
         return None
 
 
-def forget_in(entry: LogEntry, alias: str, ids: Collection[str], tag: str | None) -> bool:
-    """Put hashes in place of these ids, and of the tag, in an entry. Return whether it has any.
+def forget_in(entry: LogEntry, alias: str, ids: Collection[str], words: Collection[str]) -> bool:
+    """Put hashes in place of these words, which are ids and tags, in an entry. Return whether it has any.
 
-    Of an entry about one message only what was done stays.
+    Of an entry about one message, which has one of the ids, only what was done stays.
     """
     chosen = chosen_in(entry)
     if chosen is not None:
-        left = chosen.without({*ids, *([] if tag is None else [tag])}) if chosen.alias == alias else chosen
+        left = chosen.without(words) if chosen.alias == alias else chosen
         if left == chosen:
             return False
         _tell(entry, entry.change_message.rpartition("\n")[0], left)

@@ -128,7 +128,7 @@ def test_the_log_says_who_took_what_out(
 
 
 def said() -> list[tuple[str, str]]:
-    """What the log says was exported, oldest first."""
+    """Return what the log says was exported, oldest first."""
     return [(entry.object_repr, entry.change_message.splitlines()[0]) for entry in LogEntry.objects.order_by("pk")]
 
 

@@ -282,7 +282,7 @@ def test_the_check_tells_nothing_of_a_hook_that_returns_rows_or_needs_a_user_of_
 
 
 def checked(database: str) -> list[CheckMessage]:
-    """What the checks of this database say of the hook."""
+    """Return what the checks of this database say of the hook."""
     found = run_checks(tags=[Tags.database], databases=[database], include_deployment_checks=True)
     return [message for message in found if message.id == "delayq.E007"]
 
