@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_delayq.api import registry
 from django_delayq.api.registry import name_of
 from django_delayq.api.send import asend_delay_message, send_delay_message
-from django_delayq.api.unknown import no_method, one_value, refuse_unknown
+from django_delayq.api.unknown import NoMethod, one_value, refuse_unknown
 from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.core.codec import decode_data, decoder_for, encode_data
 from django_delayq.core.limits import Limits, check_limits
@@ -98,17 +98,24 @@ class Handler(Generic[T, R]):
         arrived = decode_data(encode_data(data, self.data_type), self.data_type)
         return self.func(Message(**(fields | message_fields), key=self.key, data=arrived))
 
-    if not typing.TYPE_CHECKING:  # else a type checker would take any attribute for one
-
-        def __getattr__(self, name: str) -> Never:
-            raise no_method(name, self)
+    if not typing.TYPE_CHECKING:  # else a type checker would take them for attributes
+        delay = NoMethod("send(data)")
+        delay_on_commit = NoMethod("send(data): it is a part of the transaction")
+        apply_async = NoMethod('send(data, delay="30m")')
+        send_with_options = NoMethod('send(data, delay="30m")')
+        schedule = NoMethod('send(data, delay="30m")')
+        enqueue = NoMethod("send(data)")
+        aenqueue = NoMethod("asend(data)")
 
     def prepare(self, data: T = _NOTHING, *more: Never, **when: Unpack[When]) -> Send:
         """Return a message to send later with `send_delay_messages`."""
-        refuse_unknown(when)
         if more:
             raise one_value((data, *more))
-        return Send(self.key, data, using=self.using, **when)
+        try:
+            return Send(self.key, data, using=self.using, **when)
+        except TypeError:
+            refuse_unknown(when)
+            raise
 
     def send(self, data: T = _NOTHING, *more: Never, **when: Unpack[WhenToSend]) -> Sent:
         """Send a message to this handler: `send_delay_message` with its key and alias."""

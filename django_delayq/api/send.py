@@ -194,13 +194,8 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     `is_own` says that it is one of django-delayq's own.
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
     """
-    if send.on_conflict not in _ON_CONFLICT:
-        near = did_you_mean(str(send.on_conflict), _ON_CONFLICT)
-        raise ValueError(f"on_conflict={short_repr(send.on_conflict)} is unknown: {near}")
-    if send.id is None and send.on_conflict != "keep":
-        raise ValueError(
-            f"on_conflict={short_repr(send.on_conflict)} needs an id: without one no message is in conflict."
-        )
+    if send.on_conflict != "keep":
+        _check_on_conflict(send)
     header, data_type = addressed(send, alias, is_own=is_own)
     delay_ms, at_ms = due_ms(send.delay, send.at)
     return NewMessage(
@@ -213,6 +208,16 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     )
 
 
+def _check_on_conflict(send: Send) -> None:
+    if send.on_conflict not in _ON_CONFLICT:
+        near = did_you_mean(str(send.on_conflict), _ON_CONFLICT)
+        raise ValueError(f"on_conflict={short_repr(send.on_conflict)} is unknown: {near}")
+    if send.id is None:
+        raise ValueError(
+            f"on_conflict={short_repr(send.on_conflict)} needs an id: without one no message is in conflict."
+        )
+
+
 def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header, Any]:
     """Return the header of a message, and the type that its data must fit. Raises like `prepare`."""
     key = send.key
@@ -221,11 +226,10 @@ def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header
     if handler is None:
         key = check_new_name(key, "key")
         handler = by_key.get(key)
-    if key.startswith(OWN) and not is_own:
-        raise ValueError(f"key={short_repr(key)} is for messages of django-delayq itself; choose one without {OWN!r}.")
+    own = _header_of(handler, key, is_own)
     if handler is None and alias.options.unknown_keys == "error":
         raise registry.unknown_key(alias.name, key)
-    return _header(send, _header_of(handler, key)), Any if handler is None else handler.data_type
+    return _header(send, own), Any if handler is None else handler.data_type
 
 
 def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
@@ -241,7 +245,10 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _header_of(handler: registry.Registered | None, key: str) -> Header:
+def _header_of(handler: registry.Registered | None, key: str, is_own: bool) -> Header:
+    """Return the header of a send that leaves all choices to the handler. Raises `ValueError` for a key of our own."""
+    if key.startswith(OWN) and not is_own:
+        raise ValueError(f"key={short_repr(key)} is for messages of django-delayq itself; choose one without {OWN!r}.")
     if handler is None:
         return Header(DEFAULT_QUEUE, key)
     return Header(handler.queue, key, handler.at_most_once, handler.expires_ms)

@@ -103,7 +103,7 @@ def test_several_values_are_refused_with_what_to_write(close_order: Handler[Any,
     [
         ("delay", r"<Handler 'order.close': .*> has no attribute 'delay'; write send\(data\)\."),
         ("apply_async", r"has no attribute 'apply_async'; write send\(data, delay=\"30m\"\)\."),
-        ("sned", r"has no attribute 'sned'$"),
+        ("sned", r"'Handler' object has no attribute 'sned'$"),
     ],
 )
 def test_a_method_of_another_library_is_refused_with_ours(
