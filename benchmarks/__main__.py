@@ -20,7 +20,7 @@ NAMES = (
 BY_NAME = ("plans", "spark", "stored_huge", "trip")
 """The benchmarks that run only by name.
 
-They measure nothing, need Spark, take very long, or count what has not reached its goal yet.
+They measure no speed, need Spark, or take very long.
 """
 
 
