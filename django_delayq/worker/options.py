@@ -25,7 +25,7 @@ class Options:
     queues: tuple[ServedQueue, ...] = ()
     """Empty: every queue that a handler names, and "default", in no order."""
     threads: int = 4
-    max_threads: int = 32
+    max_threads: int = 16
     processes: int = 0
     """How many workers share the `concurrency` of each handler; 0 if this worker has it for itself."""
     index: int = 0

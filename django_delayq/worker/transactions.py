@@ -41,6 +41,8 @@ _MYSQL_IN_TRANS = 1
 _MYSQL_AUTOCOMMIT = 2
 LEAST_AGE_S = 60
 """How old a connection must be before it is closed, in seconds, even if CONN_MAX_AGE is less."""
+IDLE_S = 60.0
+"""How long a thread that runs no message keeps its connections, in seconds."""
 Blocks = Mapping[BaseDatabaseWrapper, int]
 """The connections in a transaction, each with the number of its `atomic()` blocks; 0 if it was begun otherwise."""
 NONE: Blocks = {}

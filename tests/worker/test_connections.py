@@ -13,10 +13,14 @@ from pytest_django import DjangoDbBlocker
 
 from django_delayq.core.message import Message
 from django_delayq.worker import transactions as module
+from django_delayq.worker.executors import asyncio as asyncio_executor, threads
 from django_delayq.worker.transactions import LEAST_AGE_S, close_stale_connections
 from tests import databases
 from tests.servers import PostgresServer
-from tests.worker.rig import Rig, make_handler
+from tests.servers.cluster import until
+from tests.worker.rig import PATIENCE_S, Rig, make_handler
+
+SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 
 
 @pytest.fixture
@@ -117,4 +121,33 @@ def test_a_connection_cut_while_idle_costs_no_attempt_with_conn_health_checks(
             rig.until_gone(id)
             server.cut()
         assert rig.broker.queue.counts().error == 0
+        rig.stop()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_burst_leaves_no_connection_open(
+    rig: Rig,
+    start_postgres: Callable[..., PostgresServer],
+    django_db_blocker: DjangoDbBlocker,
+    monkeypatch: pytest.MonkeyPatch,
+    is_async: bool,
+) -> None:
+    monkeypatch.setattr(threads, "IDLE_S", 0.1)
+    monkeypatch.setattr(asyncio_executor, "IDLE_S", 0.1)
+    server = start_postgres()
+    with django_db_blocker.unblock(), databases.registered("burst", server.settings("postgres")):
+
+        def ask(message: Message[None]) -> None:
+            with connections["burst"].cursor() as cursor:
+                cursor.execute("SELECT pg_sleep(0.05)")
+
+        async def aask(message: Message[None]) -> None:
+            await sync_to_async(ask)(message)
+
+        ids = [f"m{n}" for n in range(8)]
+        rig.send(*ids)
+        rig.start(make_handler(aask if is_async else ask, concurrency=4))
+        rig.until_gone(*ids)
+        with server.client() as client:
+            until(lambda: client.execute(SESSIONS).fetchone() == (0,), PATIENCE_S)
         rig.stop()

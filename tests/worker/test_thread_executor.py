@@ -10,24 +10,14 @@ import pytest
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Claimed, Transition
 from django_delayq.conf import Alias
+from django_delayq.worker.executors import threads
 from django_delayq.worker.executors.threads import ThreadExecutor
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer, Run
 from django_delayq.worker.settler import Settler
+from tests.servers.cluster import until
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
-
-
-class WaitingTold(threading.Condition):
-    """Tells each time a hand goes to wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting = threading.Semaphore(0)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waiting.release()
-        return super().wait(timeout)
 
 
 def nothing(message: Message[Any]) -> None: ...
@@ -49,13 +39,16 @@ def fetch_size(executor: ThreadExecutor, buffer: PrefetchBuffer) -> int:
 
 def hands_of(
     rig: Rig, buffers: list[PrefetchBuffer], make_run: Callable[[], AbstractContextManager[Run]], most: int = 32
-) -> tuple[ThreadExecutor, WaitingTold]:
+) -> ThreadExecutor:
     outage_log = OutageLog()
     leases = Leases(rig.broker, 15_000, outage_log)
     settler = Settler(rig.broker, leases, outage_log)
-    hands = ThreadExecutor(buffers, most, make_run, leases, settler, lambda: None)
-    hands._changed = told = WaitingTold()
-    return hands, told
+    return ThreadExecutor(buffers, most, make_run, leases, settler, lambda: None)
+
+
+def until_idle(rig: Rig, executor: ThreadExecutor, count: int = 1) -> None:
+    """Wait until as many threads wait to be called."""
+    until(lambda: len(executor._idle) >= count)
 
 
 def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: threading.Event) -> None:
@@ -69,11 +62,11 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
             ended.set()
         return None
 
-    hands, told = hands_of(rig, [slow, fast, warm], lambda: nullcontext(run))
+    hands = hands_of(rig, [slow, fast, warm], lambda: nullcontext(run))
     fill(warm)
     hands.offer(warm)
-    assert told.waiting.acquire(timeout=PATIENCE_S)
-    with told:  # both are offered before the hand that was called first wakes
+    until_idle(rig, hands)
+    with hands._lock:  # both are offered before the hand that was called first wakes
         for buffer in (slow, fast):
             fill(buffer)
             hands.offer(buffer)
@@ -91,9 +84,9 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
         return None
 
     buffer = make_buffer("k", concurrency=3)
-    hands, told = hands_of(rig, [buffer], lambda: nullcontext(run))
+    hands = hands_of(rig, [buffer], lambda: nullcontext(run))
     assert hands.idle == 32
-    with told:
+    with hands._lock:
         for _ in range(3):
             fill(buffer)
         hands.offer(buffer)
@@ -109,8 +102,8 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
 
 def test_a_hand_on_its_way_has_its_message_and_one_beside_it_is_for_the_next_of_the_lane(rig: Rig) -> None:
     first, later = make_buffer("first", concurrency=2), make_buffer("later", concurrency=2)
-    hands, told = hands_of(rig, [first, later], lambda: nullcontext(lambda lease: None), most=2)
-    with told:  # the hand that is called gets nowhere
+    hands = hands_of(rig, [first, later], lambda: nullcontext(lambda lease: None), most=2)
+    with hands._lock:  # the hand that is called gets nowhere
         fill(first)
         hands.offer(first)
         assert (fetch_size(hands, first), fetch_size(hands, later)) == (1, 1)
@@ -133,7 +126,7 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
                 hands.offer(other)
         return None
 
-    hands, _ = hands_of(rig, [fast, other], lambda: nullcontext(run), most=1)
+    hands = hands_of(rig, [fast, other], lambda: nullcontext(run), most=1)
     fill(fast)
     hands.offer(fast)
     assert ended.wait(PATIENCE_S), "nothing is claimed for the other lane"
@@ -143,8 +136,8 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
 def test_a_hand_on_its_way_to_a_fast_lane_comes_round_to_another(rig: Rig) -> None:
     fast, other = make_buffer("fast"), make_buffer("other")
     fast.note_run(100, 0.1)
-    hands, told = hands_of(rig, [fast, other], lambda: nullcontext(lambda lease: None), most=1)
-    with told:  # the hand that is called gets nowhere
+    hands = hands_of(rig, [fast, other], lambda: nullcontext(lambda lease: None), most=1)
+    with hands._lock:  # the hand that is called gets nowhere
         fill(fast)
         fast.note_claim(saturated=True, more_available=True)
         hands.offer(fast)
@@ -161,11 +154,11 @@ def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_no
         left.more_available = False  # a claim has found nothing more of its own lane
         return None
 
-    hands, told = hands_of(rig, [left, other], lambda: nullcontext(run), most=1)
+    hands = hands_of(rig, [left, other], lambda: nullcontext(run), most=1)
     hands._wake = lambda: wanted.append(fetch_size(hands, other))
     fill(left)
     hands.offer(left)
-    assert told.waiting.acquire(timeout=PATIENCE_S)
+    until_idle(rig, hands)
     assert wanted == [1]
     hands.close(PATIENCE_S)
 
@@ -181,7 +174,7 @@ def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.
 
     slow.note_run(100, 0.1)  # it was fast so far
     slow.note_claim(saturated=True, more_available=True)
-    hands, _ = hands_of(rig, [slow, other], lambda: nullcontext(run), most=1)
+    hands = hands_of(rig, [slow, other], lambda: nullcontext(run), most=1)
     fill(slow)
     hands.offer(slow)
     assert started.wait(PATIENCE_S)
@@ -199,14 +192,87 @@ def test_a_close_waits_for_what_idle_threads_do_at_their_end(rig: Rig) -> None:
         ended.append(threading.current_thread())  # here connections are closed
 
     buffers = [make_buffer("a"), make_buffer("b")]
-    hands, told = hands_of(rig, buffers, make_run)
+    hands = hands_of(rig, buffers, make_run)
     for buffer in buffers:
         fill(buffer)
         hands.offer(buffer)
-    assert told.waiting.acquire(timeout=PATIENCE_S)
+    until_idle(rig, hands)
     hands.close(PATIENCE_S)
-    assert set(ended) == set(hands._threads) != set()
+    assert ended
+    assert not hands._threads
     assert not any(thread.is_alive() for thread in ended)
+
+
+@pytest.fixture
+def short_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "IDLE_S", 0.05)
+
+
+@pytest.mark.usefixtures("short_idle")
+def test_a_thread_that_nobody_needs_ends_and_the_next_message_gets_a_new_one(rig: Rig) -> None:
+    ended: list[str] = []
+
+    @contextmanager
+    def make_run() -> Iterator[Run]:
+        yield lambda lease: None
+        ended.append(threading.current_thread().name)  # here connections are closed
+
+    buffer = make_buffer("k")
+    hands = hands_of(rig, [buffer], make_run)
+    for count in (1, 2):
+        fill(buffer)
+        hands.offer(buffer)
+        until(lambda: len(ended) == count and hands.running == 0)  # noqa: B023
+        assert not buffer.leases
+    assert ended == ["delayq-slot-1", "delayq-slot-2"]
+    hands.close(PATIENCE_S)
+
+
+@pytest.mark.usefixtures("short_idle")
+def test_a_message_that_comes_while_the_only_thread_ends_is_run(rig: Rig, gate: threading.Event) -> None:
+    ending, ran = threading.Event(), []
+
+    @contextmanager
+    def make_run() -> Iterator[Run]:
+        yield lambda lease: ran.append(lease)
+        ending.set()
+        gate.wait(PATIENCE_S)
+
+    buffer = make_buffer("k")
+    hands = hands_of(rig, [buffer], make_run, most=1)
+    fill(buffer)
+    hands.offer(buffer)
+    assert ending.wait(PATIENCE_S)
+    fill(buffer)
+    hands.offer(buffer)  # its slot is not free yet
+    assert len(ran) == 1
+    gate.set()
+    until(lambda: len(ran) == 2)
+    hands.close(PATIENCE_S)
+
+
+def test_the_thread_that_waits_for_the_shortest_time_is_called(rig: Rig, gate: threading.Event) -> None:
+    ran: list[str] = []
+    both = threading.Barrier(2)
+
+    def run(lease: Lease) -> Transition | None:
+        ran.append(threading.current_thread().name)
+        if len(ran) <= 2:
+            both.wait(PATIENCE_S)
+        return None
+
+    buffer = make_buffer("k", concurrency=2)
+    hands = hands_of(rig, [buffer], lambda: nullcontext(run))
+    for _ in range(2):
+        fill(buffer)
+    hands.offer(buffer)
+    until_idle(rig, hands, 2)
+    for count in (3, 4, 5):
+        fill(buffer)
+        hands.offer(buffer)
+        until(lambda: len(ran) == count and len(hands._idle) == 2)  # noqa: B023
+    assert len(set(ran[2:])) == 1, "threads take turns, so that none is idle long enough to end"
+    hands.close(PATIENCE_S)
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["the first thread", "a thread that a hand calls"])
@@ -279,7 +345,7 @@ def test_a_lease_that_is_over_is_given_back_and_not_run(rig: Rig) -> None:
             ended.set()
         return None
 
-    hands, _ = hands_of(rig, [buffer], lambda: nullcontext(run))
+    hands = hands_of(rig, [buffer], lambda: nullcontext(run))
     for _ in range(3):
         fill(buffer)
     first, over, last = buffer.leases

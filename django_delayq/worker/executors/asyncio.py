@@ -7,6 +7,7 @@ from functools import partial
 from time import monotonic
 
 from asgiref.sync import sync_to_async
+from django.db import connections
 
 from django_delayq.brokers.base import BATCH, Transition
 from django_delayq.core.errors import HandlerTimeout, LeaseLost
@@ -22,6 +23,7 @@ from django_delayq.worker.plan import ExecutorState
 from django_delayq.worker.prefetch import Executor, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 from django_delayq.worker.transactions import (
+    IDLE_S,
     LEAST_AGE_S,
     SyncThread,
     close_read_only_connections,
@@ -57,6 +59,7 @@ class AsyncioExecutor(Executor):
         self._check_every_s = 0.0 if health_checks_are_on() else LEAST_AGE_S
         self._connections_checked_at = monotonic()
         self._sync_thread = SyncThread()
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     @property
     def running(self) -> int:
@@ -117,6 +120,8 @@ class AsyncioExecutor(Executor):
             self._fill(loop, buffer)
             if buffer.more_available:
                 self._wake()
+            if not self.running:
+                self._start_idle_timer(loop)
 
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
         """Run a message, and return how its lease ends; None leaves it to lapse."""
@@ -182,6 +187,18 @@ class AsyncioExecutor(Executor):
     def _close_stale_connections(self) -> None:
         guarded(self._sync_thread.end_left_open)
         guarded(close_stale_connections)
+
+    def _start_idle_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = loop.call_later(IDLE_S, self._close_idle_connections, loop)
+
+    def _close_idle_connections(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the connections of the thread in which the sync code of async handlers runs."""
+        if not self.running:
+            task = loop.create_task(sync_to_async(guarded)(connections.close_all))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         self._closed = True

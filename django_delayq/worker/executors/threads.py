@@ -1,5 +1,6 @@
 """An executor of threads for sync handlers: each thread serves one buffer for a time slice, then takes the next."""
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +21,21 @@ from django_delayq.worker.logs import guarded
 from django_delayq.worker.plan import ExecutorState
 from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer, Run
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.transactions import close_read_only_connections, close_stale_connections, health_checks_are_on
+from django_delayq.worker.transactions import (
+    IDLE_S,
+    close_read_only_connections,
+    close_stale_connections,
+    health_checks_are_on,
+)
 
 CHECK_EVERY_S = 1.0
 """How often a thread checks its database connections, besides after a failure: it costs as much as a small handler."""
 
 
 class ThreadExecutor(Executor):
-    """An executor of at most `slots` threads, started when needed, which serve the buffers that have leases in turn.
+    """An executor of at most `slots` threads, which serve the buffers that have leases in turn.
+
+    A thread is started when it is needed. It ends, and closes its database connections, when it was idle for `IDLE_S`.
 
     `make_run` gives each thread its function to run a message: in the thread itself, or in a child process.
     """
@@ -43,24 +51,25 @@ class ThreadExecutor(Executor):
     ) -> None:
         super().__init__(buffers, slots, leases, settler, wake)
         self._make_run = make_run
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
         self._ready: deque[PrefetchBuffer] = deque()
         self._threads: list[threading.Thread] = []
-        self._idle = 0  # threads that wait and have not been called
+        self._numbers = itertools.count(1)
+        self._idle: list[threading.Condition] = []  # of each thread that waits and has not been called
         self._called = 0  # threads on their way to a buffer
         self._closed = False
 
     @property
     def running(self) -> int:
-        return len(self._threads) - self._idle
+        return len(self._threads) - len(self._idle)
 
     @property
     def idle(self) -> int:
-        with self._changed:
+        with self._lock:
             return self._idle_slots(sum(map(_awaited_slots, self._ready)))
 
     def state(self) -> ExecutorState:
-        with self._changed:
+        with self._lock:
             awaited = {buffer: _awaited_slots(buffer) for buffer in self._ready}
             all_awaited = sum(awaited.values())
             free = self.slots - self.running + self._called - all_awaited  # called threads count as free
@@ -74,15 +83,17 @@ class ThreadExecutor(Executor):
             return ExecutorState(self.slots, self._idle_slots(all_awaited), self._states(available))
 
     def offer(self, buffer: PrefetchBuffer) -> None:
-        with self._changed:
+        with self._lock:
             self._make_ready(buffer)
 
     def close(self, timeout: float) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            for call in self._idle:
+                call.notify()
+            threads = list(self._threads)
         until = monotonic() + timeout
-        for thread in self._threads:
+        for thread in threads:
             thread.join(max(until - monotonic(), 0))
 
     def _idle_slots(self, awaited: int) -> int:
@@ -104,14 +115,13 @@ class ThreadExecutor(Executor):
         """Wake or start a thread for each ready buffer, as far as there are slots."""
         while self._called < len(self._ready) and not self._closed:
             if self._idle:
-                self._idle -= 1
-                self._changed.notify()
+                self._idle.pop().notify()  # the last to wait, so that those that are not needed end
             elif len(self._threads) >= self.slots or not self._start_thread():
                 return
             self._called += 1
 
     def _start_thread(self) -> bool:
-        thread = threading.Thread(target=self._serve, name=f"delayq-slot-{len(self._threads) + 1}", daemon=True)
+        thread = threading.Thread(target=self._serve, name=f"delayq-slot-{next(self._numbers)}", daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:  # tried again at the next offer; meanwhile a slot may free
@@ -121,28 +131,47 @@ class ThreadExecutor(Executor):
         return True
 
     def _serve(self) -> None:
-        with self._changed:
+        with self._lock:
             self._called -= 1
-        with self._make_run() as run:
-            buffer = self._take_buffer()
-            while buffer is not None:
-                buffer = self._leave(buffer, *self._work(buffer, run))
+        try:
+            with self._make_run() as run:
+                buffer = self._take_buffer()
+                while buffer is not None:
+                    buffer = self._leave(buffer, *self._work(buffer, run))
+        finally:
+            self._free_slot()
+
+    def _free_slot(self) -> None:
+        """Leave the slot of a thread that ends to what has come while the thread closed its connections."""
+        with self._lock:
+            self._threads.remove(threading.current_thread())
+            self._call_threads()
+            self._wake_for_more()
 
     def _take_buffer(self) -> PrefetchBuffer | None:
-        with self._changed:
+        """Return the next buffer, once there is one; None if this thread is to end."""
+        with self._lock:
             while not self._closed:
                 while self._ready:
                     buffer = self._ready.popleft()
                     if buffer.leases and buffer.active < buffer.concurrency:
                         buffer.active += 1
-                        self._make_ready(buffer)  # calls another thread if one is not enough
+                        if len(buffer.leases) > 1:  # one is for this thread
+                            self._make_ready(buffer)
                         return buffer
-                self._idle += 1
-                if any(buffer.more_available and buffer.active < buffer.concurrency for buffer in self.buffers):
-                    self._wake()  # only once the slot counts as idle, or the claim would leave it out
-                self._changed.wait()
-                self._called -= 1  # whoever called this thread took it out of `_idle`
+                call = threading.Condition(self._lock)
+                self._idle.append(call)
+                self._wake_for_more()  # only once the slot counts as idle, or the claim would leave it out
+                call.wait(IDLE_S)
+                if call in self._idle:  # whoever calls a thread takes it out
+                    self._idle.remove(call)
+                    return None
+                self._called -= 1
             return None
+
+    def _wake_for_more(self) -> None:
+        if any(buffer.more_available and buffer.active < buffer.concurrency for buffer in self.buffers):
+            self._wake()
 
     def _work(self, buffer: PrefetchBuffer, run: Run) -> tuple[int, float]:
         """Run messages of a buffer for a time slice. Return how many, and the seconds that they took."""
@@ -158,8 +187,8 @@ class ThreadExecutor(Executor):
         return count, now - started_at
 
     def _leave(self, buffer: PrefetchBuffer, count: int, seconds: float) -> PrefetchBuffer | None:
-        """Leave a buffer, and return the next; None once the executor is closed."""
-        with self._changed:
+        """Leave a buffer, and return the next; None if this thread is to end."""
+        with self._lock:
             buffer.active -= 1
             if count:
                 buffer.note_run(count, seconds)
@@ -175,7 +204,7 @@ def in_thread(database: str, events: AttemptEvents) -> Iterator[Run]:
     try:
         yield ThreadRunner(database, events).run
     finally:
-        connections.close_all()
+        guarded(connections.close_all)
 
 
 class ThreadRunner:
