@@ -43,8 +43,8 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
 SUSPECT_CRASHES = 2
 """With this many crashes a message is a suspect: it waits apart, and runs alone."""
 
-FATAL_CRASHES = 3
-"""With this many crashes a message is buried. Only `crash_alone` counts the last of them."""
+FATAL_CRASHES = SUSPECT_CRASHES + 1
+"""With this many crashes a message is buried: a suspect runs alone, so the next crash is its own (`crash_alone`)."""
 
 INTERRUPT_MS = 1_000
 """How long an interrupted lease still lasts: time for a thread that can't be stopped to end."""
