@@ -16,7 +16,16 @@ from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, router, transaction
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+    router,
+    transaction,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
@@ -349,7 +358,10 @@ def in_transaction(work: Callable[Concatenate[Database, P], T]) -> Callable[Conc
 
 
 def _rows_of(cursor: CursorWrapper) -> list[Row]:
-    return list(cursor.fetchall()) if cursor.description else []
+    try:
+        return list(cursor.fetchall())
+    except ProgrammingError:  # psycopg, if the statement returns no rows; `description` would cost each one more
+        return []
 
 
 def _count_of(cursor: CursorWrapper) -> int:

@@ -187,7 +187,7 @@ def test_more_connections_than_the_database_allows_are_warned_of(
         settings.DELAYQ = {"default": STORED | {"DATABASE": alias}}
         (message,) = found(alias)
     assert message.id == "delayq.W004"
-    assert "may open 25 connections" in message.msg
+    assert "may open 21 connections" in message.msg
     assert "allows 17 in all" in message.msg
 
 
@@ -202,16 +202,16 @@ def test_the_limits_of_the_database_and_of_its_user_count_too(
     with django_db_blocker.unblock(), databases.database_on(server) as alias, server.client() as client:
         settings.DELAYQ = {"default": STORED | {"DATABASE": alias}}
         assert found(alias) == []
-        client.execute(f'ALTER DATABASE "{alias}" CONNECTION LIMIT 24')
+        client.execute(f'ALTER DATABASE "{alias}" CONNECTION LIMIT 20')
         (of_database,) = found(alias)
-        client.execute("ALTER ROLE delayq CONNECTION LIMIT 23")
+        client.execute("ALTER ROLE delayq CONNECTION LIMIT 19")
         (of_user,) = found(alias)
-    assert "allows 24 in all" in of_database.msg
-    assert "allows 23 in all" in of_user.msg
+    assert "allows 20 in all" in of_database.msg
+    assert "allows 19 in all" in of_user.msg
 
 
 @pytest.mark.usefixtures("own_log_level")
-@pytest.mark.parametrize("pool", [True, {"max_size": 23}, {"min_size": 23}])
+@pytest.mark.parametrize("pool", [True, {"max_size": 19}, {"min_size": 19}])
 def test_a_pool_with_fewer_connections_than_a_worker_has_threads_is_warned_of_by_the_check_and_the_worker(
     stored: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, pool: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,10 +220,10 @@ def test_a_pool_with_fewer_connections_than_a_worker_has_threads_is_warned_of_by
     monkeypatch.setattr(startup, "connections", ConnectionHandler(dict.fromkeys(connections, pooled)))
     (message,) = found(stored)
     assert message.id == "delayq.W004"
-    size = 4 if pool is True else 23
-    text = f"may hold 24 connections to database {stored!r} at once, whose pool has {size}:"
+    size = 4 if pool is True else 19
+    text = f"may hold 20 connections to database {stored!r} at once, whose pool has {size}:"
     assert text in message.msg
-    assert 'a "max_size" of at least 24' in message.msg
+    assert 'a "max_size" of at least 20' in message.msg
     call_command("run_delayq", drain=True)
     assert text in capsys.readouterr().out
 
