@@ -35,7 +35,7 @@ TEMPLATES = [
     }
 ]
 ALLOWED_HOSTS = ["testserver"]
-ROOT_URLCONF = "tests.urls"
+ROOT_URLCONF = "benchmarks.urls"
 STATIC_URL = "static/"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES = {

@@ -77,6 +77,7 @@ def worker(
                 "DELAYQ_BENCH_RECORDS": str(server.directory / RECORDS),
                 "DELAYQ_BENCH_HOLD_S": str(hold_s),
                 "DELAYQ_BENCH_SHARDS": json.dumps(shards),
+                "PYTHONDONTWRITEBYTECODE": "",  # what a site has installed is compiled once, not at each start
                 **env,
             },
             stdin=subprocess.DEVNULL,
