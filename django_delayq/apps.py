@@ -1,9 +1,11 @@
 """Configure the app. At its start it finds the handlers of all installed apps."""
 
 from importlib.util import find_spec
+from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.core.checks import CheckMessage, Tags, register
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -24,9 +26,10 @@ class DelayqConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django_delayq import checks, store_checks  # noqa: F401  registers them
+        from django_delayq import checks  # noqa: F401  registers them
         from django_delayq.conf import scrubs
 
+        register(_check_stores, Tags.database, deploy=True)
         scrub_with(scrubs)
         keep_safe()
         autodiscover_modules("delayed")
@@ -35,3 +38,9 @@ class DelayqConfig(AppConfig):
             from django_delayq.tasks import autodiscover
 
             autodiscover()
+
+
+def _check_stores(**kwargs: Any) -> list[CheckMessage]:
+    from django_delayq.store_checks import check_stores  # late: it needs the worker's modules, and runs only if asked
+
+    return check_stores(**kwargs)

@@ -6,7 +6,7 @@ This needs `--deploy`, because a site is also checked before it is migrated.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Count
 
@@ -30,7 +30,6 @@ _MOST_CONNECTIONS = {
 }
 
 
-@register(Tags.database, deploy=True)
 def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Check each alias with a store in one of `databases`.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -16,9 +16,11 @@ from django.urls import reverse
 from django_delayq.conf import alias_names, get_alias, valid_aliases
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import MessageRow
-from django_delayq.monitor import translated
-from django_delayq.store.database import Database
 from django_delayq.support.audit import Operator
+from django_delayq.translation import translated
+
+if TYPE_CHECKING:
+    from django_delayq.store.database import Database
 
 PARAMETER = "alias"
 
@@ -45,8 +47,10 @@ def alias_of(request: HttpRequest) -> str:
     return named if named in alias_names() else opening_alias()
 
 
-def database_of(alias: str) -> Database:
+def database_of(alias: str) -> "Database":
     """Return the database with the tables of an alias, whether it has a store or not."""
+    from django_delayq.store.database import Database  # late, as in dashboard/urls.py
+
     return Database(alias, get_alias(alias).database)
 
 

@@ -1,6 +1,6 @@
 """Read-only figures on one alias. The admin, the commands and the metrics take theirs only from here."""
 
-from django_delayq.monitor.explain import Explanation, explain, translated
+from django_delayq.monitor.explain import Explanation, explain
 from django_delayq.monitor.forecast import Drain, Hour
 from django_delayq.monitor.kept import kept_status
 from django_delayq.monitor.status import Status, WaitingSet, now_ms, status
@@ -22,5 +22,4 @@ __all__ = [
     "now_ms",
     "status",
     "storeless",
-    "translated",
 ]

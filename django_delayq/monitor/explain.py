@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from django.utils.translation import gettext, gettext as _, ngettext
+from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.api.handlers import get_handler
 from django_delayq.brokers import get_backend
@@ -14,7 +14,7 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.monitor.status import is_asked_for
 from django_delayq.store.queries import MessageFacts, message_facts
-from django_delayq.support.translatable import Text
+from django_delayq.translation import translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +164,3 @@ def _when_lapsed(info: Info) -> str:
 
 def _set(info: Info) -> str:
     return _("key %(key)s in queue %(queue)s") % {"key": repr(info.header.key), "queue": repr(info.header.queue)}
-
-
-def translated(told: object) -> str:
-    """Return a text, or the reason of an error, in the active language.
-
-    Words that are not ours, such as a server's, stay.
-    """
-    if isinstance(told, Exception) and len(told.args) == 1:
-        told = told.args[0]
-    if not isinstance(told, Text):
-        return str(told)
-    values = {
-        name: translated(value) if isinstance(value, str | Exception) else value for name, value in told.values.items()
-    }
-    return gettext(told.template) % values

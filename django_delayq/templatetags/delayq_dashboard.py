@@ -6,7 +6,6 @@ from django import template
 from django.template import Context
 
 from django_delayq.admin.access import site_of
-from django_delayq.admin.dashboard.page import page_context
 
 register = template.Library()
 
@@ -17,5 +16,7 @@ def delayq_dashboard(context: Context) -> dict[str, Any]:
 
     It is empty for a user who may see none of the lists.
     """
+    from django_delayq.admin.dashboard.page import page_context  # late: a check imports all tags
+
     request = context["request"]
     return page_context(request) if site_of(request).get_app_list(request, "delayq") else {}

@@ -34,8 +34,8 @@ from django_delayq.admin.log import changed, log_rows
 from django_delayq.admin.visibility import visible_rows
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
-from django_delayq.monitor import translated
 from django_delayq.support.audit import record
+from django_delayq.translation import translated
 
 AT_ONCE = 1_000
 """The most rows that are moved while the operator waits. A job moves more than these."""

@@ -70,9 +70,9 @@ from django_delayq.core.codec import decode_data, dumps
 from django_delayq.core.errors import Bury, DataMismatch, DelayqError
 from django_delayq.core.message import Message, Sent
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.monitor import translated
 from django_delayq.support.audit import Operator, record
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
+from django_delayq.translation import translated
 
 NAME = re.compile("[0-9a-f]{32}")
 """The form of a job's name."""

@@ -2,22 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext as _, ngettext
-from django.views.decorators.http import require_POST, require_safe
 
 from django_delayq.admin.access import address, alias_of, check_may_look, database_of, query_of
 from django_delayq.admin.dashboard import charts, sections
-from django_delayq.admin.dashboard.pausing import pause_view, resume_view
-from django_delayq.admin.dashboard.storeless import groups, storeless_view
+from django_delayq.admin.dashboard.storeless import groups
 from django_delayq.admin.formatting import exact
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, time_limit
 from django_delayq.admin.visibility import sees_all
@@ -25,9 +21,10 @@ from django_delayq.conf import alias_names, get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.figures import Figures
 from django_delayq.core.requests import Pair
-from django_delayq.monitor import Status, Throughput, last_month, measure, status, translated
+from django_delayq.monitor import Status, Throughput, last_month, measure, status
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
+from django_delayq.translation import translated
 
 PATIENCE_S = 1.0
 """How long a page waits for a broker."""
@@ -37,23 +34,6 @@ BACK, DAY, MONTH = "back", "day", "30d"
 
 SKEW_MS = 100
 """A greater difference between two clocks, in ms, is reported."""
-
-
-def urls(site: AdminSite) -> list[URLPattern]:
-    """Return the addresses of the dashboard's parts, below one of the lists.
-
-    Each view checks the permission that it needs.
-    """
-    views = {
-        "": require_safe(partial(_fragment, site)),
-        "pause/": partial(pause_view, site),
-        "resume/": partial(resume_view, site),
-        "storeless/": require_POST(partial(storeless_view, site)),
-    }
-    return [
-        path(f"dashboard/{route}", site.admin_view(view), name=f"delayq_dashboard{route and '_' + route[:-1]}")
-        for route, view in views.items()
-    ]
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
@@ -131,7 +111,7 @@ def _groups(request: HttpRequest, alias: str) -> list[dict[str, Any]]:
         return []
 
 
-def _fragment(site: AdminSite, request: HttpRequest) -> HttpResponse:
+def fragment_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     """Render only the part of the page that its script updates in place.
 
     Nobody need be there who looks at it, so it must not keep a session alive that would end when it is idle.

@@ -19,11 +19,12 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ReadyMessage
-from django_delayq.monitor import now_ms, translated
+from django_delayq.monitor import now_ms
 from django_delayq.support.audit import record
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_ms
 from django_delayq.support.validation import MAX_NAME
+from django_delayq.translation import translated
 
 
 class PauseForm(forms.Form):

@@ -18,7 +18,8 @@ from django_delayq.brokers.base import Pause, RunInfo, covering
 from django_delayq.core.figures import OTHERS, Figures
 from django_delayq.core.requests import Pair
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
-from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, translated
+from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
+from django_delayq.translation import translated
 
 Row = dict[str, Any]
 """The values that a template shows in a row."""

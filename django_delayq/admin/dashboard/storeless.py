@@ -22,9 +22,10 @@ from django_delayq.admin.visibility import check_sees_all
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
-from django_delayq.monitor import storeless, translated
+from django_delayq.monitor import storeless
 from django_delayq.monitor.storeless import LOOKED_THROUGH, PAGE, Page
 from django_delayq.support.audit import record
+from django_delayq.translation import translated
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,11 @@ from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.bulk.jobs import job_address, job_page
-from django_delayq.admin.dashboard.page import urls
+from django_delayq.admin.dashboard.urls import urls
 from django_delayq.admin.formatting import instant, visibly
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
 from django_delayq.admin.lists.columns import Columns
 from django_delayq.admin.lists.export import export_csv, export_jsonl
-from django_delayq.admin.lists.failure_groups import groups_page
 from django_delayq.admin.lists.filters import (
     AliasFilter,
     DueFilter,
@@ -227,7 +226,7 @@ class ErrorMessageAdmin(MessageAdmin):
 
     def get_urls(self) -> list[Any]:
         edit = self.admin_site.admin_view(partial(edit_page, self))
-        groups = self.admin_site.admin_view(partial(groups_page, self))
+        groups = self.admin_site.admin_view(self.groups_view)
         return [
             path("<path:object_id>/payload/", edit, name="delayq_errormessage_payload"),
             path("groups/", groups, name="delayq_errormessage_groups"),
@@ -238,6 +237,12 @@ class ErrorMessageAdmin(MessageAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         groups = address(request, "delayq_errormessage_groups", alias_of(request)) if may_view_errors(request) else ""
         return super().changelist_view(request, {"groups_address": groups, **(extra_context or {})})
+
+    def groups_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the kinds of failures."""
+        from django_delayq.admin.lists.failure_groups import groups_page  # late, as in dashboard/urls.py
+
+        return groups_page(self, request)
 
     def get_list_filter(self, request: HttpRequest) -> Any:
         filters = super().get_list_filter(request)

@@ -22,11 +22,9 @@ from django_delayq.admin.access import PARAMETER, alias_of, database_of, stored_
 from django_delayq.admin.bulk.changes import TABLES
 from django_delayq.admin.formatting import now_utc, visible
 from django_delayq.admin.lists.bounded import NUL, TooSlow, time_limit
-from django_delayq.admin.lists.failure_groups import names_of_failed
 from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.api.handlers import Handler, handlers_by_key
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
-from django_delayq.store.queries import ended_pairs, reported_pairs, waiting_pairs
 
 RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 """The spans of time that a filter offers, before now or after it."""
@@ -39,10 +37,7 @@ _CLOCKS_APART = timedelta(minutes=1)
 MANY = 3
 """The last choice of the filter by failures takes messages with this many failed attempts, or more."""
 
-
 Choices = Iterable[tuple[str, Any]]
-
-_PAIRS = {ReadyMessage: waiting_pairs, FinishMessage: ended_pairs, ReportRow: reported_pairs}
 
 
 def condition(parameter: str, value: str, now: datetime) -> Q:
@@ -173,10 +168,14 @@ def _names_in(rows: QuerySet[Any]) -> Names:
 
 
 def _names_in_rows(model: type[Model], alias: str) -> Names:
+    from django_delayq.admin.lists.failure_groups import names_of_failed  # late, as in dashboard/urls.py
+    from django_delayq.store.queries import ended_pairs, reported_pairs, waiting_pairs
+
     if model is ErrorMessage:
         failed = names_of_failed(alias)
         return Names(failed["queue"], failed["key"], failed["fingerprint"])
-    pairs = _PAIRS[model](database_of(alias), MOST_NAMES)
+    pairs_of = {ReadyMessage: waiting_pairs, FinishMessage: ended_pairs, ReportRow: reported_pairs}[model]
+    pairs = pairs_of(database_of(alias), MOST_NAMES)
     queues_of: dict[str, set[str]] = {}
     for queue, key in pairs:
         queues_of.setdefault(key, set()).add(queue)

@@ -32,9 +32,9 @@ from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
 from django_delayq.core.errors import DataMismatch, DelayqError
 from django_delayq.models import ErrorMessage, PayloadDifference, ReadyMessage
-from django_delayq.monitor import translated
 from django_delayq.support.audit import record
 from django_delayq.support.timestamps import to_epoch_ms
+from django_delayq.translation import translated
 
 _CHANGED = gettext_lazy("Payload changed and run again")
 

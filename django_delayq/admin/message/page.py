@@ -24,9 +24,9 @@ from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
-from django_delayq.monitor import explain, translated
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
+from django_delayq.translation import translated
 
 _OUTCOMES = {
     Ended.FAILED: gettext_lazy("failed"),
@@ -86,6 +86,8 @@ def what_next(row: MessageRow) -> str:
         return _("Nothing: it is over.")
     if isinstance(row, ErrorMessage):
         return _("Nothing until it is run again, deleted or pruned.")
+    from django_delayq.monitor import explain  # late, as in dashboard/urls.py
+
     try:
         with time_limit(get_alias(row.alias).database):
             explanation = explain(row.message_id, row.alias)
