@@ -300,8 +300,8 @@ class LimitRow(models.Model):
     """The permits of a key, or of one value of its `concurrency_key`, and when its next start is allowed.
 
     See django_delayq/core/limits.py. Rows are used only if the broker can't keep limits. `slots` is JSON: when the
-    permit of each token ends. A row without a key is the heartbeat of a worker, if the database is the broker: see
-    django_delayq/brokers/database/heartbeats.py.
+    permit of each token ends. If a name has several rows, the one of the highest version counts: see
+    django_delayq/store/presence.py.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -312,16 +312,38 @@ class LimitRow(models.Model):
     since_ms = models.BigIntegerField("full since")
     turn_us = models.BigIntegerField("next turn")
     over_ms = models.BigIntegerField("over")
+    version = models.BigIntegerField("version", default=0, db_default=0)
 
     class Meta:
         db_table = "delayq_limit"
         verbose_name = "limit"
         verbose_name_plural = "limits"
-        constraints = [models.UniqueConstraint(fields=["alias", "key", "value"], name="delayq_limit_names")]
-        indexes = [models.Index(fields=["alias", "over_ms"], name="delayq_limit_over")]
+        constraints = [models.UniqueConstraint(fields=["alias", "key", "value", "version"], name="delayq_limit_names")]
+        indexes = [models.Index(fields=["over_ms"], name="delayq_limit_over")]
 
     def __str__(self) -> str:
         return f"{self.alias} {self.key} {self.value}"
+
+
+class HeartbeatRow(models.Model):
+    """The heartbeat of a worker, as JSON, if the database is the broker.
+
+    See django_delayq/brokers/database/heartbeats.py.
+    """
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    worker = NameField("worker", max_length=MAX_NAME)
+    info = models.TextField("info")
+    seen_ms = models.BigIntegerField("seen")
+
+    class Meta:
+        db_table = "delayq_heartbeat"
+        verbose_name = "heartbeat"
+        verbose_name_plural = "heartbeats"
+        indexes = [models.Index(fields=["alias", "seen_ms"], name="delayq_heartbeat_seen")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.worker}"
 
 
 class ReturnedValue(models.Model):

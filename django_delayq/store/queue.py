@@ -330,9 +330,9 @@ class DatabaseQueue:
             result.buried += settle.reclaim_lapsed(self.database, found)
             result.suspects_due = settle.look_at_leases(self.database, found.position).suspects_due
         saw_all = self._lapse_positions[:2] == found.position[:2] == settle.BEGIN[:2]
-        self._lapse_positions = found.position
         if found.over and self._keeps_limits:
-            presence.forget_over(self.database, found.now_ms)
+            presence.forget_over(self.database, self._lapse_positions.limits_from_ms, found.now_ms)
+        self._lapse_positions = found.position
         if saw_all and not (found.lapsed or found.crashed or self.degraded.away):
             self._rests_until = asked_at + most_s
         return found.now_ms

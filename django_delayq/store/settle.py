@@ -23,7 +23,7 @@ from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.queries import REST_FACTOR, START, Position, page_after
 from django_delayq.store.sql.dialect import Sql, marks
-from django_delayq.store.sql.rows import CRASHED, ONCE, SUSPECT, Row
+from django_delayq.store.sql.rows import CRASHED, ONCE, SUSPECT, Row, checked
 from django_delayq.store.sql.stepwise import TimedTransition, bury, leases, wait_again
 
 
@@ -122,9 +122,11 @@ class LapsePositions(NamedTuple):
     of_at_most_once: Position
     rests_until: float
     """No look at all rows is made before this time of the monotonic clock."""
+    limits_from_ms: int
+    """The limits that were over before this time are removed."""
 
 
-BEGIN = LapsePositions(START, START, 0.0)
+BEGIN = LapsePositions(START, START, 0.0, 0)
 
 
 class Leases(NamedTuple):
@@ -138,7 +140,7 @@ class Leases(NamedTuple):
     crashed: bool
     """Whether any message has a crash counted: it is a suspect, or may become one."""
     over: bool
-    """Whether any limit or heartbeat has run out."""
+    """Whether any limit has run out."""
     position: LapsePositions
     """The position at which the next look begins."""
 
@@ -229,15 +231,14 @@ def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
         found[part].append(tuple(row))
     took_s = monotonic() - began_at
     of_at_most_once, of_all = _end_of(found["once"]), _end_of(found["all"])
+    now_ms = int(found["clock"][0][0])
+    position = after._replace(of_at_most_once=of_at_most_once, limits_from_ms=now_ms)
     if "all" in parts:
-        position = LapsePositions(
-            of_all, of_at_most_once, monotonic() + REST_FACTOR * took_s if took_s > LONG_S else 0.0
-        )
-    else:
-        position = after._replace(of_at_most_once=of_at_most_once)
+        rests_until = monotonic() + REST_FACTOR * took_s if took_s > LONG_S else 0.0
+        position = position._replace(of_all=of_all, rests_until=rests_until)
     lapsed = [pk for part in ("suspects", "once", "all") for _, pk, has_lapsed, _ in found[part] if has_lapsed]
     return Leases(
-        int(found["clock"][0][0]),
+        now_ms,
         list(dict.fromkeys(lapsed)),
         int(found["due"][0][0]),
         bool(found["crashed"]),
@@ -261,7 +262,11 @@ def _parts_of_look(database: Database, after: LapsePositions) -> dict[str, Sql]:
             f"{_row('0', 'r.id', '1')} FROM delayq_ready r WHERE {crashed} AND {_ran_out(database)} LIMIT {PAGE}",
             of_alias,
         ),
-        "over": Sql(f"{_row('0')} FROM delayq_limit l WHERE l.alias = %s AND l.over_ms < {now} LIMIT 1", of_alias),
+        "over": Sql(
+            f"{_row('0')} FROM delayq_limit l WHERE l.over_ms >= %s AND l.over_ms < {now} AND {checked('l.alias = %s')}"
+            " LIMIT 1",
+            [after.limits_from_ms, database.alias],
+        ),
         "once": _lapsed(database, after.of_at_most_once, "delayq_ready_once", ONCE),
         "all": _lapsed(database, after.of_all, "delayq_ready_list"),
     }

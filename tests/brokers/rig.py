@@ -298,7 +298,7 @@ def age_rows(using: str, older: int) -> None:
     """Make all that a store holds older by so many ms."""
     from django.db.models import F
 
-    from django_delayq.models import ErrorMessage, FinishMessage, LimitRow, PauseRow, ReadyMessage
+    from django_delayq.models import ErrorMessage, FinishMessage, HeartbeatRow, LimitRow, PauseRow, ReadyMessage
 
     ReadyMessage.objects.using(using).update(
         due_at=F("due_at") - older,
@@ -311,7 +311,8 @@ def age_rows(using: str, older: int) -> None:
         ended.objects.using(using).update(ended_at=F("ended_at") - older)
     limits = LimitRow.objects.using(using)
     limits.update(line_ms=F("line_ms") - older, since_ms=F("since_ms") - older, turn_us=F("turn_us") - older * 1000)
-    for row in limits.exclude(key=""):  # which has heartbeats
+    HeartbeatRow.objects.using(using).update(seen_ms=F("seen_ms") - older)
+    for row in limits.all():
         row.slots = json.dumps({token: end - older for token, end in json.loads(row.slots).items()})
         row.save(update_fields=["slots"])
     PauseRow.objects.using(using).update(paused_at=F("paused_at") - older, until=F("until") - older)

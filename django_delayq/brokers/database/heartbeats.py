@@ -1,19 +1,21 @@
-"""Keep the heartbeats of workers in the table of limits, whose rows are deleted once they are over."""
+"""Keep the heartbeats of workers in a table of their own.
+
+Each heartbeat gives its row another primary key and another time. Both are found by these alone, so that nothing walks
+over the earlier ones, which PostgreSQL keeps while another session keeps a transaction open.
+"""
 
 from dataclasses import replace
+from secrets import randbits
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import Heard, WorkerInfo
 from django_delayq.brokers.shared_state import FORGOTTEN_MS, HEARTBEAT_MS
 from django_delayq.core import codec
-from django_delayq.models import LimitRow
+from django_delayq.models import HeartbeatRow
 from django_delayq.store.database import Database
 from django_delayq.store.timer import DatabaseTimer
-
-NO_KEY = ""
-"""The key of a heartbeat's row. No handler can have it, so no row of a limit has it."""
 
 
 class DatabaseHeartbeats:
@@ -22,33 +24,30 @@ class DatabaseHeartbeats:
     def __init__(self, database: Database, timer: DatabaseTimer) -> None:
         self._database = database
         self._timer = timer
+        self._pks: dict[str, int] = {}
+        """The primary key of the last heartbeat of each worker in this process."""
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
-        now = self._database.dialect.now
-        times = {
-            "line_ms": RawSQL(now, []),  # noqa: S611
-            "over_ms": RawSQL(f"{now} + %s", [FORGOTTEN_MS]),  # noqa: S611
-        }
-        slots = codec.dumps(worker).decode()
+        pk = randbits(63)
+        beat = {"info": codec.dumps(worker).decode(), "seen_ms": RawSQL(self._database.dialect.now, [])}  # noqa: S611
         with self._database.available(), self._database.telling_what_it_lacks():
-            if not self._rows().filter(value=worker.name).update(slots=slots, **times):
-                self._insert(LimitRow(value=worker.name, slots=slots, since_ms=0, turn_us=0, **times))
-                self._timer.announce_workers()
+            last = self._rows().filter(pk=self._pks.pop(worker.name, 0))
+            if not last.update(id=pk, **beat):
+                self._begin(HeartbeatRow(id=pk, worker=worker.name, **beat))
+        self._pks[worker.name] = pk
         return Heard()
 
-    def _insert(self, row: LimitRow) -> None:
-        row.alias, row.key = self._database.alias, NO_KEY
-        is_told_which = self._database.connection.features.supports_update_conflicts_with_target
-        LimitRow.objects.using(self._database.using).bulk_create(
-            [row],
-            update_conflicts=True,
-            update_fields=["slots", "line_ms", "over_ms"],
-            unique_fields=["alias", "key", "value"] if is_told_which else None,
-        )
+    def _begin(self, row: HeartbeatRow) -> None:
+        """Insert the first heartbeat of a worker, in place of an earlier one and of those that are forgotten."""
+        row.alias = self._database.alias
+        forgotten = RawSQL(f"{self._database.dialect.now} - %s", [FORGOTTEN_MS])  # noqa: S611
+        self._rows().filter(Q(worker=row.worker) | Q(seen_ms__lt=forgotten)).delete()
+        HeartbeatRow.objects.using(self._database.using).bulk_create([row])
+        self._timer.announce_workers()
 
     def leave(self, worker: str) -> None:
         with self._database.available():
-            self._rows().filter(value=worker).delete()
+            self._rows().filter(worker=worker).delete()
         self._timer.announce_workers()
 
     def workers(self) -> list[WorkerInfo]:
@@ -59,9 +58,9 @@ class DatabaseHeartbeats:
         """Read who is alive, whatever notices have told, and let the timer know."""
         oldest = RawSQL(f"{self._database.dialect.now} - %s", [HEARTBEAT_MS])  # noqa: S611
         with self._database.available():
-            rows = list(self._rows().filter(line_ms__gte=oldest).order_by("value"))
+            rows = list(self._rows().filter(seen_ms__gte=oldest).order_by("worker"))
         # Reading them ignores the fields of later versions
-        found = [replace(codec.read(row.slots, WorkerInfo), seen_ms=row.line_ms) for row in rows]
+        found = [replace(codec.read(row.info, WorkerInfo), seen_ms=row.seen_ms) for row in rows]
         self._timer.note_workers(found)
         return found
 
@@ -72,5 +71,5 @@ class DatabaseHeartbeats:
     def pause_version(self) -> int:
         return self._timer.pause_version
 
-    def _rows(self) -> QuerySet[LimitRow]:
-        return LimitRow.objects.using(self._database.using).filter(alias=self._database.alias, key=NO_KEY)
+    def _rows(self) -> QuerySet[HeartbeatRow]:
+        return HeartbeatRow.objects.using(self._database.using).filter(alias=self._database.alias)

@@ -91,6 +91,8 @@ class Dialect:
     skip_locked: str
     idle_in_transaction_timeout = ""
     """The first statement of the store's own transactions, by which a frozen process loses its locks; '' for none."""
+    updates_in_place = True
+    """Whether an UPDATE leaves no earlier version of the row behind that others must walk over."""
     counted = "ON CONFLICT (alias, name) DO UPDATE SET count = delayq_tally.count + excluded.count"
     """The end of an INSERT into the tally that adds to the count if the name is there."""
     unless_there = "ON CONFLICT (alias, message_id) DO NOTHING"

@@ -36,6 +36,7 @@ class PostgreSQL(Dialect):
     now_up = "ceil(extract(epoch from statement_timestamp()) * 1000)::bigint"
     lock = " FOR UPDATE OF r"
     skip_locked = " FOR UPDATE OF r SKIP LOCKED"
+    updates_in_place = False
     idle_in_transaction_timeout = idle_in_transaction_timeout(STALLED_MS)
     update_held = (
         "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE delayq_ready r SET {changes} FROM held"
