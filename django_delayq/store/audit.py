@@ -24,7 +24,7 @@ LATE_MS = 5_000
 """An alarm that comes more than this after its row is due counts as missing."""
 
 LEASES = 10
-"""The most lease lengths that may be left of a lease: a worker's settings may have a longer lease."""
+"""A lease is too long if more than this many lease lengths are left of it: a worker's settings may have longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ScheduledRow:
 
     @property
     def silence(self) -> str:
-        """Return the sentence that says that this row has no alarm in time."""
+        """Return the audit's sentence about this row's missing or late alarm."""
         return f"message {self.id!r} is due before the cursor, and the broker has no alarm for it in time"
 
 
@@ -122,8 +122,8 @@ def _silent(index: AlarmIndex, scheduled: list[ScheduledRow]) -> list[ScheduledR
 def missing_alarms(index: AlarmIndex, alarms: Sequence[Alarm]) -> list[Alarm]:
     """Return the alarms that the timer lacks, or would give over 5 s too late because its clock was set back.
 
-    A claimed alarm is in time: it comes again when its lease ends, which the timer's maintenance makes shorter after
-    such a jump of the clock.
+    A claimed alarm is in time, because it comes again when its lease ends. After such a jump of the clock the timer's
+    maintenance makes that lease shorter.
     """
     heard: set[tuple[str, str, str]] = set()
     for queue, key in dict.fromkeys((alarm.queue, alarm.key) for alarm in alarms):
@@ -195,7 +195,7 @@ def _held_too_long(database: Database, lease_ms: int) -> list[str]:
 
 
 _SEQUENCE_ROOM = 10_000
-"""How many primary keys others may take while the sequence is moved on, which must not go back."""
+"""How many primary keys others may take while the sequence is moved on: it must not go back."""
 
 
 class SequenceBehind(NamedTuple):

@@ -99,7 +99,8 @@ def _report(broker: Broker, degraded: Degraded, database: Database) -> ServerRep
 def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
     """Return the broker's report on itself, with warnings about its clock.
 
-    Raises while the broker is away, until the degraded mode is on: then a worker may start.
+    Raises `BrokerUnavailable` if the broker is away and the degraded mode is off. In degraded mode a worker may start
+    without the broker.
     """
     before_ms = database.now_ms()
     try:

@@ -1,7 +1,7 @@
 """Insert many messages that were not sent before, on PostgreSQL, by COPY.
 
-If all ids are new, COPY writes into the table itself. Otherwise it writes into a staging table, from which one INSERT
-takes the new ones.
+If all ids are new, COPY writes into the table itself. Otherwise it writes into a staging table, and one INSERT takes
+the messages with new ids from there.
 """
 
 from collections.abc import Sequence
@@ -126,7 +126,7 @@ def _ended(database: Database, ids: Sequence[str]) -> list[str]:
 def copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert the messages whose id is in none of the three tables, like `insert_new`. Return how many.
 
-    It takes a few statements for as many messages as memory holds.
+    It takes a few statements, however many messages there are.
     """
     database.rows(_WITHOUT_JIT)
     database.changed(_CREATE)

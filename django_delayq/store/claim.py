@@ -21,7 +21,7 @@ LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 
 
 def is_pk(text: str) -> bool:
-    """Return whether an alarm names a row as we do. Anyone who can write to the timer's server may write another."""
+    """Return whether an alarm's text can be a primary key. Whoever can write to the timer's server can write others."""
     return text.isdecimal() and text.isascii() and len(text) < PK_DIGITS
 
 
@@ -47,10 +47,11 @@ def claim(
     lease_ms: int,
     worker: str,
 ) -> ClaimedRows:
-    """Lease the rows of `alarms` that are due and free, in one statement. Look at the others once, without a lock.
+    """Lease the rows of `alarms` that are due and free. Then read the others once, without a lock.
 
-    `alarms` are what `requests` asked for, in due order within each (queue, key). Rows whose lease ran out are
-    reclaimed and claimed again. For the length of a lease after the database's clock jumped, they are left alone.
+    The rows are leased by one statement; on MySQL and MariaDB by three, in a transaction. `alarms` are the answer to
+    `requests`, in due order within each (queue, key). Rows whose lease ran out are reclaimed and claimed again. While
+    the clock monitor holds reclaiming off, they are left alone unless they were interrupted.
     """
     ended = end_unanswered(database)
     by_pk = {int(alarm.pk): alarm for alarm in alarms if is_pk(alarm.pk)}
@@ -89,10 +90,10 @@ def claim(
 
 
 def claim_found(database: Database, found: Sql, of_found: Sql, lease_ms: int, worker: str) -> ClaimedRows:
-    """Lease the due and free rows that `found` selects and locks, in one statement.
+    """Lease the due and free rows that `found` selects and locks.
 
-    `found` is SQL for FROM that names the rows `r`. `of_found` is a condition that holds for all those rows. It finds
-    them again if the answer is lost. If no row is leased, `now_ms` is 0: the statement did not return the time.
+    `found` is SQL for FROM that names the rows `r`. `of_found` is a condition that holds for all these rows, to find
+    them again if the answer is lost. If no row is leased, the result's `now_ms` is 0, because no row told the time.
     """
     token = secrets.randbits(63)
     try:
@@ -103,7 +104,7 @@ def claim_found(database: Database, found: Sql, of_found: Sql, lease_ms: int, wo
 
 
 def _over_idle_slots(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest]) -> list[int]:
-    """Return the pks of alarms beyond the idle slots of their pair. Of these, no at-most-once message may be leased."""
+    """Return the pks of alarms beyond the idle slots of their pair. Their at-most-once messages may not be leased."""
     idle_slots: Counter[tuple[str, str]] = Counter()
     for request in requests:
         idle_slots[request.queue, request.key] += request.idle_slots
@@ -118,7 +119,7 @@ def _over_idle_slots(by_pk: Mapping[int, Alarm], requests: Iterable[ClaimRequest
 def _look_at_others(database: Database, by_pk: dict[int, Alarm], claimed: ClaimedRows, hold_off_ms: int) -> None:
     """Find out why each alarm's row could not be leased, and when it may be.
 
-    A row whose lease ran out may be leased after `hold_off_ms`.
+    A row whose lease ran out may be leased after `hold_off_ms`; an interrupted one at once.
     """
     if not by_pk:
         return

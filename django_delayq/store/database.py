@@ -40,7 +40,7 @@ from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
 
 FEW = 20
-"""The most rows of one statement of which a commit notifies workers one by one."""
+"""A commit notifies workers of each row if its statement wrote at most this many; see `notice_of_many` for more."""
 WARN_MS = 100
 JUMP = 0.1
 """The part of a lease by which the clock may be off before that counts as a jump.
@@ -53,18 +53,18 @@ RENEWED_S = 7.5
 A worker renews after a third of a lease, or after 5 s if that is less.
 """
 LEAST_GAP_S = 2.0
-"""The shortest gap between two looks at the clock that holds reclaiming off.
+"""Only a gap between two readings of the clock that is longer than this holds reclaiming off.
 
-A worker looks once a second.
+That is so however short a lease is: a worker reads the clock once a second.
 """
 
 
 class ClockMonitor:
-    """A comparison of the database's clock with this machine's: it tells when leases that ran out may be reclaimed.
+    """Compares the database's clock with this machine's, and tells when leases that ran out may be reclaimed.
 
-    They are left alone for the length of a lease after the database's clock jumped ahead, so that living workers can
-    renew by the new time. They are also left alone for a while after half a lease without a look, or after the database
-    took no writes, because nobody could renew.
+    None is reclaimed for the length of a lease after the database's clock jumped ahead, so that living workers can
+    renew by the new time. None is reclaimed for a while after half a lease in which nobody read the clock, or after the
+    database took no writes, because workers may have been unable to renew.
     """
 
     def __init__(self, using: str) -> None:
@@ -183,14 +183,14 @@ class Database:
         self.using = using
         self.clock_monitor = ClockMonitor(using)
         self.unanswered: list[Sql] = []
-        """SQL for FROM of the rows that claims with a lost answer may have leased. The next claim ends these leases."""
+        """SQL for FROM: rows that claims whose answer was lost may have leased. The next claim ends these leases."""
         self.notice = ""
-        """SQL of one more column to select of rows that become due: it makes the commit notify workers. '' for none."""
+        """SQL of one more column to select from written rows, by which the commit notifies workers; '' for none."""
         self.notice_of_many = ""
         """Like `notice`, for a statement that writes many rows: the notice does not say when each is due."""
 
     def noticed(self, count: int) -> str:
-        """Return the column by which a commit notifies workers of `count` rows that a statement writes; '' for none."""
+        """Return the column by which a commit notifies workers of a statement's `count` written rows; '' for none."""
         return self.notice if count <= FEW else self.notice_of_many
 
     @property
@@ -220,7 +220,7 @@ class Database:
         return [tuple(map(_whole, row)) for row in rows] if self.vendor == "mysql" else rows
 
     def refused(self, statements: Iterable[str]) -> list[str]:
-        """Run statements, and return those that this user has no right to."""
+        """Run statements, and return those that fail because this user lacks a right, or a table is not there."""
         refused = []
         for one in statements:
             try:
@@ -248,10 +248,10 @@ class Database:
             raise
 
     def transaction(self, work: Callable[[], T]) -> T:
-        """Run `work` in a transaction, or as a part of the caller's, without a savepoint, and return its result.
+        """Run `work` in a transaction of its own, or in the caller's without a savepoint. Return its result.
 
-        A transaction of its own is tried again after a deadlock. In the caller's, which the deadlock has rolled back,
-        the error is raised.
+        A transaction of its own is tried again after a deadlock. In the caller's transaction the error is raised,
+        because the deadlock has rolled that transaction back.
         """
         connection = self.connection
         is_own = not connection.in_atomic_block and connection.get_autocommit()
@@ -312,7 +312,7 @@ class Database:
     def _tell_what_it_lacks(self, error: DatabaseError) -> None:
         """Raise `BrokerRefused` for an error about tables that are not there, or about rights that this user lacks.
 
-        Of every error only the first line is kept: the rest may quote a row, or a statement, with a message's data.
+        Keeps only the first line of every error: the rest may quote a row, or a statement, with a message's data.
         """
         keep_first_lines(error)
         if is_about_tables(error):

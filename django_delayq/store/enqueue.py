@@ -1,7 +1,7 @@
 """Send: insert rows in the caller's transaction, and schedule the alarms that are due soon right after its commit.
 
-The due time is the database's clock plus the delay. Ids that are in use are treated as `on_conflict` says, many at
-once. `insert_new` also leaves ids alone whose messages have ended.
+The due time is the database's clock plus the delay. For ids that are in use, `on_conflict` says what happens; one
+statement does it for many of them. `insert_new` also skips ids whose messages have ended.
 
 Alarms are scheduled after the commit because the cursor may be past them already (alarms.py). That is one bounded call.
 If there are too many alarms for it, the cursor is set back, and the next pass schedules the rest. Messages that are due

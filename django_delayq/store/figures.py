@@ -41,7 +41,7 @@ _ROLLED_UP = {  # when a row begins, its queue and key; what its sum is grouped 
 
 
 class Asked(NamedTuple):
-    """A question for the sums of a period's rows and the new ones: by queue and key, or by parts of the time."""
+    """A request for sums of a period's rows and the new rows: by queue and key, or by parts of time of `part_ms`."""
 
     period: Period
     since_ms: int
@@ -56,7 +56,7 @@ The number is when the part begins, or, by queue and key, 1 if all of it is in n
 
 
 def read(database: Database, all_asked: Sequence[Asked]) -> list[Found]:
-    """Return the sums for each question, by one statement.
+    """Return the sums for each request, by one statement.
 
     At most `MOST_PAIRS` queues and keys are named; the rest is one sum.
     """

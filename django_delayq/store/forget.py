@@ -1,4 +1,4 @@
-"""Remove every row of some messages, for an erasure: also those that ended. What runs is left, and named."""
+"""Remove every row of some messages for an erasure, also of ended ones. Running messages stay, and are listed."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -69,7 +69,7 @@ def _remove_all(database: Database, table: str, rows: Iterable[_Found]) -> list[
 
 @in_transaction
 def _remove(database: Database, table: str, rows: Sequence[_Found]) -> list[_Found]:
-    """Remove those of the rows that are still in the table, and don't run. Return them."""
+    """Remove the rows that are still in the table and don't run. Return them."""
     of_pks = database.dialect.among("r.id", sorted(row.pk for row in rows))
     condition = f" AND {WAITING}" if table == TABLES["waiting"] else ""
     locked = database.rows(

@@ -26,7 +26,7 @@ Row = TypeVar("Row", bound=MessageRow)
 def rows_with_states(
     database: Database, tag: str | None, key: str | None, id_prefix: str | None, states: Collection[State]
 ) -> Iterator[tuple[MessageRow, State]]:
-    """Yield each row that matches what is not None, with its state, which is one of `states`.
+    """Yield each row that matches the arguments that are not None, with its state, if that is one of `states`.
 
     The ready table comes first, then the failed messages, then those that finished or were cancelled.
     """

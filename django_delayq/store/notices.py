@@ -15,9 +15,9 @@ CHANNEL = "delayq"
 APART = "\x1f"
 """The separator of the parts of a notice. Names have no control characters."""
 PAUSES, WORKERS = "pauses", "workers"
-"""The texts of notices that are not of rows: pauses have changed; a worker has started or stopped."""
+"""The texts of notices that are not about rows: pauses have changed; a worker has started or stopped."""
 AT_ONCE, SOON = 0, -1
-"""What a notice of many rows says in place of a due time: some are due at once, or some are due soon."""
+"""The values in place of a due time in a notice of many rows: some of them are due at once; some are due soon."""
 AT_ONCE_MS = 2
 """Rows that are due within this time count as due at once: due times are rounded up to a whole millisecond."""
 ANSWER_S = 1.0
@@ -46,13 +46,13 @@ def notice(database: Database, within_ms: int, due: str = "due_at") -> str:
 
 
 def notice_of_many(database: Database, within_ms: int) -> str:
-    """Return SQL like `notice`, for many rows: of a pair there are at most two notices, `AT_ONCE` and `SOON`."""
+    """Return SQL like `notice`, for many rows: it sends at most two notices for a pair, `AT_ONCE` and `SOON`."""
     at_once = f"due_at <= {database.dialect.now} + {AT_ONCE_MS}"
     return notice(database, within_ms, f"CASE WHEN {at_once} THEN {AT_ONCE} ELSE {SOON} END")
 
 
 def notify(database: Database, what: str) -> None:
-    """Send a notice of `what` when the caller's transaction commits, or at once if there is none."""
+    """Send the notice `what` when the caller's transaction commits, or at once if there is no transaction."""
     with database.available():
         text = APART.join([database.alias, what])
         database.rows("SELECT CAST(pg_notify(%s, %s) AS text)", [CHANNEL, text])

@@ -1,7 +1,7 @@
 """Cancel, reschedule, purge and rescue rows by their ids, and prune rows that ended long ago.
 
-None of these needs a broker. Those by id act in the caller's transaction. A prune takes a batch at a time. What leaves
-the tables for good is counted in the tally.
+None of these needs a broker. Operations by id act in the caller's transaction. A prune takes a batch at a time. The
+tally counts the rows that leave the tables for good.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ def purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
 
 
 def remove_for_good(database: Database, pks: Sequence[int], table: str) -> None:
-    """Remove rows, and what operators changed in their payloads."""
+    """Remove rows, and the records of what operators changed in their payloads."""
     delete(database, pks, table)
     if pks:
         changes = database.dialect.among("message_pk", pks)
@@ -62,9 +62,9 @@ def _locked(database: Database, ids: Sequence[str], condition: str = "", table: 
 def reschedule(
     database: Database, ids: Sequence[str], delay_ms: int, at_ms: int | None, by_ms: int | None = None
 ) -> tuple[set[str], list[Alarm]]:
-    """Give waiting rows a new due time, and keep their counts. With `by_ms`, each is due that much later than before.
+    """Give waiting rows a new due time, and keep their counts. Return the ids that waited, and alarms for them.
 
-    Return the ids that waited, and alarms for them.
+    With `by_ms`, each is due that much later than before, but not before now.
     """
     if not ids:
         return set(), []
@@ -174,9 +174,10 @@ _COUNTED_AS = {"delayq_finish": "r.outcome", "delayq_error": "'dropped'"}
 
 
 def prune_finished(database: Database, before_ms: int) -> int:
-    """Remove a batch of rows that finished or were cancelled before `before_ms`, and of what tasks returned by then.
+    """Remove a batch of rows that finished or were cancelled before `before_ms`.
 
-    Return how many messages; 0 when none is left.
+    Also remove a batch of values that tasks returned before then. Return how many messages were removed; 0 if none was
+    left.
     """
     database.changed(  # a derived table, because MySQL takes no LIMIT in a subquery
         "DELETE FROM delayq_returned WHERE id IN (SELECT id FROM (SELECT id FROM delayq_returned"
@@ -187,7 +188,7 @@ def prune_finished(database: Database, before_ms: int) -> int:
 
 
 def prune_errors(database: Database, before_ms: int) -> int:
-    """Remove rows that were buried before `before_ms`, as `prune_finished` does. They count as dropped."""
+    """Remove a batch of rows that were buried before `before_ms`; return how many. They count as dropped."""
     return _prune(database, "delayq_error", before_ms)
 
 
@@ -200,9 +201,9 @@ def prunable(database: Database, table: str, before_ms: int) -> int:
 
 
 def remove(database: Database, table: str, pks: Sequence[int]) -> int:
-    """Remove these rows, which the caller has kept elsewhere, in the caller's transaction. Return how many.
+    """Remove these rows in the caller's transaction: an archive has kept them, or an erasure asks for it.
 
-    They count like pruned rows.
+    Return how many. They count like pruned rows.
     """
     return sum(_remove(database, table, f"r.id IN ({marks(len(page))})", page) for page in pages(sorted(pks), BATCH))
 

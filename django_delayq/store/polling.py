@@ -1,7 +1,7 @@
 """Find and claim due rows without alarms, by the index of each requested (queue, key).
 
 So workers go on while the timer is away, claim a backlog, and find rows that the timer lost or was not told of. The
-sweep finds the latter: it looks for pairs that have overdue rows although workers have slots free for them.
+sweep finds such rows: it looks for pairs that have overdue rows although workers have slots free for them.
 """
 
 from collections import Counter
@@ -32,10 +32,10 @@ LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50
 """The most (queue, key) pairs that one statement looks at."""
 LOW_END_S = 1.0
-"""The seconds between two looks that begin at the low end of the index; after a slow look they are more.
+"""The least seconds between two looks that begin at the low end of the index.
 
-They are at least `REST_FACTOR` times the length of the look. While another session keeps a transaction open, the
-entries of rows that have ended stay there, and are read.
+After a slow look, the gap is `REST_FACTOR` times its length. While another session keeps a transaction open, the index
+keeps the entries of rows that have ended, and each look reads them.
 """
 
 
@@ -164,7 +164,7 @@ class RowClaims:
         self._full |= {(alarm.queue, alarm.key) for alarm in ended}
 
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
-        """Return the pairs that have something due. See `Timer.due_pairs`."""
+        """Return the pairs that have something due, or may have more than the last claim got. See `Timer.due_pairs`."""
         full = self._full.intersection(pairs)
         return {*full, *self._timer.due_pairs([pair for pair in pairs if pair not in full])}
 
@@ -209,10 +209,10 @@ def count_by_pair(messages: Iterable[Claimed]) -> Counter[Pair]:
 def claim_ready(
     database: Database, requests: Sequence[ClaimRequest], lease_ms: int, worker: str, since: Mapping[Pair, int]
 ) -> tuple[Claims, set[Pair]]:
-    """Lease rows that wait and are due, of at most `SETS` pairs, in one statement: of more it would take long to plan.
+    """Lease rows that wait and are due, of at most `SETS` pairs: a statement for more would take long to plan.
 
-    Also return the pairs that may have more. Rows that another claim has locked are skipped. Of a pair in `since`, only
-    rows due at that time or later are leased.
+    Also return the pairs that may have more. Rows that another claim has locked are skipped. For a pair in `since`,
+    only rows due at that time or later are leased.
     """
     merged = _merged(database, requests)
     if not merged:
@@ -284,7 +284,7 @@ def claim_until_none(
 ) -> tuple[Claims, set[Pair]]:
     """Lease due rows, for a caller that stops when it gets none. Also return the pairs that may have more.
 
-    Rows that other transactions hold are waited for, a second at most.
+    Wait for rows that other transactions hold, but no longer than a second.
     """
     give_up_at = monotonic() + LOCKED_S
     buried: list[BuriedInfo] = []

@@ -1,7 +1,7 @@
 """Read rows, without a lock unless a function says so.
 
-First come SELECTs that stay quick however many rows there are, on which other modules build: many in one, pages in due
-order, the distinct pairs.
+First come SELECTs that stay quick however many rows there are, and on which other modules build: several queries in one
+statement, pages of rows in due order, and the distinct pairs of queue and key.
 
 `message_facts` tells the whole history of an id: its newest row, whichever table has it, and every attempt of it.
 """

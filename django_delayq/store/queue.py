@@ -56,11 +56,12 @@ from django_delayq.store.timer import POLL_S, DatabaseTimer
 STALE_BATCH = 100
 """How many alarms to take at least, in all, for pairs whose last alarms were all stale."""
 ASKED_EVERY_S = 1.0
-"""How often the timer is asked even amid a backlog: what others send over its connection arrives with its answers."""
+"""The timer is asked this often even amid a backlog: what others send over its connection comes with its answers."""
 LOOK_S, LONGEST_REST_S = 0.5, 5.0
 """The least and the most seconds between two looks for leases that ran out, if there is no suspect.
 
-Between them, a third of a lease. A clock that jumps ahead must be noticed before a lease seems to have run out.
+Within these bounds, the gap is a third of a lease: a clock that jumps ahead must be noticed before a lease seems to
+have run out.
 """
 LEFT_ALONE_MS = 60_000
 """How long to put off messages that the timer's server carries, so that alarms come before them."""
@@ -168,10 +169,10 @@ class DatabaseQueue:
         return found
 
     def _claim_what_is_due(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
-        """Claim the rows of the alarms that ring, and then rows from the table that alarms may not lead to.
+        """Claim the rows whose alarms are due, and then rows from the table to which no alarm may lead.
 
-        The table is asked for pairs whose alarms were all stale, and for pairs that filled the last claim's request
-        and not this one's: the timer may have no more alarms of their backlog.
+        The table is asked for pairs whose alarms were all stale, and for pairs whose request the last claim filled and
+        this one did not: the timer may have no more alarms of their backlog.
         """
         found, stale = self._claim_by_timer(requests, lease_ms, worker)
         self._all_stale = bool(stale)
@@ -189,7 +190,7 @@ class DatabaseQueue:
     def _note_filled(self, requests: Sequence[ClaimRequest], found: Claims) -> set[Pair]:
         """Note which requests were filled. Return the pairs whose request the last claim filled and this one did not.
 
-        A pair that got overdue messages, and of which the timer has more, has a backlog.
+        A pair that got overdue messages has a backlog if the timer has more messages, or if its request was filled.
         """
         given = count_by_pair(found.messages)
         short = {request.pair for request in requests if given[request.pair] < request.count}
@@ -208,10 +209,10 @@ class DatabaseQueue:
         return pairs
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Claim the rows that the timer has alarms for, and once it has none, those that the tables show as due.
+        """Claim rows whose alarms are due; once the timer gives none, claim the rows that the tables show as due.
 
-        So rows are found of which the timer was not told, or whose alarms it has lost. Unless a backlog is known the
-        timer comes first, because it may have very many stale alarms.
+        This also finds rows whose alarms were never scheduled, or were lost. The timer is asked first, unless a backlog
+        is known, because it may have very many stale alarms.
         """
         found = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
         if found.messages:
@@ -395,7 +396,7 @@ class DatabaseQueue:
         return any(number >= BATCH for number in pruned)
 
     def ask_timer(self, *, lease_ms: int) -> None:
-        """Do the timer's own maintenance, which proves that it can be written.
+        """Do the timer's own maintenance. Its success proves that the timer takes writes.
 
         Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` if another store owns it.
         """
@@ -435,8 +436,8 @@ class DatabaseQueue:
     def _forget(self, drop: Sequence[Alarm], rearm: Sequence[Alarm]) -> None:
         """Drop claimed alarms, and rearm those of rows that still wait.
 
-        A failure does no harm: the rows have moved already, and alarms that were not dropped lapse, and are found
-        stale.
+        A failure does no harm: the rows are written already. Alarms that were not dropped lapse, and a later claim
+        finds them stale.
         """
         if rearm:
             self._row_claims.note(rearm)

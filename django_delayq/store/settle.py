@@ -37,7 +37,7 @@ class Settled:
 
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
-    """Write transitions. For those that the handler's own transaction has written, only drop the alarm."""
+    """Write transitions. If the handler's own transaction has written one, only drop its alarm."""
     by_lease: dict[LeaseId, Transition] = {}
     for one in transitions:  # in this order, in which ids mostly grow: their indexes fill page after page
         if not one.is_written:
@@ -109,10 +109,10 @@ While another session holds an old snapshot, a look reads every row that has fin
 
 
 TAKEOVER_S = 0.2
-"""How long one takeover looks at a backlog, in seconds. The worker claims nothing meanwhile."""
+"""How long one call of `take_over` looks at a backlog, in seconds. The worker claims nothing meanwhile."""
 
 AGAIN: Position = (0, 1)
-"""Before all rows, like `START`, but not equal to it: the takeover is not done, and the next call begins again."""
+"""A position before all rows, like `START`, but not equal to it: the takeover is not done and must begin again."""
 
 
 class LapsePositions(NamedTuple):
@@ -216,9 +216,10 @@ def _lapse(
 
 
 def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
-    """Find, in one statement, the leases that ran out, with those that no alarm leads to, the suspects and old limits.
+    """Find the leases that ran out, also those that no alarm leads to, the due suspects, and whether limits are over.
 
-    A look reads the next `BATCH` due rows, and the leased suspects and at-most-once messages, which have an index each.
+    It is one statement. It reads the next `BATCH` due rows, and the leased suspects and at-most-once messages: each of
+    these two kinds has an index.
     """
     began_at = monotonic()
     parts = _parts_of_look(database, after)
@@ -319,7 +320,7 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
 
 
 def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> Sql:
-    """Return a SELECT of the lapsed leases among the next `BATCH` due rows, and of the last of these, for `_end_of`."""
+    """Return a SELECT of the lapsed leases among the next `BATCH` due rows; a full page's last row is for `_end_of`."""
     page = _page(database, after, [f"{_ran_out(database)} AS ran_out"], index, Sql("ran_out"), condition)
     return Sql(f"SELECT due_at, id, wanted, number FROM ({page.text}) AS page", page.parameters)
 

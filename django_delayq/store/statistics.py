@@ -1,4 +1,4 @@
-"""Figures of what waits, runs and has failed that are quick to get, however large the tables are.
+"""Count what waits, runs and has failed, quickly however large the tables are.
 
 What would take long to count is counted only in part.
 """
@@ -25,7 +25,7 @@ MOST = 10_000
 MOST_PENDING = 50_000
 """The most pending rows that are counted: those that fall due first, of all queues and keys."""
 MOST_OF_A_PILE = 200_000
-"""The most rows that are counted at the due time of the last pending row, divided among the queues and keys."""
+"""The most rows that are counted of those due exactly at `known_until_ms`, divided among the queues and keys."""
 MOST_DUE = 5_000
 """The most due rows that are counted, divided among the queues and keys.
 
@@ -47,7 +47,7 @@ class Waiting:
     The current hour began at `hour_began_ms`. `pending_by_hour` has how many messages of each queue and key fall due in
     an hour, by the epoch ms at which the hour begins, for `HOURS`; its last entry has all that fall due later. It is
     complete up to `known_until_ms`, or altogether if that is None. `more_sets` tells that there are more queues and
-    keys than `MOST_PAIRS`, which are left out.
+    keys than `MOST_PAIRS`; the others are left out.
     """
 
     counts: Counts
@@ -62,10 +62,10 @@ class Waiting:
 def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
     """Count the rows that are not finished. `now_ms` is the database's time, and hours are those of `zone`.
 
-    Only so many rows are read, so a number may be too small: the failed or retried ones if they are `MOST`, the pending
-    or ready ones of a (queue, key) if its `pending_capped` or `ready_capped` is set, and the running ones if any
-    `ready_capped` is. Suspects that were rescheduled count as pending. `Counts.totals` stays empty: the audit counts
-    them.
+    Only a limited number of rows is read, so a count may be too small: that of failed or retried rows if it is `MOST`;
+    that of pending or ready rows of a (queue, key) if its `pending_capped` or `ready_capped` is set; that of running
+    rows and suspects if any `ready_capped` is set. Suspects that were rescheduled count as pending. `Counts.totals`
+    stays empty: the audit counts them.
     """
     pairs = waiting_pairs(database, MOST_PAIRS + 1)
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]

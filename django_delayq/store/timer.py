@@ -36,19 +36,19 @@ from django_delayq.store.notices import AT_ONCE, AT_ONCE_MS, PAUSES, SOON, WORKE
 WINDOW_MS = 5_000
 """How far ahead due times are read."""
 LOOK_S, POLL_S, LOOK_REST_FACTOR = 2.0, 0.25, 4
-"""The seconds between two looks at due times: if commits notify this process of rows due soon, and if they don't.
+"""The seconds between two looks at due times: `LOOK_S` if commits notify this process, else `POLL_S`.
 
-After a slow look they are `LOOK_REST_FACTOR` times its length: while another session keeps a transaction open, a look
-reads the index entries of all rows that have ended since then.
+After a slow look, the gap is `LOOK_REST_FACTOR` times its length. While another session keeps a transaction open, a
+look reads the index entries of all rows that have ended since that began.
 """
 NOTICE_MS = 3_000
 """A commit notifies of rows that are due within this time. Rows that are due later are read in time anyway."""
 ROWS, LEAST_ROWS = 5_000, 50
 """The most rows that one look reads, divided among the pairs; but each pair gets at least `LEAST_ROWS` of them."""
 SHIFT_MS, GRACE_MS = 100, 20
-"""The length of a shift, and the least time for which other workers leave a row that is due to the shift's worker."""
+"""The length of a shift. For at least `GRACE_MS` after a due time, only the worker whose shift it is claims the row."""
 LEFT_MS = 200
-"""Once something has been due for this long, its worker is busy or dead: all others help until the next look."""
+"""If a look finds a row due for this long, the worker of its shift is busy or dead: until the next look all help."""
 KNOWN_MS = 10_000
 """How long the list of live workers is used before it is read again, if notices tell of workers that come and go."""
 
@@ -70,7 +70,7 @@ class _Known:
         """Whether workers had left rows of their shifts unclaimed at the last look."""
 
     def looks_at_ms(self) -> float:
-        """Return when to read the due times again: at the latest when the last of those that were read has come."""
+        """Return when to read the due times again: at `look_at_ms`, or at `reads_to_ms` if that is earlier."""
         return min(self.look_at_ms, self.reads_to_ms)
 
     def add(self, time_ms: int) -> None:
@@ -142,7 +142,7 @@ class DatabaseTimer:
         self.schedule(rearm)
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
-        """Return the pairs to claim from the table, because something is due, and alarms of rows whose leases ended."""
+        """Return in `due` the pairs to claim from the table, and as alarms the rows whose leases have ended."""
         self._name = worker
         counts: Counter[Pair] = Counter()
         for request in requests:
@@ -173,7 +173,7 @@ class DatabaseTimer:
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         """Have the next claim take rows whose leases have ended.
 
-        If a worker has come or gone, also read who shares the shifts.
+        If a worker has come or gone, also read which workers share the shifts.
         """
         if self._has_stale_workers:
             self._has_stale_workers = False
@@ -201,9 +201,10 @@ class DatabaseTimer:
         return list(self._workers) if is_known else None
 
     def _wakes_at_ms(self, pair: Pair) -> float:
-        """Return when to claim a pair: when something falls due in this worker's shift, else in its next one.
+        """Return when to claim a pair: when its first row falls due, if that is in this worker's shift.
 
-        It is infinity if nothing is known to fall due.
+        If it is in another worker's shift, return when this worker's next one begins. If nothing is known to fall due,
+        return infinity.
         """
         known = self._known[pair]
         first_ms = known.first_ms()
@@ -294,7 +295,7 @@ class DatabaseTimer:
                 self._listener.start()
 
     def hear(self, about: Sequence[str]) -> None:
-        """Note the news of one notice."""
+        """Take in one notice: of a row that is due, or of a change of the pauses or the workers."""
         match about:
             case [queue, key, due_ms]:
                 self.hear_row((queue, key), int(due_ms))
@@ -343,7 +344,7 @@ class DatabaseTimer:
             self._known[pair].look_at_ms = 0
 
     def _look_due(self, pairs: Iterable[Pair], lease_ms: int = 0) -> None:
-        """Read the due times of those pairs that have not been read for long enough."""
+        """Read the due times of the pairs whose time to be read again (`looks_at_ms`) has come."""
         with self._changed:
             now_ms = _now_ms()
             asked = [pair for pair in pairs if self._known[pair].looks_at_ms() <= now_ms]
@@ -371,7 +372,7 @@ class DatabaseTimer:
                 self._take_in(self._known[pair], before[pair], rows.get(pair, []), told_ms, most)
 
     def _take_in(self, known: _Known, before: Collection[int], found: Sequence[Found], told_ms: int, most: int) -> None:
-        """Replace the due times that were known before the look by those that it found.
+        """Replace the due times that were known before the look with the ones that it found.
 
         Keep what was scheduled meanwhile.
         """

@@ -1,4 +1,4 @@
-"""Spell SQL for each database: fragments, and the statements of which only some databases know the short form.
+"""Spell SQL for each database: fragments, and the statements for which only some databases have a short form.
 
 A `Dialect` is for one database. Here are the fragments that most databases share, the SQL that is built from them, and
 the statements for a database whose INSERT and UPDATE return rows. Each database has a module for what is its own;
@@ -49,7 +49,7 @@ class Executor(Protocol):
     alias: str
 
     def noticed(self, count: int) -> str:
-        """Return the column by which a commit notifies workers of `count` rows that a statement writes; '' for none."""
+        """Return the column by which a commit notifies workers of a statement's `count` written rows; '' for none."""
 
     @property
     def dialect(self) -> "Dialect":
@@ -100,9 +100,10 @@ class Dialect:
     update_held: str
     """An UPDATE of `delayq_ready` from a values table `held`, whose `pk` is the row's."""
     join: str
-    """SQL for FROM: a values table joined with the rows `r` of a table, which are looked up one value after another.
+    """SQL for FROM: a values table joined with the rows `r` of a table.
 
-    Otherwise the database would choose the order by its guess of how many rows the table has.
+    It makes the database look up the rows one value after another. Otherwise the database would choose the order by its
+    guess of how many rows the table has.
     """
     found_in = "{column} IN (SELECT {pk} FROM {found})"
     """The condition that a column is one of the pks that another part of the statement has found."""
@@ -123,7 +124,7 @@ class Dialect:
     which PostgreSQL would take any index that has the alias.
     """
     pk_in_order = "r.id"
-    """The primary key as the indexes have it in whose order pages of rows are read. See `PageIndex`."""
+    """The primary key as it is written in the indexes that give pages of rows their order. See `PageIndex`."""
     limit = "LIMIT {count}"
     """The LIMIT of rows that are read in the order of an index.
 
@@ -235,8 +236,8 @@ class Dialect:
     def change_values(self, database: Executor, changes: str, values: Sql, where: str, returning: str) -> list[Row]:
         """Set `changes` in the rows whose ids are in the table `values`, and return columns like `change`.
 
-        `changes` and `where` may name columns of that table, as `input.…`. It is in the order of ids, so that two
-        changes can't deadlock. This waits for rows that other transactions hold.
+        `changes` and `where` may name columns of that table, as `input.…`. The table is in the order of ids, so that
+        two changes can't deadlock. This waits for rows that other transactions hold.
         """
         found = self.joined(values, self.of_ids(database.alias, where), self.lock)
         of_input = self.found_in.format(column="r.id", pk="pk", found="input")
@@ -248,10 +249,10 @@ class Dialect:
         )
 
     def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
-        """Write transitions, no two of one lease, but not those of rows that other transactions hold.
+        """Write transitions, at most one for each lease. Skip the rows that other transactions hold.
 
-        Return the leases that still stood, each with whether anything was written: a lease that is interrupted already
-        is not interrupted again.
+        Return the leases that still stood and were not skipped, each with whether anything was written: a lease that is
+        interrupted already is not interrupted again.
         """
         raise NotImplementedError
 

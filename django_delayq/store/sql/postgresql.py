@@ -24,13 +24,13 @@ _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 def idle_in_transaction_timeout(ms: int) -> str:
     """Return the statement that limits how long a transaction may be idle.
 
-    It holds until the end of the transaction, because a pool may give the session to others then.
+    It holds for this transaction only, because a pool may then give the session to others.
     """
     return f"SELECT set_config('idle_in_transaction_session_timeout', '{ms}', true)"
 
 
 class PostgreSQL(Dialect):
-    """The SQL of PostgreSQL. Values stand in subqueries, so that plans don't depend on table statistics."""
+    """The SQL of PostgreSQL. Most values are put into subqueries, so that plans don't depend on table statistics."""
 
     now = "floor(extract(epoch from statement_timestamp()) * 1000)::bigint"
     now_up = "ceil(extract(epoch from statement_timestamp()) * 1000)::bigint"

@@ -1,8 +1,8 @@
 """Move rows from one table to another, within one transaction, so that each pk is always in one of them.
 
 `Stepwise` is for MySQL, MariaDB and SQLite, which can't move rows by one statement. A batch of leases ends in a short
-transaction: it locks the rows whose leases still stand, and then runs a few statements for each new state. Those that
-finish a batch are in `finish`: an INSERT into `delayq_finish` that selects the rows, and a DELETE from `delayq_ready`.
+transaction: it locks the rows whose leases still stand, and then runs a few statements for each new state. `finish`
+has those of finished messages: an INSERT into `delayq_finish` that selects the rows, and a DELETE from `delayq_ready`.
 """
 
 from collections.abc import Sequence
