@@ -1,4 +1,4 @@
-"""Check a LOCATION that is a dict, and find what an address gives away, alike for all brokers."""
+"""Check a LOCATION that is a dict, and look for a password in it, or this machine's name, alike for all brokers."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ _WANTED: Mapping[type, str] = {
 
 @sensitive_variables()
 def checked(where: str, given: Mapping[Any, Any], types: Types, tls: Collection[str] = ()) -> dict[str, Any]:
-    """Return the given names and values without those that are None. `tls` has the names that its dict of TLS may have.
+    """Return `given` without the values that are None. `tls` has the names that a dict of TLS options in it may have.
 
     Raises `ImproperlyConfigured` for an unknown name, or a value of a wrong type.
     """
@@ -43,7 +43,7 @@ def checked(where: str, given: Mapping[Any, Any], types: Types, tls: Collection[
 
 
 def no_hosts(name: str) -> ImproperlyConfigured:
-    """Return the error for what is no list of addresses."""
+    """Return the error for a value that is no list of addresses."""
     return ImproperlyConfigured(f'LOCATION["{name}"] is no list of "HOST:PORT"; give the addresses of some.')
 
 

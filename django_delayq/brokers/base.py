@@ -2,7 +2,7 @@
 
 - `Queue` owns the messages. It is the tables, or Redis if there is no store.
 - `Timer` tells workers when to look. It holds *alarms* for rows: hints that may be early, stale or double.
-- `Window` tells up to when a timer has every alarm, and which store's the alarms are.
+- `Window` tells up to which due time a timer has every alarm, and which store the alarms belong to.
 - `Presence` knows the workers and the pauses.
 - `Limiter` keeps limits over all workers.
 
@@ -10,8 +10,8 @@ The setting BROKER names a `Broker`: one server, with a timer and perhaps a queu
 a `Backend`: the tables with a broker beside them, or a broker alone. The tests in tests/brokers/ check that every
 implementation does what this module promises.
 
-Times are epoch milliseconds by the broker's own clock, lengths of time are milliseconds. Every method may raise
-`BrokerUnavailable` (try again later) or `BrokerRefused` (somebody must mend something first), whose texts contain no
+Times are epoch milliseconds by the broker's own clock; lengths of time are milliseconds. Every method may raise
+`BrokerUnavailable` (try again later) or `BrokerRefused` (somebody must mend something first). Their texts contain no
 secrets. All methods may be called from several threads at once.
 """
 
@@ -73,9 +73,9 @@ class Timer(Protocol):
     def schedule(self, alarms: Sequence[Alarm], *, within_s: float = 2.0) -> None:
         """Hold alarms until they are due. Idempotent: of two alarms for one pk the earlier one counts.
 
-        Raises `BrokerUnavailable` after `within_s` seconds in all, connecting included; some alarms may be held then.
-        It does not wait for a part of the broker that is unavailable: the other parts hold their alarms, and it raises
-        `PartlyUnavailable`.
+        Raises `BrokerUnavailable` if it takes over `within_s` seconds in all, connecting included; some of the alarms
+        may be held even so. If a part of the broker is unavailable, the other parts hold their alarms, and this raises
+        `PartlyUnavailable` without waiting for that part.
         """
 
     def take_due(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
@@ -89,11 +89,11 @@ class Timer(Protocol):
         """Return those of `pairs` that have something due, or for which that can't be told, by one cheap query."""
 
     def drop(self, alarms: Sequence[Alarm], rearm: Sequence[Alarm] = ()) -> None:
-        """Forget leased alarms, and schedule those in `rearm`, also for rows whose leased alarm is forgotten.
+        """Forget leased alarms, and schedule the alarms in `rearm`. A row may be in both.
 
         Each row in `rearm` has an alarm at every moment, even if this process dies or another one takes the alarm
-        meanwhile. If a part of the broker is unavailable, the other parts do this, the leased alarms of that part lapse
-        later, and it raises `PartlyUnavailable`.
+        meanwhile. If a part of the broker is unavailable, the other parts do this, and it raises `PartlyUnavailable`.
+        The leased alarms of the unavailable part lapse later.
         """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
@@ -126,20 +126,21 @@ class Window(Protocol):
     def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         """Hold alarms, and then set the cursor forward to `to_ms`. Return the cursor.
 
-        It stays as it is if it was lost, was set back below `from_ms`, or is later already. If `from_ms` is None, only
-        a cursor that was lost is set. Parts of the broker that are unavailable are left out.
+        The cursor stays as it is if it was lost, was set back below `from_ms`, or is later already. If `from_ms` is
+        None, only a cursor that was lost is set. Parts of the broker that are unavailable are left out.
         """
 
     def set_cursor_back(self, to_ms: int) -> None:
-        """Set the cursor back to `to_ms` or earlier, and below where it was.
+        """Set the cursor back to `to_ms`, and by at least 1 ms even if it is earlier already.
 
         So an `advance_cursor` that has read the old cursor as `from_ms` does not set it forward.
         """
 
     def owner(self, candidate: str = "") -> str:
-        """Return the identity of the store that the alarms are for. If there is none yet, `candidate` becomes it.
+        """Return the identity of the store that the alarms are for. If there is none yet, make `candidate` the owner.
 
-        Return "" if there is none, or if that can't be told now. The owner is lost with the alarms.
+        Return "" if there is no owner and no candidate, or if that can't be told now. If the alarms are lost, the owner
+        is lost with them.
         """
 
     @property
@@ -159,9 +160,9 @@ class AlarmIndex(Protocol):
     def alarms(self, queue: str, key: str, *, after: str = "", count: int = BATCH) -> tuple[list[AlarmInfo], str]:
         """Return about `count` alarms of a (queue, key), in no order, and the `after` of the next page.
 
-        The `after` is "" once there is no next page; a page before may be empty. An alarm that exists all the time is
-        on at least one page. An alarm that is scheduled or leased meanwhile may be on two pages or none: `find_alarms`
-        is exact.
+        The returned `after` is "" if there is no next page. A page may be empty even if more pages follow. An alarm
+        that exists all the time is on at least one page. An alarm that is scheduled or leased meanwhile may be on two
+        pages or on none; `find_alarms` is exact.
         """
 
 
@@ -169,11 +170,10 @@ class Limiter(Protocol):
     """The keeper of limits over all workers."""
 
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        """Return None for each leased message that may start now by the limits of its key, a refusal for each other.
+        """Return None for each leased message that may start now, and a refusal for every other one.
 
-        A permit lasts for `lease_ms` from now. If its holder requests it again, its time begins again, and it takes no
-        further turn. A request that says `held` is granted even if all permits are taken. The refusals have different
-        waits, so that not all messages ask again at once.
+        A permit lasts for `lease_ms` from now. A repeated request renews it, and uses no turn of a rate. A request with
+        `held` is always granted. Refusals have different waits, so that not all messages ask again at once.
         """
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
@@ -193,7 +193,7 @@ class Heartbeats(Protocol):
         """Return the workers whose heartbeat is at most 15 s old."""
 
     def announce_pauses(self) -> None:
-        """Make `pause_version` grow at every worker, which ends its `wait`."""
+        """Make `pause_version` grow in every worker. That ends the worker's `wait`."""
 
     @property
     def pause_version(self) -> int:
@@ -201,7 +201,7 @@ class Heartbeats(Protocol):
 
 
 class Presence(Protocol):
-    """The workers that are alive, and the pauses: queues and keys of which they start nothing."""
+    """The workers that are alive, and the pauses: queues and keys whose messages workers don't start."""
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
         """Record a worker's heartbeat, which is forgotten 60 s after the last one."""
@@ -213,10 +213,10 @@ class Presence(Protocol):
         """Return the workers whose heartbeat is at most 15 s old."""
 
     def pause(self, pause: Pause) -> None:
-        """Have workers start nothing of a queue or key. Replaces a pause of the same queue and key."""
+        """Have workers start no message of a queue or key. This replaces a pause of the same queue and key."""
 
     def resume(self, queue: str | None, key: str | None) -> bool:
-        """End the pause of exactly this queue and key. Return False when there was none."""
+        """End the pause of exactly this queue and key. Return False if there was none."""
 
     def pauses(self) -> list[Pause]:
         """Return the pauses in force, sorted by queue and key."""
@@ -256,7 +256,7 @@ class Queue(Protocol):
         """Lease what is due of each requested pair, earliest first, at most `BATCH` in all; never blocks.
 
         If not all due messages fit, those of the first requests come first. Every claim gives its messages a token that
-        was never used before. It leases no message before its due time, and none that another lease holds. Without
+        was never used before. It leases no message before its due time, and none that is under another lease. Without
         requests none is leased, and the next `wait` sleeps until `wake` or a pause ends it.
         """
 
@@ -270,8 +270,9 @@ class Queue(Protocol):
         """End leases, and return for each whether it was still held.
 
         False means that the lease was lost, and nothing was changed. None means that another transaction holds the row:
-        try again. Repeating a call is harmless, but returns False for each lease that the first call has ended. If a
-        lost reply made the backend itself repeat the call, it returns True for all, because it can't tell.
+        try again. Repeating a call is harmless, but returns False for each lease that the first call has ended. If the
+        backend itself repeats the call because a reply was lost, it returns True for all of its leases, because it
+        can't tell which ones the first call has ended.
         """
 
     def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
@@ -283,10 +284,10 @@ class Queue(Protocol):
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         """Reclaim lapsed leases, and trim failed messages. Bounded, cheap, and safe from any worker at any time.
 
-        A lapsed lease counts a crash, but never the third one, because the message may not have been the one that
-        killed its worker. With two crashes a message is a suspect, and only the worker that sees its sandbox die buries
-        it for the third. An `at_most_once` message is buried when its lease lapses. A lapsed alarm is ready again, and
-        counts no crash.
+        A lapsed lease counts as a crash of its message, but never as the third one, because another message may have
+        killed the worker. A message with two crashes is a suspect: only the worker that sees its sandbox die buries it
+        for a third. An `at_most_once` message is buried when its lease lapses. A lapsed alarm is ready again, and no
+        crash is counted.
         """
 
     def take_over(self, workers: Collection[str]) -> Takeover:
@@ -334,7 +335,7 @@ class Queue(Protocol):
         """Remove waiting messages for good, and only count them. Return True for each that was waiting."""
 
     def purge_failed(self, ids: Sequence[str]) -> list[bool]:
-        """Remove for good all failed messages with each id. Return True for each id that had one."""
+        """Remove every failed message under each id for good. Return True for each id that had one."""
 
     # Queries
 
@@ -350,10 +351,10 @@ class Queue(Protocol):
         """Return failed messages, newest first."""
 
     def counts(self) -> Counts:
-        """Return how many messages are in each state, in all and by queue and key, and the totals over all time."""
+        """Return how many messages wait (by queue and key), run and have failed, and the totals over all time."""
 
     def audit(self) -> Audit:
-        """Compare the totals with the messages that exist, and find each message that is in no place or in two."""
+        """Compare the totals with the messages that exist, and find messages that are in no place or in two."""
 
 
 class Risk(Enum):
@@ -378,7 +379,7 @@ class Broker(Protocol):
 
     @classmethod
     def places(cls, alias: Alias) -> frozenset[str]:
-        """Return names for where an alias keeps its data: aliases with a name in common share their data.
+        """Return names of the places where an alias keeps its data. Aliases with a name in common share their data.
 
         Connects to nothing. Raises `ImproperlyConfigured` like `check`.
         """
@@ -429,7 +430,7 @@ class Broker(Protocol):
 
 
 class Tables(Queue, Protocol):
-    """The queue of an alias with a store, which is the tables, with methods that only tables can have."""
+    """The queue of an alias with a store: the tables. It has methods that only tables can have."""
 
     settings: Store
     broker: Broker
@@ -439,7 +440,7 @@ class Tables(Queue, Protocol):
     def reschedule(
         self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None
     ) -> list[bool]:
-        """Give waiting messages a new due time, like `Queue`. With `by_ms`, move each due time later by that much."""
+        """Give waiting messages a new due time, like `Queue`. With `by_ms`, make each due time that much later."""
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""
@@ -448,13 +449,13 @@ class Tables(Queue, Protocol):
         """Look for overdue rows that the timer has no alarms for. Later claims take them from the table."""
 
     def keep_window(self, *, lease_ms: int) -> None:
-        """Schedule the alarms of rows that are due soon. Begin or end degraded mode, if it is time to.
+        """Schedule the alarms of rows that are due soon. Begin or end degraded mode if necessary.
 
         Raises the timer's error while the timer, or a part of it, is away.
         """
 
     def prune(self) -> bool:
-        """Remove a batch of what has outlived the store's `retention`, and one of what has its `failed_retention`.
+        """Remove a batch of finished messages past the `retention`, and one of failed ones past the `failed_retention`.
 
         Return whether there may be more.
         """
@@ -465,10 +466,10 @@ class Tables(Queue, Protocol):
     def rows_with_states(
         self, tag: str | None, key: str | None, id_prefix: str | None, states: Collection[State]
     ) -> Iterator[tuple[Any, State]]:
-        """Yield each row that matches what is not None, with its state, which is one of `states`."""
+        """Yield each row that matches the arguments that are not None, with its state, if that is one of `states`."""
 
     def repair(self) -> list[str]:
-        """Repair those differences of an audit that have only one right answer. Return a line about each repair."""
+        """Repair the differences of an audit that have only one right answer. Return a line about each repair."""
 
 
 class Backend(Protocol):

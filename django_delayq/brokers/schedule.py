@@ -9,7 +9,7 @@ Name = TypeVar("Name", str, tuple[str, str, str])
 
 
 class Schedule(Generic[Name]):
-    """Names, each with a time in ms, in the order of the times, like a sorted set of Redis. Equal times go by name."""
+    """Names, each with a time in ms, in the order of the times and then of the names, like a sorted set of Redis."""
 
     def __init__(self) -> None:
         self._times: dict[Name, int] = {}

@@ -1,4 +1,4 @@
-"""Define the shared state of an alias as a value: its pauses, its workers' heartbeats, and the cursor of its alarms."""
+"""Define an alias's shared state as a value: its pauses, its workers' heartbeats, and the cursor of its alarms."""
 
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +31,7 @@ class SharedState:
         self.workers.pop(worker, None)
 
     def advance_cursor(self, from_ms: int | None, to_ms: int) -> int | None:
-        """Set the cursor forward like `Timer.advance_cursor`, and return it."""
+        """Set the cursor forward like `Window.advance_cursor`, and return it."""
         if self.cursor is None:
             self.cursor = to_ms if from_ms is None else None
         elif from_ms is not None and from_ms <= self.cursor:
@@ -39,7 +39,7 @@ class SharedState:
         return self.cursor
 
     def set_cursor_back(self, to_ms: int) -> None:
-        """Set the cursor, if there is one, back to `to_ms`, and by at least 1 ms."""
+        """Set the cursor, if there is one, back to `to_ms`, and in any case by at least 1 ms."""
         if self.cursor is not None:
             self.cursor = min(self.cursor - 1, to_ms)
 
