@@ -2,7 +2,7 @@
 
 All processes must use the same layout of keys under a prefix, because each looks for an id where another one has stored
 it. This is checked here. Sends are also confirmed here, if OPTIONS["confirm"] asks for it: a confirmed send returns
-only once the loss of the primary, or of its memory, can't undo it.
+only when the loss of the primary, or of its memory, can't undo it any more.
 """
 
 from collections.abc import Callable, Mapping
@@ -187,8 +187,8 @@ class Confirming:
     def confirmed(self, operation: Operation[R]) -> Operation[R]:
         """Run the operation, and wait for the confirmation of each of its round trips.
 
-        Raises `TransientError` if a round trip is not confirmed, although its writes may stay. If the send is then
-        repeated, it writes at least its call cell again, so that there is a write to confirm.
+        Raises `TransientError` if a round trip is not confirmed, although its writes may stay. A repeated send writes
+        at least its call cell again, so that there is a write to confirm.
         """
         return operation if self._wait is None else self._confirmed(operation, self._wait)
 

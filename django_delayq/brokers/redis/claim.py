@@ -171,9 +171,9 @@ ALONE_S = 1.0
 this often, because a look at all shards is one round trip."""
 
 FIRST, FIRST_S = 3, 4.0
-"""How many workers rank first, and how long each of them leaves a shard alone at most. It is also less than a third of
-a lease: lua/reclaim.lua takes it for a hang of Redis if no worker maintains a shard for so long, which must not happen
-when two of the three have died."""
+"""How many workers rank first, and how long each of them leaves a shard alone at most. That time is also less than a
+third of a lease. If no worker maintains a shard for a third of a lease, lua/reclaim.lua believes that Redis hung; that
+must not happen when two of the three workers have died."""
 
 OTHERS_S = 30.0
 """How long a worker that does not rank first leaves a shard alone at most."""
@@ -242,8 +242,8 @@ def _serves_all(worker: WorkerInfo, of: WorkerInfo) -> bool:
 # Claims from all shards
 
 FRESH_S = 0.001
-"""How long claims use a look at one shard at least. They use a look at n shards n times as long: if something falls due
-all the time, looks then cost the same with any number of shards."""
+"""The least seconds for which claims use a look at one shard. They use a look at n shards n times as long: so looks
+cost the same with any number of shards, even if something falls due all the time."""
 
 LONGEST_S = 1.0
 """How long claims use a look at most."""
@@ -355,7 +355,7 @@ class ClaimPlanner:
     _names: frozenset[str] = field(default=frozenset(), init=False)
 
     def claim(self, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
-        """Claim at most `MOST` messages from all shards, and give the waiter hints how long it may sleep."""
+        """Claim at most `MOST` messages from all shards, and give the waiter hints about how long it may sleep."""
         demand = Demand(requests)
         self._names = demand.names
         self.waiter.before_claim(demand.names)
@@ -520,8 +520,8 @@ def _longest_ms(span_s: float) -> int:
 def _requests_of(snapshot: _DueSnapshot, demand: Demand, most: int) -> dict[int, dict[str, ClaimRequest]]:
     """Return the requests to send to at most `most` shards, by shard and by wait set.
 
-    Together they ask for no more than `demand`. Sets of earlier requests come first, and shards with the oldest entries
-    of a set.
+    Together they ask for no more than `demand`. Sets of earlier requests come first. For one set, shards with older
+    entries come first.
     """
     asked: dict[int, list[str]] = {}
     places = [place for place in snapshot.due if demand.count(place[1])]
@@ -548,7 +548,7 @@ def _fill(
 ) -> None:
     """Update the snapshot and the demand with the claims of a shard.
 
-    A set that gave as many messages as were asked for may have more; any other set has nothing due any more.
+    A set that gave as many messages as were asked for may have more. Every other set has nothing due any more.
     """
     given = Counter(set_name(alarm.queue, alarm.key) for alarm in claims.alarms)
     for message in claims.messages:  # a message that can't be read does not say where it was

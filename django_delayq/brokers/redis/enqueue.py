@@ -122,9 +122,9 @@ def due_text(delay_ms: int, at_ms: int | None) -> str:
 def enqueue_once(
     keys: Keys, cells: CallCells, messages: Sequence[NewMessage], job: str, keep_ms: int
 ) -> Operation[list[int]]:
-    """Enqueue those messages whose id neither waits nor runs, nor is in the job's ledger.
+    """Enqueue the messages whose id does not wait or run, and is not in the ledger of the Spark job.
 
-    Return 1 for each message that was taken, 0 for each other. The ledger is kept for `keep_ms`.
+    Return 1 for each message that was taken, and 0 for every other one. The ledger is kept for `keep_ms`.
     """
     groups = _group(messages, range(len(messages)), {})
     if not groups:

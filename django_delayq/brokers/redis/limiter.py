@@ -1,8 +1,8 @@
 """Keep limits over all workers in Redis. The keys of one handler's limits are in one cluster slot.
 
-Redis may forget a permit while its message runs on: permits lapse while Redis hangs, and are lost with its data. So a
-worker that has lost touch with Redis starts nothing that needs a permit for the time of one lease afterwards. Within
-that time all holders renew their permits.
+Redis may forget a permit while its message runs on: permits lapse while Redis hangs, and are lost with its data. So
+after a worker has lost touch with Redis, it starts nothing that needs a permit for the length of one lease. Within that
+time all holders renew their permits.
 """
 
 import math
@@ -32,7 +32,7 @@ class RedisLimiter:
             self._access.run(_release(self._access.options.prefix, requests))
 
     def _acquire(self, requests: Sequence[PermitRequest], lease_ms: int) -> Operation[list[Throttled | None]]:
-        """Return None for each request that is granted, a refusal for each other."""
+        """Return None for each request that is granted, and a refusal for every other one."""
         prefix, limits = self._access.options.prefix, by_limit(requests)
         # A worker that waited for a node that is away would claim nothing from the other nodes.
         replies = yield SkipUnavailable(

@@ -35,7 +35,7 @@ PAGE = 1_000
 
 
 class MaintenanceSchedule:
-    """Maintains each shard in turn, and looks in the same round trip for what is due there."""
+    """Maintains each shard in turn. The same round trip looks for messages and alarms that are due there."""
 
     def __init__(
         self, alias: Alias, shards: Sequence[Keys], planner: ClaimPlanner, ownership: PollOwnership, client: Client
@@ -209,7 +209,7 @@ def take_over(keys: Keys, workers: Sequence[str]) -> Operation[list[BuriedInfo]]
 def _read_lapsed(parts: list[Reply]) -> tuple[list[Transition], list[bytes]]:
     """Return the transition of each message that lua/reclaim.lua or lua/held_by.lua lists.
 
-    Return apart the ids of messages whose id, or the name of whose wait set, is no text: nothing can move them by name.
+    Also return the ids of messages that nothing can move by name: the id, or the name of the wait set, is no text.
     """
     transitions, foreign, values = [], [], iter(parts)
     for member, end, name, head, state in zip(values, values, values, values, values, strict=True):

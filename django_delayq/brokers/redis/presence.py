@@ -52,7 +52,7 @@ class RedisPresence:
         return Heard(self._pauses, workers)
 
     def _heartbeat(self, worker: WorkerInfo) -> Operation[tuple[list[Pause], list[WorkerInfo]]]:
-        """Record a heartbeat, and return the pauses in force and the workers, which are noted."""
+        """Record a heartbeat, note which workers are alive, and return the pauses in force and these workers."""
         facts = asdict(worker)
         del facts["seen_ms"]
         call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(facts)))

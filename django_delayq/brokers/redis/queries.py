@@ -21,7 +21,7 @@ PAGE = 200
 """How many messages one call reads."""
 
 OLDEST_MS = 1_000_000_000_000
-"""A score as early as this (2001) is no due time of ours: someone else wrote it."""
+"""A score before this one (in 2001) is no due time of ours: someone else wrote it."""
 
 _PER_MESSAGE = 7
 
@@ -57,9 +57,9 @@ def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[
 
 
 def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[list[Info], bool]]:
-    """Return the messages of these wait sets that are due first, and suspects, as far as they have bodies.
+    """Return the messages of these wait sets that are due first, and suspects. Leave out entries without a body.
 
-    Return also whether the sets have no more.
+    Also return whether the sets have no more entries.
     """
     ranges = [plain("ZRANGE", keys.wait(name), 0, most - 1, "WITHSCORES") for name in names]
     *waiting, suspects = yield [*ranges, plain("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
@@ -124,7 +124,7 @@ def read_totals(reply: list[bytes]) -> dict[str, int]:
 
 
 def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Operation[list[Info]]:
-    """Return the messages that are in some place, out of these ids. `names` are wait sets that they may be in.
+    """Return the messages with these ids that are in any place. `names` are wait sets that they may be in.
 
     If a message belongs to another wait set, the script is called again with that set among its keys.
     """
@@ -362,7 +362,7 @@ def _difference(place: str, member: bytes, what: str) -> str:
 
 
 def merge_audits(shards: Sequence[Audit]) -> Audit:
-    """Merge the audits of shards. Each shard was compared with its own totals, so none makes up for another's loss."""
+    """Merge the audits of shards. Each was compared with its own totals, so none can hide a loss in another."""
     return Audit(
         totals=sum_totals(one.totals for one in shards),
         places=sum_totals(one.places for one in shards),

@@ -90,9 +90,9 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
 
 
 def _proof(one: Transition) -> tuple[int | str, int | str]:
-    """Return the token and the end of a lease that ran out, which prove it.
+    """Return the token and the end of a lease that ran out. Both prove that it is still the same lease.
 
-    The token may be "": someone else may have left a message without one in `running`, which only a lapse can end.
+    The token may be "": someone else may have left a message in `running` without one. Only a lapse can end that.
     """
     return one.token or "", one.lease_until_ms or 0
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 HEADER_BYTES = 8 * 1024
-"""More than the header of any message takes."""
+"""More bytes than the header of any message takes."""
 MOST_BYTES = Options().max_data + HEADER_BYTES
 
 

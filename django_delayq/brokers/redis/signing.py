@@ -2,8 +2,8 @@
 
 The signature is the first of the options in a message's header (records.py), where versions that know nothing of it
 pass over it. It covers the id, the body, and all of the header but the times: when a message is due changes in scripts,
-which have no key. So who can write to Redis can still remove a message, put one back that has run, or change when it is
-due; but can't make one up.
+which have no key. So anyone who can write to Redis can still remove a message, put back one that has run, or change
+when one is due, but can't make one up.
 """
 
 from django.core.signing import Signer

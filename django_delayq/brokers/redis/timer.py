@@ -39,7 +39,7 @@ from django_delayq.brokers.redis.shards import Keys, load, set_name
 from django_delayq.support.translatable import text as _
 
 SCHEDULE_CALL = 100
-"""The most alarms that one script call schedules, which takes the server a few ms at most."""
+"""The most alarms that one script call schedules. Such a call takes the server a few ms at most."""
 
 CURSOR_DIGITS = 15
 """The most digits of a cursor. Any other text counts as none, in Lua too: someone else wrote it."""

@@ -35,8 +35,8 @@ class Call(NamedTuple):
     """One command of a round trip: a script with keys and arguments, or a plain command in `arguments`.
 
     In a cluster it goes to the node of its first key. A call without keys is a WAIT for the writes of its round trip:
-    it goes to each node to which the other calls go. Its reply is an error, if one node replies so, or else the lowest
-    number.
+    it goes to each node to which the other calls go. Its reply is an error if one node replies with an error, and
+    otherwise the lowest number.
     """
 
     script: Script | None
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return a name for people: the script's file, or the command with its key if it has one."""
+        """Return a name for people: the script's file, or the command, with a key that is its sole first argument."""
         if self.script is not None:
             return f"{self.script.name}.lua"
         return " ".join(map(str, self.arguments[:2] if self.arguments[1:2] == (*self.keys,) else self.arguments[:1]))
@@ -98,8 +98,8 @@ class SkipUnavailable(list[Call]):
 class Replies(list[Reply]):
     """The replies of one round trip.
 
-    If it was `repeated`, a reply may be that nothing was left to do, because the first call has done it. If it
-    `is_partial`, some replies are the errors of servers of a cluster that are away.
+    If calls were `repeated`, a reply may say that nothing was left to do, because the first call has done it. If
+    `is_partial`, some replies are the errors of nodes of a cluster that are away.
     """
 
     is_partial = False

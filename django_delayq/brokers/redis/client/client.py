@@ -33,10 +33,10 @@ BUDGET = 2.0
 """Seconds that one round trip may take, with its repeats. It is also the budget of an operation that has no other."""
 
 READING_S = 0.1
-"""Seconds for reading the replies of one server after the time is over. If the server is well, they have come."""
+"""Seconds for reading the replies of one server after the time is over. A healthy server has sent them by then."""
 
 ErrorFactory = Callable[[str], Exception]
-"""A function that takes the reason and returns the error for calls without a reply in time. They may be done."""
+"""A function that takes the reason and returns the error for calls that got no reply in time. They may have run."""
 
 R = TypeVar("R")
 
@@ -279,7 +279,7 @@ class Contact:
         self._identity = b""
 
     def lose(self) -> None:
-        """Note that no reply came in time, or none over a new connection. A broken idle connection proves nothing."""
+        """Note that no reply came in time, or that a new connection brought none. A broken idle one proves nothing."""
         self._is_lost = self._was_made  # a server that has never answered is not lost
 
     def keep(self) -> None:
@@ -302,7 +302,7 @@ class Contact:
 
 
 class Transport:
-    """The connections to one server, as many as there are calls in flight, over which calls are sent.
+    """Sends calls to one server over connections: as many of them as there are calls in flight.
 
     A reply may be a `ResponseError`, if the server replied to that call with an error. Any other fault is raised.
     """
@@ -588,7 +588,7 @@ def _has_error(replies: Sequence[Reply]) -> bool:
 
 
 def _without_script(calls: Sequence[Call], replies: Sequence[Reply]) -> list[int]:
-    """Return the positions of the calls to repeat: calls whose script the server lacks, and then the WAITs for them."""
+    """Return the positions of the calls to repeat: calls whose script the server lacks, then all WAITs. [] for none."""
     lost = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
     return lost and [*lost, *(i for i, call in enumerate(calls) if not call.keys)]
 

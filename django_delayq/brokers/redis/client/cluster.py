@@ -37,7 +37,7 @@ _TAKES_HINTS = "last_failed_node_name" in inspect.signature(NodesManager.initial
 """Whether this redis-py (8 or newer) can be given more nodes to ask about slots, and which of them to ask last."""
 
 AWAY_S = 1.0
-"""Seconds for which callers that use `SkipUnavailable` don't ask a node again that is away."""
+"""Seconds for which callers that use `SkipUnavailable` don't ask a node that was found to be away."""
 
 PROBE_S = 0.3
 """Seconds for which callers that use `SkipUnavailable` wait for a node that was away when they ask it again."""
@@ -326,7 +326,7 @@ class Cluster(Client):
                     node.is_replaced()
 
     def _parts(self, pipeline: ClusterPipeline) -> list[tuple[Node, list[int]]]:
-        """Return the remaining calls by node. Give up the calls of a node that is away and need not be waited for."""
+        """Return the remaining calls by node. Give up the calls for nodes that are away if the caller skips these."""
         parts: dict[Node, list[int]] = {}
         for i in sorted(pipeline.left):
             if pipeline.calls[i].keys:
@@ -368,7 +368,7 @@ class Cluster(Client):
                 pipeline.give_up([i], TransientError(str(reply)))
 
     def _lose(self, pipeline: ClusterPipeline, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
-        """Note that a node has not answered. `is_new` says whether it was asked over a new connection, in good time."""
+        """Note that a node has not answered. `is_new`: it was asked over a new connection, and had time to answer."""
         error = broker_error(fault, node.transport.shown)
         if not isinstance(error, BrokerUnavailable):
             raise error from None

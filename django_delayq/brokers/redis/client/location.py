@@ -158,8 +158,8 @@ def _addresses(hosts: str, port: int, shown: str) -> tuple[Address, ...]:
 def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Location:
     """Parse the URL of one server. `shown` is the URL without secrets, for errors.
 
-    `login` has options, such as a cache's, for those that the URL does not set. `also` has names of options that the
-    URL may set in addition to the usual ones. Raises `ImproperlyConfigured`.
+    `login` has options, such as a cache's, that count where the URL sets none. `also` has names of options that the URL
+    may set in addition to the usual ones. Raises `ImproperlyConfigured`.
     """
     try:
         parts = urlsplit(url)
@@ -192,7 +192,7 @@ def _parse_server(url: str, shown: str, login: Mapping[str, Any] | None = None, 
 
 
 def _read_query(query: str) -> dict[str, Any]:
-    """Return the options of a query. Raises `ValueError` if it can't be read, such as the rest of a password."""
+    """Return the options of a query. Raises `ValueError` if it can't be read: it may be the rest of a password."""
     options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query.strip("&"))))
     if options.get("db"):
         options["db"] = int(options["db"])
@@ -330,7 +330,7 @@ def _is_redis_cache(backend: object) -> bool:
 
 
 def _sentinel_url(where: str, address: str, sentinels: object) -> str:
-    """Return the URL of a primary behind sentinels, as django-redis has them: its name is the host of LOCATION."""
+    """Return the URL of a primary behind sentinels from django-redis's settings: the host of LOCATION is its name."""
     try:
         hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in sentinels)  # type: ignore[attr-defined]  # whatever the site wrote
         scheme, rest = address.split("://", 1)
@@ -370,7 +370,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @sensitive_variables()
 def url_of(location: object) -> str:
-    """Return LOCATION as a URL, which may be given as text or as a dict.
+    """Return LOCATION, given as text or as a dict, as a URL.
 
     Raises `ImproperlyConfigured`, naming the setting and the fix, but no value that may be a secret.
     """
