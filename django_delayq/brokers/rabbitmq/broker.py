@@ -35,7 +35,7 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.support.translatable import text as _
 
 OLDEST = (3, 10)
-"""The first version whose quorum queues know a TTL and dead-letter at least once."""
+"""The first version whose quorum queues support a TTL of messages and dead-lettering at least once."""
 
 UNWANTED_S = 1.0
 """Seconds after which the alarms of a pair that is not claimed any more are given back."""
@@ -201,7 +201,7 @@ class RabbitMQBroker:
         return True  # also after the whole time, because only a claim finds out that a consumer is gone
 
     def _next_ready_in_s(self) -> float:
-        """Return the seconds until a claim may find something for the pairs of the last one; infinity if unknown."""
+        """Return the seconds until a claim may find something for the last claim's pairs; infinity if unknown."""
         with self._link.lock:
             return self._consumer.next_ready_at(self._wanted) - self._clock.monotonic()
 

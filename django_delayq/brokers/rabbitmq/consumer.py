@@ -30,7 +30,7 @@ MOST_HELD = 1_000
 """The most alarms of one (queue, key) that are held until they are due."""
 
 LONGEST_HOLD_S = 2.0
-"""More than any alarm has to be held: it leaves the levels later than this before it is due."""
+"""The longest time for which an alarm is held. It needs less, because it leaves the levels shortly before it is due."""
 
 ARRIVAL_S = 0.1
 """How long a claim that finds nothing waits for the alarms that the server says it has."""
@@ -99,7 +99,10 @@ class Subscription:
 
 
 class Consumer:
-    """The deliveries of one connection. Callers must hold the link's lock, and pass only the link's connection."""
+    """The deliveries of one connection.
+
+    Hold the link's lock for every call but `sleep`, and pass only the link's connection.
+    """
 
     def __init__(self, names: Names, clock: Clock, on_cancel: Callable[[], object]) -> None:
         self._names = names
@@ -121,7 +124,7 @@ class Consumer:
         return self._connection is connection
 
     def attach(self, connection: Connection) -> None:
-        """Use this connection. Forget all deliveries of the last one, which the server delivers to other consumers."""
+        """Use this connection. Forget all deliveries of the last one: the server delivers them to other consumers."""
         self._connection = connection
         self._unacknowledged, self.subscriptions, self._warned = {}, {}, set()
         self._sockets = [connection.sock]
@@ -144,7 +147,7 @@ class Consumer:
                 self._adjust_prefetch(subscription)
 
     def _adjust_prefetch(self, subscription: Subscription) -> None:
-        """Replace a full prefetch by one with the credit that is needed now. Keep a prefetch that is not full."""
+        """Replace a full prefetch with one that has the credit needed now. Keep a prefetch that is not full."""
         prefetch, held = subscription.prefetch, len(subscription.held)
         if prefetch is not None:
             if not prefetch.is_full:
@@ -190,8 +193,8 @@ class Consumer:
     def flush(self) -> None:
         """Handle all that the server has sent before this call.
 
-        It sends a request and reads up to the reply, because the server sends that last. Otherwise messages may still
-        be on their way, though their queue is empty.
+        It sends a request and reads up to the reply, because the server sends the reply last. Without that, messages
+        may still be on their way although their queue is empty.
         """
         self._channel.basic_qos(0, 1, False)  # only for its reply: it does not concern consumers that exist already
         self.drain()

@@ -21,10 +21,10 @@ Frame = tuple[int, int, Any]
 
 
 def read_frames(connection: Connection, callback: Callable[..., object]) -> Callable[[Frame], bool]:
-    """Return py-amqp's reader of frames, which gets nothing that it can't read.
+    """Return py-amqp's reader of frames, changed so that it is given nothing that it can't read.
 
-    A message with properties that it can't read comes without any, so it is no alarm. A routing key that is no text has
-    a "?" for each byte.
+    A message whose properties it can't read is given to it without properties, so it counts as no alarm. In a routing
+    key that is no text, each byte becomes a "?".
     """
     read = frame_handler(connection, callback)
 
@@ -43,7 +43,7 @@ def read_frames(connection: Connection, callback: Callable[..., object]) -> Call
 
 
 def _with_text(payload: Any, gaps: Sequence[int]) -> Any:
-    """Return the payload of a method with text as its last name."""
+    """Return the payload of a method. If its last name is no text, each byte of that name becomes a "?"."""
     at = 4
     for gap in gaps[:-1]:
         at += gap

@@ -21,7 +21,7 @@ from django_delayq.support.sanitize import hidden
 TIMEOUT_S = 2.0
 """How long to wait for the server to connect, and for each reply."""
 HEARTBEAT_S = 7
-"""The AMQP heartbeat time-out in seconds. The server gives up an unreachable worker after two of it: about a lease."""
+"""The AMQP heartbeat time-out in seconds. The server gives up an unreachable worker after twice this: about a lease."""
 
 DEFAULT_USER = "guest"
 """The user that a fresh RabbitMQ has, whose password is the same word."""
@@ -52,7 +52,7 @@ class Location:
 
     @sensitive_variables()
     def connect(self, timeout: float = TIMEOUT_S, heartbeat: int = 0) -> Connection:
-        """Open a new connection. `timeout` in seconds."""
+        """Open a new connection. `timeout` is in seconds."""
         connection = Connection(
             **self.options,
             connect_timeout=timeout,

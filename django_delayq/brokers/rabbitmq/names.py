@@ -17,7 +17,7 @@ LONGEST_S = 2**LEVELS - 1
 """The longest delay, over eight years."""
 
 MOST_BYTES = 160
-"""The longest address, which is part of a routing key, after the words of the levels. That has at most 255 bytes."""
+"""The most bytes of an `address`. It follows the words of the levels in a routing key, which has at most 255 bytes."""
 MOST_BYTES_OF_PREFIX = 255 - len(".ready.") - MOST_BYTES
 
 

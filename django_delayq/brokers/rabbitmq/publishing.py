@@ -79,14 +79,14 @@ class Publisher:
             self._link.raise_if_blocked()
 
     def repair_due(self) -> None:
-        """Declare everything but the queues of single pairs again each minute, in case something was deleted."""
+        """Each minute, declare everything again except the queues of single pairs: something may have been deleted."""
         if monotonic() >= self._repair_at:
             self._repair_at = monotonic() + REPAIR_EVERY_S
             with self.looking() as connection:
                 self._topology.repair(connection)
 
     def reroute_strays(self) -> None:
-        """Move messages whose queue did not exist when they were due into their queues, which are declared again."""
+        """Move strays, whose queue did not exist when they were due, into their queues. Declare these queues again."""
         self._topology.redeclare()
         with self.looking() as connection, connection.channel() as channel:
             strays: list[Message] = []
@@ -100,7 +100,7 @@ class Publisher:
         """Publish all messages, and declare the queues that they need.
 
         Raises `BrokerUnavailable` if some are not confirmed in time. Messages that a broken connection leaves
-        unconfirmed are sent again. If a row has two alarms then, the second one is stale.
+        unconfirmed are sent again. A row may get two alarms that way; the second one is stale.
         """
         batch = _Batch({out.uid: out for out in outgoing}, monotonic() + within_s)
         while batch.unconfirmed:

@@ -63,7 +63,7 @@ class Topology:
         return bool(missing)
 
     def repair(self, connection: Connection) -> None:
-        """Declare everything but the queues of single (queue, key) pairs again.
+        """Declare everything again, except the queues of single (queue, key) pairs.
 
         Queues and exchanges that exist stay as they are. If one exists with other arguments, an error is logged, and
         the rest is declared all the same.
@@ -88,10 +88,10 @@ def waiting(channel: Channel, queue: str) -> int:
 
 
 def _set_up(connection: Connection, names: Names) -> None:
-    """Declare everything but the queues of single pairs, unless it exists.
+    """Declare everything except the queues of single pairs, unless it exists already.
 
-    Declaring takes 180 round trips, asking whether it exists only a few. Only one process does it at a time, because it
-    publishes the first shared state into its queue: a second process would replace the state.
+    Declaring takes 180 round trips; asking whether everything exists takes only a few. One process at a time declares,
+    because it also publishes the first shared state into its queue: a second process would replace that state.
     """
     until = monotonic() + SET_UP_S
     while not _is_there(connection, names):
