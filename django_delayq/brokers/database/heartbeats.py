@@ -55,7 +55,7 @@ class DatabaseHeartbeats:
         return self.read_workers() if known is None else known
 
     def read_workers(self) -> list[WorkerInfo]:
-        """Read who is alive, whatever notices have told, and let the timer know."""
+        """Read from the table which workers are alive, and let the timer know. Unlike `workers`, always read."""
         oldest = RawSQL(f"{self._database.dialect.now} - %s", [HEARTBEAT_MS])  # noqa: S611
         with self._database.available():
             rows = list(self._rows().filter(seen_ms__gte=oldest).order_by("worker"))

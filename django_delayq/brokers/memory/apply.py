@@ -33,7 +33,7 @@ def _place_new(places: Places, message: NewMessage, now_ms: int, due_ms: int) ->
 
 
 def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:
-    """Write one transition. Return False if the lease was lost.
+    """Write one transition. Return False if the lease was lost, or if this would interrupt it a second time.
 
     If the transition has a delay, the message is due at `due_ms`.
     """

@@ -15,7 +15,7 @@ class Limits:
         self._turns_us: dict[str, int] = {}
 
     def acquire(self, requests: Sequence[PermitRequest], lease_ms: int, now_us: int) -> list[Throttled | None]:
-        """Return None for each request that is granted, a refusal for each other."""
+        """Return None for each request that is granted, and a refusal for every other one."""
         limits = by_limit(requests)
         answers = [
             self._acquire(limit, [requests[i].token for i in own], lease_ms, now_us) for limit, own in limits.items()

@@ -1,4 +1,4 @@
-"""Keep messages and alarms in places. Each message is in exactly one. Nothing here knows a clock or the broker."""
+"""Keep messages and alarms in places. Each message is in exactly one place. No code here knows a clock or the broker."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ AlarmName = tuple[str, str, str]  # queue, key, pk
 
 @dataclass(slots=True)
 class Entry:
-    """One message. While `token` is not 0 it is leased, by `holder`."""
+    """One message. While `token` is not 0, the worker `holder` has leased it."""
 
     id: str
     header: Header
@@ -43,7 +43,7 @@ class Buried:
 
 @dataclass(slots=True)
 class Places:
-    """All places, and the totals of the moves between them."""
+    """Where each message and alarm is (waiting, suspect, running, buried), and the totals of the moves of messages."""
 
     entries: dict[str, Entry] = field(default_factory=dict)  # all that wait or run
     waiting: defaultdict[SetName, Schedule[str]] = field(default_factory=lambda: defaultdict(Schedule[str]))

@@ -75,7 +75,7 @@ def count(places: Places, now_ms: int) -> Counts:
 
 
 def audit(places: Places, now_ms: int) -> Audit:
-    """Compare the totals with the messages in each place, and check that each is in one. Alarms don't count."""
+    """Compare the totals with the messages that exist, and check that each is in one place only. Ignore alarms."""
     states = Counter(str(_state(entry, now_ms)) for entry in places.entries.values())
     found = {state: states[state] for state in ("pending", "ready", "running")} | {"error": len(places.buried)}
     totals = {total: places.totals[total] for total in TOTALS}
