@@ -269,10 +269,10 @@ class Queue(Protocol):
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         """End leases, and return for each whether it was still held.
 
-        False means that the lease was lost, and nothing was changed. None means that another transaction holds the row:
-        try again. Repeating a call is harmless, but returns False for each lease that the first call has ended. If the
-        backend itself repeats the call because a reply was lost, it returns True for all of its leases, because it
-        can't tell which ones the first call has ended.
+        False means that nothing was changed: the lease was lost, or it is interrupted already and would be interrupted
+        again. None means that another transaction holds the row: try again. Repeating a call is harmless, but returns
+        False for each lease that the first call has ended. If the backend itself repeats the call because a reply was
+        lost, it returns True for all of its leases, because it can't tell which ones the first call has ended.
         """
 
     def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:

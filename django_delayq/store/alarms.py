@@ -1,4 +1,4 @@
-"""The alarms of the rows: up to when they are scheduled, whether their timer answers, and whose they are.
+"""Schedule the alarms of the rows, note whether their timer answers, and check which store owns them.
 
 *The window*: rows due within the next seconds have an alarm, and a cursor beside the alarms says up to when. A pass
 reads the rows after the cursor, page by page, and moves the cursor forward in the same step as it schedules a page. It

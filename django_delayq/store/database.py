@@ -62,9 +62,9 @@ That is so however short a lease is: a worker reads the clock once a second.
 class ClockMonitor:
     """Compares the database's clock with this machine's, and tells when leases that ran out may be reclaimed.
 
-    None is reclaimed for the length of a lease after the database's clock jumped ahead, so that living workers can
-    renew by the new time. None is reclaimed for a while after half a lease in which nobody read the clock, or after the
-    database took no writes, because workers may have been unable to renew.
+    Nothing is reclaimed for the length of a lease after the database's clock jumped ahead, so that living workers can
+    renew by the new time. Nothing is reclaimed for a while after half a lease in which this process did not read the
+    clock, or after the database took no writes, because workers may have been unable to renew.
     """
 
     def __init__(self, using: str) -> None:

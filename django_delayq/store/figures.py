@@ -49,9 +49,10 @@ class Asked(NamedTuple):
 
 
 Found = list[tuple[int, Pair, Figures]]
-"""Sums, each with a number, its queue and key (empty by parts of the time), and the counts.
+"""Sums, each with a number, its queue and key (both "" if sums are by parts of the time), and the counts.
 
-The number is when the part begins, or, by queue and key, 1 if all of it is in new rows and 0 if not.
+By parts of the time, the number is when the part begins. By queue and key, it is 1 if all of the sum is in new rows,
+and otherwise 0.
 """
 
 

@@ -54,7 +54,7 @@ from django_delayq.store.queries import START
 from django_delayq.store.timer import POLL_S, DatabaseTimer
 
 STALE_BATCH = 100
-"""How many alarms to take at least, in all, for pairs whose last alarms were all stale."""
+"""The least number of alarms to take for pairs whose last alarms were all stale, for all these pairs together."""
 ASKED_EVERY_S = 1.0
 """The timer is asked this often even amid a backlog: what others send over its connection comes with its answers."""
 LOOK_S, LONGEST_REST_S = 0.5, 5.0

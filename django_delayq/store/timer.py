@@ -39,7 +39,7 @@ LOOK_S, POLL_S, LOOK_REST_FACTOR = 2.0, 0.25, 4
 """The seconds between two looks at due times: `LOOK_S` if commits notify this process, else `POLL_S`.
 
 After a slow look, the gap is `LOOK_REST_FACTOR` times its length. While another session keeps a transaction open, a
-look reads the index entries of all rows that have ended since that began.
+look reads the index entries of all rows that have ended since that transaction began.
 """
 NOTICE_MS = 3_000
 """A commit notifies of rows that are due within this time. Rows that are due later are read in time anyway."""

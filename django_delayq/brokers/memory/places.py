@@ -1,4 +1,4 @@
-"""Keep messages and alarms in places. Each message is in exactly one place. No code here knows a clock or the broker."""
+"""Keep messages and alarms in places. Each message is in exactly one. No code here knows a clock or the broker."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field

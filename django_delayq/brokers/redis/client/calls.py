@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return a name for people: the script's file, or the command, with a key that is its sole first argument."""
+        """Return a name for people: the script's file, or the command, with its first argument if that is its key."""
         if self.script is not None:
             return f"{self.script.name}.lua"
         return " ".join(map(str, self.arguments[:2] if self.arguments[1:2] == (*self.keys,) else self.arguments[:1]))
