@@ -1,6 +1,6 @@
-"""The admin of the store's tables: for looking, and for the moves of an operator.
+"""Show the store's tables in Django's admin, and let operators act on messages.
 
-Importing it registers with Django's default site; `register(site)` does with another `AdminSite`.
+Importing this package registers the lists with Django's default site. Call `register(site)` for another `AdminSite`.
 """
 
 from django.contrib.admin import AdminSite, site as default_site
@@ -10,7 +10,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Repo
 
 
 def register(site: AdminSite) -> None:
-    """Show the messages, and the report, on `site`."""
+    """Register the three lists of messages, and the report, with `site`."""
     site.register(ReadyMessage, ReadyMessageAdmin)
     site.register(FinishMessage, FinishMessageAdmin)
     site.register(ErrorMessage, ErrorMessageAdmin)

@@ -26,7 +26,10 @@ PARAMETER = "alias"
 
 
 def stored_aliases() -> list[str]:
-    """Return the aliases with a store, in the order of the settings; all if none has one, because rows may be left."""
+    """Return the aliases with a store, in the order of the settings.
+
+    If none has a store, return all aliases, because their tables may still have rows.
+    """
     return [alias.name for alias in valid_aliases() if alias.store is not None] or alias_names()
 
 
@@ -101,16 +104,16 @@ def may(request: HttpRequest, permission: str) -> bool:
 
 
 def site_of(request: HttpRequest) -> AdminSite:
-    """Return the site whose page answers the request; Django's own if it is no page of the admin."""
+    """Return the admin site that answers the request, or Django's default site if no admin page does."""
     name = getattr(request, "current_app", None)
     return next((site for site in all_sites if site.name == name), default_site)
 
 
 def check_may_look(site: AdminSite, request: HttpRequest) -> None:
-    """Raise `PermissionDenied` for a user who may see none of the app's lists, and so not its index.
+    """Raise `PermissionDenied` for a user who may see none of the app's lists.
 
-    Also marks `request` as answered by `site`. A permission to act is not enough by itself: any permission satisfies
-    Django's `has_module_perms`, but its index needs one to look.
+    Also set `request.current_app` to the name of `site`. A permission to act is not enough: Django's `has_module_perms`
+    accepts any permission of the app, but the app's index shows only lists that the user may view.
     """
     request.current_app = site.name  # as the admin's own views do
     if not site.get_app_list(request, "delayq"):
@@ -118,16 +121,16 @@ def check_may_look(site: AdminSite, request: HttpRequest) -> None:
 
 
 def check_may(site: AdminSite, request: HttpRequest, permission: str) -> None:
-    """Raise `PermissionDenied` for a user without this permission of the app."""
+    """Raise `PermissionDenied` for a user who lacks this permission of the app, or may see none of its lists."""
     check_may_look(site, request)
     if not may(request, permission):
         raise PermissionDenied
 
 
 def redirected_on_outage(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Wrap a view of an admin class so that an error of the tables leads to the dashboard.
+    """Wrap a view of an admin class so that it redirects to the dashboard if the tables can't be used.
 
-    The dashboard shows why, and looks again by itself. `request.current_app` is set to the site of the admin class, so
+    The dashboard shows the reason, and updates itself. `request.current_app` is set to the site of the admin class, so
     that links lead to that site.
     """
 

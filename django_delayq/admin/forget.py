@@ -1,4 +1,4 @@
-"""Remove what Django's log, and the messages of our own jobs, have of messages that are to be forgotten."""
+"""Remove the ids and details of forgotten messages from Django's log, and from the messages of our own jobs."""
 
 from collections.abc import Collection
 
@@ -14,7 +14,7 @@ _PAGE = 2_000
 
 
 def forget_entries(alias: str, ids: Collection[str], tag: str | None) -> int:
-    """Remove from the log the ids of these messages of an alias, and what was said of them, and the tag.
+    """Remove the ids, the tag and the details of these messages of an alias from Django's log.
 
     Return the number of changed entries. Hashes stand in place of ids and tags. What was done, by whom and when stays.
     The log has no index by message, so all of it is read, a page at a time.
@@ -32,7 +32,7 @@ def forget_entries(alias: str, ids: Collection[str], tag: str | None) -> int:
 
 
 def forget_in_jobs(alias: str, ids: Collection[str], tag: str | None) -> int:
-    """Remove the ids and the tag from the messages of jobs, and return how many messages that changed."""
+    """Replace the ids and the tag with hashes in the messages of jobs, and return how many messages that changed."""
     return jobs.forget(alias, _words(ids, tag))
 
 

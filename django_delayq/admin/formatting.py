@@ -23,7 +23,7 @@ NAMED = 10
 
 
 def number(value: float | None, *, capped: bool = False) -> str:
-    """Return the number with separators of thousands. `capped` adds a `+`, because there may be more."""
+    """Return the number with thousands separators. `capped` adds a `+`, because there may be more."""
     if value is None:
         return "–"
     if 0 < value < LEAST:
@@ -76,7 +76,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def instant(moment: datetime | None) -> str | SafeString:
-    """Show a moment in the viewer's zone, to the minute. The title has it to the millisecond, there and in UTC."""
+    """Show a moment in the viewer's zone, to the minute. The title has it to the ms, in that zone and in UTC."""
     return "-" if moment is None else _time(moment, date_format(timezone.localtime(moment), "DATETIME_FORMAT"))
 
 

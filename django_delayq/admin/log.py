@@ -1,9 +1,9 @@
-"""Log what operators do, in Django's own log, which is kept for ever: hashes stand there for errors and payloads.
+"""Log what operators do, in Django's own log. It is kept for ever, so it has hashes in place of errors and payloads.
 
-What was changed in a payload is in a table of our own, and goes with the message. Entries of earlier versions have it
-in their lines after the first. An entry about many messages says in its last line, as JSON, which they are.
+The change of a payload is in a table of our own, and is removed with the message. Entries of earlier versions have the
+change in their lines after the first. The last line of an entry about many messages says as JSON which messages.
 
-Entries are in English, as Django keeps its own, and the first words are translated where an entry is shown.
+Entries are stored in English, like Django's own. The words before the first colon are translated for display.
 """
 
 import json
@@ -28,7 +28,7 @@ from django_delayq.core.transitions import without_values
 from django_delayq.models import MessageRow, PayloadDifference, ReadyMessage
 
 LONGEST = 200
-"""The most characters of an error that an entry keeps, and of what it is about."""
+"""The most characters that an entry keeps of an error, and of the name of what it is about."""
 
 _MOST_ENTRIES = 50
 _DUE = "due_at "
@@ -40,7 +40,7 @@ _SEARCHES = re.compile("q|search|(tag|message_id)(__.*)?")
 class Chosen:
     """The messages that an entry is about: those of an alias that match a filter, or have one of these ids.
 
-    The log's text of them is cut to `LONGEST`, and can't be taken apart again.
+    The `object_repr` of the entry has them as text, cut to `LONGEST`, from which they can't be read back.
     """
 
     alias: str
@@ -52,7 +52,7 @@ class Chosen:
         return ", ".join([*(f"{name}={value}" for name, value in self.filter.items()), *self.ids])
 
     def without(self, words: Collection[str]) -> "Chosen":
-        """Return the same with hashes in place of these ids and tags."""
+        """Return a copy with hashes in place of these ids and tags."""
         return replace(
             self,
             filter={
@@ -72,9 +72,9 @@ class Entry(NamedTuple):
 
 
 def entries_of(row: MessageRow, *, with_payloads: bool, with_errors: bool) -> Iterator[Entry]:
-    """Yield what operators did to a message, newest first, in whichever table it was then.
+    """Yield what operators did to a message, newest first, whichever table it was in at that time.
 
-    Entries are also selected by the message's name: the databases of two aliases may have rows with one primary key.
+    The `object_repr` must match too, because the databases of two aliases may have rows with the same primary key.
     """
     types = ContentType.objects.get_for_models(*TABLES).values()
     ids = (str(row.pk), f"{row.alias}:{row.pk}")
@@ -94,13 +94,13 @@ def entries_of(row: MessageRow, *, with_payloads: bool, with_errors: bool) -> It
 
 
 def _differences_of(row: MessageRow) -> dict[str, str]:
-    """Return what operators changed in the payload of a message, by the hash that the log has of it."""
+    """Return what operators changed in the payload of a message, by the hash of each change in the log."""
     changes = PayloadDifference.objects.using(get_alias(row.alias).database).filter(message_pk=row.pk)
     return dict(changes.values_list("mark", "difference"))
 
 
 def _aware(moment: datetime) -> datetime:
-    """Return the moment as aware. Without USE_TZ Django keeps it in its default zone."""
+    """Return the moment with a time zone. Without USE_TZ Django stores it naive, in the default zone."""
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
 
 
@@ -135,7 +135,7 @@ def log_rows(
 def log_selection(
     user_id: Any, model: type[MessageRow], chosen: Chosen, message: str, *, object_id: str | None = None
 ) -> LogEntry:
-    """Add one entry for all the chosen messages, and return it. The admin makes the link of it from `object_id`."""
+    """Add one entry for all the chosen messages, and return it. The admin makes a link from its `object_id`."""
     entry = _new_entry(user_id, model)
     entry.object_id = object_id
     _tell(entry, message, chosen)
@@ -151,7 +151,10 @@ def log_text(user_id: Any, model: type[MessageRow], text: str, message: str) -> 
 
 
 def correct(pk: int, message: str, chosen: Chosen | None = None) -> None:
-    """Say something else in an entry about chosen messages, and of others if they are given. It may be gone."""
+    """Replace the message of an entry about chosen messages, and the messages themselves if `chosen` is given.
+
+    Does nothing if the entry is gone, or names no chosen messages.
+    """
     entry = LogEntry.objects.filter(pk=pk).first()
     before = None if entry is None else chosen_in(entry)
     if entry is not None and before is not None:
@@ -169,9 +172,9 @@ def chosen_in(entry: LogEntry) -> Chosen | None:
 
 
 def forget_in(entry: LogEntry, alias: str, ids: Collection[str], words: Collection[str]) -> bool:
-    """Put hashes in place of these words, which are ids and tags, in an entry. Return whether it has any.
+    """Replace these words, which are ids and tags, with hashes in an entry. Return whether that changed the entry.
 
-    Of an entry about one message, which has one of the ids, only what was done stays.
+    If the entry is about one message, and that has one of the `ids`, only the words for what was done stay.
     """
     chosen = chosen_in(entry)
     if chosen is not None:
@@ -189,7 +192,7 @@ def forget_in(entry: LogEntry, alias: str, ids: Collection[str], words: Collecti
 
 
 def without(text: str, words: Collection[str]) -> str:
-    """Return a hash of an id, or of a search for it or for its start, if it is one of these words; else the text."""
+    """Return a hash of the text if it is one of these words, or a search for what starts with one; else the text."""
     return hashed(text) if text.removesuffix("*") in words else text
 
 
@@ -203,7 +206,7 @@ def _tell(entry: LogEntry, message: str, chosen: Chosen) -> None:
 
 
 def hashed(text: str) -> str:
-    """Return a hash of a text that the log must not keep. Who has the text, and the SECRET_KEY, can compare it."""
+    """Return a hash of a text that the log must not keep. To compare it, one needs the text and the SECRET_KEY."""
     return f"#{salted_hmac('django_delayq.admin.log', text, algorithm='sha256').hexdigest()[:16]}"
 
 
@@ -213,7 +216,7 @@ def _hashed_error(error: str) -> str:
 
 
 def in_english() -> Any:
-    """Keep texts in English inside the block, as the log keeps them, whatever language the operator reads."""
+    """Return a block in which texts are in English, like those of the log, whatever language the operator reads."""
     return translation.override(None)
 
 
@@ -225,9 +228,9 @@ def _translated(line: str, *, with_errors: bool) -> str:
 
 
 def _name_of(row: MessageRow) -> str:
-    """Return the `object_repr` of a row's log entries: key and id, or its hash if that has no room for the id.
+    """Return the `object_repr` of a row's log entries: the key and the id, or a hash of the id if that is too long.
 
-    The first space is before the id, so that `forget_in` finds the id whatever is in it; a key has no-break spaces.
+    Spaces of the key become no-break spaces. So the first space is before the id, and `forget_in` finds the id.
     """
     key, id = visible(row.key).replace(" ", "\u00a0"), visible(row.message_id)
     if len(key) + len(id) < LONGEST:
@@ -239,16 +242,16 @@ def _name_of(row: MessageRow) -> str:
 def _id_of(row: MessageRow) -> str:
     """Return the `object_id` of a row's log entries, from which the admin makes their link.
 
-    It is the primary key. Before it stands the alias, unless that is the alias which pages show by default.
+    It is `alias:pk`, or only the primary key for the alias that pages show by default.
     """
     return str(row.pk) if row.alias == opening_alias() else f"{row.alias}:{row.pk}"
 
 
 def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[int, str]:
-    """Return a text by primary key, for rows as they were before the move.
+    """Return the texts of the log entries by primary key. `rows` are as they were before the move.
 
-    For failed messages it is what of the error quotes no data, with a hash of all of it. For others it is when they
-    were due, and when they are due now if that changed.
+    The text of a failed message is its error, without values that the error may quote; if there are any, a hash of the
+    whole error follows. The text of another message is its due time, followed by the new due time if that was changed.
     """
     if change.move in ("rescue", "purge_failed"):
         return {row.pk: _hashed_error(row.error) for row in rows}

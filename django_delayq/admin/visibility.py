@@ -26,8 +26,9 @@ def visible_rows(user: Any, model: type[MessageRow], alias: str) -> QuerySet[Any
 def sees_all(user: Any, alias: str) -> bool:
     """Return whether the hook leaves this user every message of the alias.
 
-    It says so by returning the very query that it was given. Others are not shown what counts the messages of all. The
-    answer is kept with the user, and so for one request, because a page asks often and the hook may ask a database.
+    The hook says so by returning the very query that it was given. Other users are shown no figures of all messages.
+    The answer is kept on the user object, and so for one request, because a page asks often and the hook may query a
+    database.
     """
     if get_alias(alias).options.rows_for is None:
         return True
@@ -42,15 +43,15 @@ def sees_all(user: Any, alias: str) -> bool:
 
 
 def check_sees_all(request: HttpRequest) -> None:
-    """Raise `PermissionDenied` for an action that concerns the messages of all, if the user may see only a part."""
+    """Raise `PermissionDenied` if the user may see only a part of the messages, for an action that concerns all."""
     if not sees_all(request.user, alias_of(request)):
         raise PermissionDenied
 
 
 def narrowed(user: Any, rows: QuerySet[Any], alias: str) -> QuerySet[Any]:
-    """Return those of `rows`, which are messages of the alias, that the user may see.
+    """Return the part of `rows`, which are messages of the alias, that the user may see.
 
-    Raises `PermissionDenied` if the hook fails: nobody then sees any.
+    Raises `PermissionDenied` if the hook fails, so that nobody sees any. Errors of the hook's database are passed on.
     """
     path = get_alias(alias).options.rows_for
     if path is None:
@@ -96,7 +97,7 @@ def _asked(path: str, user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
 
 
 def _fault_of(found: Any, rows: QuerySet[Any]) -> str:
-    """Return in words why what a hook returned can't be filtered like `rows`. It is empty if it can."""
+    """Return in words why the result of a hook can't be filtered like `rows`; empty if it can."""
     if not isinstance(found, QuerySet):
         return f"{type(found).__name__} and no QuerySet"
     query = found.query

@@ -1,1 +1,1 @@
-"""Actions on many messages: which are selected, the confirmation page, the moves, and the background jobs."""
+"""Actions on many messages: the selection, the confirmation page, the moves, and the background jobs."""

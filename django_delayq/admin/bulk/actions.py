@@ -38,7 +38,7 @@ from django_delayq.support.audit import record
 from django_delayq.translation import translated
 
 AT_ONCE = 1_000
-"""The most rows that are moved while the operator waits. A job moves more than these."""
+"""The most rows that are moved while the operator waits. If more match, a background job moves them."""
 
 SHOWN = 10
 """The most messages that the confirmation names."""
@@ -144,9 +144,9 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
 def _is_for_a_worker(request: HttpRequest, count: int | None) -> bool:
     """Return whether a worker makes the move in a background job, rather than this request.
 
-    It does if the action is for all matching rows, and they are many, were not all found, or the operator was told that
-    a job would move them. In the last case the form has no marks of single rows, so only the job's name shows that an
-    answer was sent twice.
+    A worker does if the action is for all matching rows and one of these holds: there are more than `AT_ONCE`, counting
+    them took too long, the search stopped before the end, or the confirmation page has announced a job. In the last
+    case the form has no marks of rows, so only the job's name shows that the form was sent twice.
     """
     is_many = count is None or count > AT_ONCE or stopped_search(request) is not None
     return is_all(request) and (is_many or ("job" in request.POST and not request.POST.get(FIELD)))
@@ -237,9 +237,9 @@ def _in_background(
 
 
 def _job_name(request: HttpRequest) -> str:
-    """Return the name of the job that the operator's answer starts.
+    """Return the name of the job that the confirmation page starts: the one in its form, or else a new one.
 
-    The form sends the name back, so that an answer that is sent twice starts one job.
+    Because the form sends the name back, sending the form twice starts only one job.
     """
     named = request.POST.get("job", "")
     return named if jobs.NAME.fullmatch(named) else uuid.uuid4().hex

@@ -15,10 +15,10 @@ from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyM
 from django_delayq.support.units import to_text
 
 TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
-"""The tables where a message may be, under one primary key, in the order in which it passes through them."""
+"""The tables through which a message passes, in this order. Its primary key stays the same."""
 
 KEY = "delayq.move"
-"""The key of the messages that move others (see jobs.py)."""
+"""The key of the messages of background jobs, which move other messages (see jobs.py)."""
 
 PAGE = 500
 """How many rows are read, and moved, at a time."""
@@ -26,7 +26,10 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The move to make, one of `LABELS`. A new due time is `delay_ms` from now, or `shift_ms` after the present one."""
+    """The move to make: one of `LABELS`, or `shift`.
+
+    `reschedule` makes messages due `delay_ms` from now. `shift` makes each message due `shift_ms` later than it is.
+    """
 
     move: str
     delay_ms: int = 0
@@ -52,7 +55,7 @@ _PERMISSIONS = {
 
 
 def permission_of(change: Change) -> str:
-    """Return the permission of the app that a change needs, which is that of the lists' action."""
+    """Return the permission of the app that a change needs. It is the same as for the action of the lists."""
     return _PERMISSIONS[action_name(change)]
 
 
@@ -79,7 +82,7 @@ def amount_of(change: Change) -> str | None:
 
 
 class Page(NamedTuple):
-    """Rows to move, the number of rows that were looked at to find them, and the last primary key of those."""
+    """Rows to move, how many rows were looked at to find them, and the primary key of the last row looked at."""
 
     rows: list[MessageRow]
     looked: int
@@ -108,7 +111,7 @@ def pages(rows: QuerySet[Any], *, until: int) -> Iterator[list[MessageRow]]:
 
 
 def move(alias: str, rows: Sequence[MessageRow], change: Change, visible: QuerySet[Any]) -> Moved:
-    """Move a page of rows. `visible` are those of their table that the operator may see."""
+    """Move a page of rows, and return which moved. `visible` are all rows of the table that the operator may see."""
     meant = rows
     if change.move == "rescue":
         meant = _newest(alias, rows)
@@ -122,13 +125,16 @@ def move(alias: str, rows: Sequence[MessageRow], change: Change, visible: QueryS
 
 
 def last_pk(model: type[MessageRow], alias: str) -> int:
-    """Return the greatest primary key of a table. A move leaves the rows that come later."""
+    """Return the greatest primary key of an alias's table, or 0. A move leaves out rows that are added later."""
     rows = model._default_manager.using(get_alias(alias).database)
     return rows.order_by("-pk").values_list("pk", flat=True).first() or 0
 
 
 def by_ids(alias: str, change: Change) -> Callable[[Sequence[str]], list[bool]]:
-    """Return the function that makes the change to messages, by their ids, and returns for each whether it was made."""
+    """Return a function that takes ids, changes their messages, and returns for each whether it was changed.
+
+    Raises `DelayqError` for a `shift` if the alias has no store any more.
+    """
     backend = get_backend(alias)
     queue = backend.queue
     if change.move == "shift":  # from its own due time, so that messages stay as far apart as they are
@@ -146,7 +152,10 @@ def by_ids(alias: str, change: Change) -> Callable[[Sequence[str]], list[bool]]:
 
 
 def _wholly_visible(alias: str, page: Sequence[MessageRow], visible: QuerySet[Any]) -> list[MessageRow]:
-    """Return the rows whose ids have no failure that is not `visible`, because `purge_failed` takes all of an id."""
+    """Return the rows whose ids have only failures that are `visible`.
+
+    `purge_failed` removes every failure of an id.
+    """
     ids = {row.message_id for row in page}
     failed = ErrorMessage.objects.using(get_alias(alias).database).filter(alias=alias, message_id__in=ids)
     seen = set(visible.filter(message_id__in=ids).values_list("pk", flat=True))
@@ -157,7 +166,7 @@ def _wholly_visible(alias: str, page: Sequence[MessageRow], visible: QuerySet[An
 def _newest(alias: str, page: Sequence[MessageRow]) -> list[MessageRow]:
     """Return the rows that are the newest of their ids, because `rescue` would not take an older one.
 
-    Messages of jobs are left out too, because a user who may rescue messages may not do all that a job does.
+    Messages of jobs are left out too, because the right to rescue messages does not include the rights of a job.
     """
     rows = ErrorMessage.objects.using(get_alias(alias).database).filter(
         alias=alias, message_id__in={row.message_id for row in page}

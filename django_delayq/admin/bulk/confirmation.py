@@ -1,7 +1,7 @@
 """Ask an operator before a move: the form of the confirmation page, marks of its rows, and the messages afterwards.
 
-Rows that have changed since the page was shown are left. They may have been changed by another operator, or by the
-same form sent twice. "All that match" is evaluated when the action runs, so rows that began to match meanwhile are
+Rows that have changed since the page was shown are not moved. Another operator may have changed them, or the same form
+was sent twice. "All that match" is evaluated when the action runs, so rows that began to match meanwhile are
 included.
 """
 
@@ -31,7 +31,7 @@ _CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
 
 
 class RescheduleForm(forms.Form):
-    """A new due time: each message later by a length of time, or all of them that long from now."""
+    """A new due time: each message is due later by a length of time, or all are due that long from now."""
 
     how = forms.ChoiceField(
         label=_("New due time"),
@@ -79,7 +79,7 @@ def changed_since(request: HttpRequest, rows: QuerySet[Any]) -> list[int]:
 
 
 def mark_of(*values: object) -> str:
-    """Return a digest, which is the same only for the same values."""
+    """Return a digest of the values. Other values have another digest."""
     return sha256(repr(values).encode()).hexdigest()
 
 
@@ -96,7 +96,7 @@ def tell_moved(request: HttpRequest, done: Any, count: int) -> None:
 
 
 def tell_left(request: HttpRequest, ids: Sequence[str], gone: int) -> None:
-    """Say which messages were not moved: those of `ids`, and `gone` more that were in another table already."""
+    """Say which messages were not moved: those with these `ids`, and `gone` more that had left the table before."""
     count = len(ids) + gone
     if count:
         said = ngettext(

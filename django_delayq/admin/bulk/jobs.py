@@ -1,11 +1,11 @@
-"""Move more rows than a request should wait for, by messages of our own: each moves a page and sends the next.
+"""Move more rows than a request should wait for, with messages of our own: each moves a page and sends the next one.
 
-So a job survives its worker, is seen like any message, and needs no table: its progress is the data of its newest
-message. A page is moved in the transaction that ends its message and sends the next. So the next worker moves, and
-counts, what a dead worker had not committed.
+So a job survives its worker, is listed like any message, and needs no table of its own: its progress is the data of its
+newest message. A page is moved in the transaction that ends its message and sends the next one. So if a worker dies,
+the next worker moves, and counts, exactly what was not committed.
 
-Each message waits and runs for milliseconds, so cancelling it would come too late. One more message, which does
-nothing itself, tells a job to stop: each step first looks for it in every table.
+Each message of a job waits and runs only for milliseconds, so cancelling it would come too late. To stop a job, one
+more message is sent, which does nothing itself: each step first looks for that message in every table.
 """
 
 import re
@@ -81,7 +81,7 @@ AGAIN_S = 2
 """Seconds after which a job's page reloads itself."""
 
 LOOKED = 2_000
-"""The most payloads that a step looks into, because on SQLite nobody else can write meanwhile."""
+"""The most payloads that a step looks into. There is a limit because on SQLite nobody else can write meanwhile."""
 
 _SIGNER = Signer(salt="django_delayq.admin.job")
 
@@ -128,17 +128,20 @@ class Selection:
         return find(rows, self.search) if self.search and not self.is_in_data else rows
 
     def chosen(self) -> Chosen:
-        """Return the selection for the log. A value of payloads is hashed."""
+        """Return the selection for the log. A value that is searched for in payloads is hashed."""
         return Chosen(self.alias, {**self.conditions, **({"search": for_log(self.search)} if self.search else {})})
 
     def words(self) -> str:
-        """Return the conditions for people: `key=order.close, search=order:*`. A value of payloads is hashed."""
+        """Return the conditions for people, such as `key=order.close, search=order:*`.
+
+        A value that is searched for in payloads is hashed.
+        """
         return self.chosen().words()
 
     def without(self, words: Collection[str], *, is_over: bool) -> "Selection":
-        """Return the same with a hash in place of a search for one of these ids and tags.
+        """Return the selection with a hash in place of its search, if that is for one of these `words` (ids and tags).
 
-        Of one that `is_over` a search in payloads is hashed too, because no step looks for it any more.
+        If the job `is_over`, the value of a search in payloads is hashed too, because no step needs it any more.
         """
         is_of_no_use = is_over and self.is_in_data
         return replace(self, search=for_log(self.search) if is_of_no_use else without(self.search, words))
@@ -183,8 +186,8 @@ class Job:
 
     `total` and `looked` count the rows that are looked at. A search in payloads looks at more rows than it moves or
     leaves. `entry` is the primary key of its first entry in Django's log, where each step says how far it has come. The
-    signature is of all else and of the message's id: only who knows the SECRET_KEY can make a job, or make a step of
-    one that is another.
+    signature covers all other fields and the message's id. So only somebody who knows the SECRET_KEY can make a job, or
+    pass one step off as another.
     """
 
     name: str
@@ -203,7 +206,7 @@ class Job:
 
 
 def register(using: str) -> None:
-    """Register the handler of an alias's jobs with its workers."""
+    """Register the handler of background jobs for the alias `using`."""
     delay_execute(KEY, using=using, max_attempts=10, atomic=True)(move_next_page)
 
 
@@ -225,7 +228,7 @@ def start(name: str, request: HttpRequest, selection: Selection, change: Change,
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
     """Return a job as its newest message carries it, and that message.
 
-    Return None if there is no such job, also if a message that is not a job's has its tag.
+    Return None if there is no such job. A message that has the tag of the job but carries no job does not count.
     """
     for rows in _rows(alias, tag=_tag(name)):
         row = rows.order_by("-pk").first()
@@ -245,7 +248,7 @@ def stop(request: HttpRequest, job: Job) -> None:
 
 
 def go_on(request: HttpRequest, job: Job, row: MessageRow) -> None:
-    """Run the failed message of a job again, and log who did."""
+    """Rescue the failed message of a job. If that succeeds, log who did it."""
     with _with_its_entry(job):
         is_rescued = get_backend(row.alias).queue.rescue([row.message_id]) == [True]
         if is_rescued:
@@ -255,7 +258,7 @@ def go_on(request: HttpRequest, job: Job, row: MessageRow) -> None:
 
 
 def _with_its_entry(job: Job) -> AbstractContextManager[None]:
-    """Return a transaction: nothing is done to a job of which no entry can be written."""
+    """Return a transaction for a change to a job and its log entry: without the entry, nothing is changed."""
     return transaction.atomic(using=get_alias(job.selection.alias).database)
 
 
@@ -274,7 +277,7 @@ def is_told_to_stop(job: Job) -> bool:
 
 
 def logged(object_id: str) -> tuple[str, str] | None:
-    """Return the alias and name of the job that the log has under this id; None if it is not a job's."""
+    """Return the alias and name of the job whose log entries have this `object_id`; None if it is not a job's."""
     alias, _colon, name = object_id.removeprefix(_LOGGED).rpartition(":")
     return (alias, name) if object_id.startswith(_LOGGED) and NAME.fullmatch(name) else None
 
@@ -314,9 +317,9 @@ def move_next_page(message: Message[Job]) -> None:
 
 
 def forget(alias: str, words: Collection[str]) -> int:
-    """Remove these ids and tags from what jobs were asked for, and return how many of their messages that changed.
+    """Replace these ids and tags with hashes in the searches of jobs, and return how many messages that changed.
 
-    A message that was not signed is not signed now either.
+    A message without a valid signature gets none now either.
     """
     changed = 0
     for rows in _rows(alias, key=KEY, message_id__gte=f"{KEY}:", message_id__lt=f"{KEY};"):
@@ -335,9 +338,9 @@ def forget(alias: str, words: Collection[str]) -> int:
 
 
 def _check_is_ours(message: Message[Job]) -> None:
-    """Raise `Bury` unless the job is signed, and this message is the row of it that our worker leases.
+    """Raise `Bury` unless the job has a valid signature, and this message has a row that our worker leases.
 
-    So nobody begins a job by writing into a broker, or a row into the table.
+    So nobody can begin a job by writing a message into a broker, or a row into the table.
     """
     job = message.data
     if not _is_signed(job, message.id):
@@ -362,7 +365,7 @@ def _operator(job: Job) -> Any:
 
 
 def _has_gone_on(job: Job) -> bool:
-    """Return whether a later message of the job is there already.
+    """Return whether the job has gone on: if any other message exists, or for a later step, if the last one does.
 
     A message may run twice, because somebody may send it again under its id after it has ended.
     """
@@ -398,7 +401,7 @@ def _to_sign(job: Job, id: str) -> str:
 
 
 def _rows(alias: str, **named: str) -> Iterator[QuerySet[Any]]:
-    """Yield the matching rows, table by table. A message that moves on meanwhile is met in the next table."""
+    """Yield a query of the matching rows for each table, in an order in which a message that moves on is still met."""
     using = get_alias(alias).database
     return (model._default_manager.using(using).filter(alias=alias, **named) for model in TABLES)
 
@@ -441,14 +444,14 @@ def _record(job: Job, operator: Operator, what: str, ids: Sequence[str] = (), /,
 
 
 def _record_step(job: Job, user: Any, what: str, ids: Sequence[str] = (), /, **facts: object) -> None:
-    """Write what a step has done, once its transaction commits."""
+    """Write an audit line about what a step has done, once its transaction commits."""
     operator = Operator(user.get_username(), "a job in the background")
     said = partial(_record, job, operator, what, ids, **facts)
     transaction.on_commit(said, using=get_alias(job.selection.alias).database, robust=True)
 
 
 def _log(job: Job, user_id: Any, said: Any, more: str = "") -> LogEntry:
-    """Add an entry to the log that leads to the job's page."""
+    """Add an entry to Django's log, with a link to the job's page, and return it."""
     return log_selection(
         user_id,
         model_named(job.selection.model),
@@ -464,7 +467,7 @@ def _said(job: Job, said: Any, more: str = "") -> str:
 
 
 def _so_far(job: Job) -> str:
-    """Return how far a job has come. That stays in its first entry if it ends without a last one, whatever ends it."""
+    """Return how far a job has come, for its first log entry, which may be the only one if the job is cut short."""
     return f", so far {job.moved} moved" + (f", {job.left} left" if job.left else "")
 
 
@@ -472,7 +475,8 @@ def _so_far(job: Job) -> str:
 def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     """Render the progress of a job; by POST, stop it, or run it again if it failed.
 
-    The page reloads itself while the job goes on. A user who may make the same move by the list's action may do both.
+    The page reloads itself while the job goes on. To stop the job or run it again, a user needs the right to the same
+    action of the list.
     """
     if not admin.has_view_permission(request):
         raise PermissionDenied
@@ -520,7 +524,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
 def _shown(admin: Any, request: HttpRequest, name: str) -> tuple[Job, MessageRow]:
     """Return a job of this list, and its newest message.
 
-    Raises `Http404` if there is none, or it is somebody else's and moves messages that this user may not see.
+    Raises `Http404` if there is none, or if it is another user's and this user may not see all messages of the alias.
     """
     alias = alias_of(request)
     found = None if NUL in name else progress(alias, name)

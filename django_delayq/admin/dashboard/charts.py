@@ -1,4 +1,4 @@
-"""The charts of the dashboard, drawn as SVG in the page without a script. A table beside each says the same.
+"""Draw the charts of the dashboard as SVG, without a script. A table beside each chart says the same.
 
 Colours come from the style sheet (`.delayq-chart`).
 """

@@ -30,14 +30,14 @@ PATIENCE_S = 1.0
 """How long a page waits for a broker."""
 
 BACK, DAY, MONTH = "back", "day", "30d"
-"""The parameter of the address that says how far to look back by queue and key, and its values."""
+"""The parameter of the address that says how far back the figures by queue and key go, and its two values."""
 
 SKEW_MS = 100
 """A greater difference between two clocks, in ms, is reported."""
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the app's index: the figures, which are updated in place, and what stands around them."""
+    """Return the context of the app's index: the figures, which a script updates, and the parts around them."""
     context = figures_context(request)
     alias = context["alias"]
     names = alias_names()
@@ -89,7 +89,7 @@ def figures_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _own_figures(request: HttpRequest, alias: str) -> dict[str, Any]:
-    """Return the numbers of the rows that the user may see, who is shown nothing that counts those of all."""
+    """Return only figures of the rows that the user may see, for a user who may not see all rows."""
     if get_alias(alias).store is None:
         return {"is_part": True, "summary": ""}
     database = database_of(alias)
@@ -114,7 +114,7 @@ def _groups(request: HttpRequest, alias: str) -> list[dict[str, Any]]:
 def fragment_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
     """Render only the part of the page that its script updates in place.
 
-    Nobody need be there who looks at it, so it must not keep a session alive that would end when it is idle.
+    The script asks for it even if nobody is at the screen, so it must not keep an idle session alive.
     """
     check_may_look(site, request)
     response = render(request, "admin/delayq/dashboard/figures.html", figures_context(request))
@@ -123,7 +123,7 @@ def fragment_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 
 
 def _leave_session_as_it_is(request: HttpRequest) -> None:
-    """Have Django's middleware neither save the session nor send its cookie, as `SESSION_SAVE_EVERY_REQUEST` would."""
+    """Keep Django from saving the session and sending its cookie, even with `SESSION_SAVE_EVERY_REQUEST`."""
     with suppress(AttributeError):  # the site may have sessions of its own
         del request.session.modified  # a session without it is one that the middleware has nothing to do with
 
@@ -133,14 +133,17 @@ def _is_month(request: HttpRequest) -> bool:
 
 
 def _spans(request: HttpRequest, alias: str) -> list[tuple[str, str, bool]]:
-    """Return the spans to look back on: their names, addresses, and whether they are shown."""
+    """Return the spans of time to choose from: the name and address of each, and whether it is shown now."""
     is_month = _is_month(request)
     names = (_("Last day"), DAY, not is_month), (_("Last 30 days"), MONTH, is_month)
     return [(name, query_of(alias, **{BACK: value}), is_shown) for name, value, is_shown in names]
 
 
 def _look(alias: str, *, is_month: bool) -> tuple[Status, Throughput | None, Mapping[Pair, Figures]]:
-    """Return the status, and the figures of the workers in a span of time, in all and by queue and key."""
+    """Return the status, and what the workers did in a span of time: in total, and by queue and key.
+
+    Without a store there is only the status.
+    """
     if get_alias(alias).store is None:
         return status(alias, patience_s=PATIENCE_S), None, {}
     database = database_of(alias)

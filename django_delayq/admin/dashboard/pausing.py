@@ -53,7 +53,7 @@ class PauseForm(forms.Form):
     )
 
     def clean_length(self) -> int | None:
-        """Return the length of time in ms."""
+        """Return the length of time in ms, or None for a pause without an end."""
         text = self.cleaned_data["length"]
         try:
             return to_ms(text, _("For how long"), least_ms=1) if text else None
@@ -116,7 +116,7 @@ def resume_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
 
 @contextmanager
 def _logging(request: HttpRequest, pause: Pause, said: Any, more: str = "") -> Iterator[None]:
-    """Log what is done in the block, in one transaction. If that fails, it is not logged."""
+    """Log what the block does to a pause. If the block raises, the log entry is rolled back."""
     what = translated(pause.names)  # translated now, because the admin's index shows it unchanged
     with in_english():
         message = said % {"reason": pause.reason}

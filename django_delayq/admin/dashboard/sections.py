@@ -72,9 +72,9 @@ def _tiles() -> list[tuple[str, type[MessageRow], dict[str, str]]]:
 
 
 def own_tiles(request: HttpRequest, alias: str) -> list[Row]:
-    """Return the same numbers of the rows that the user may see, each counted as its list counts it.
+    """Return the tiles with numbers of the rows that the user may see, each counted as its list counts them.
 
-    So those that wait include those that run. A list that the user may not see has no tile.
+    So "Waiting" includes the messages that run. A list that the user may not see has no tile.
     """
     now = now_utc()
     shown = []
@@ -95,12 +95,12 @@ def errors_last_hour(seen: Status) -> str:
 
 
 def is_in_part(seen: Status) -> bool:
-    """Return whether some number or time has a `+`."""
+    """Return whether a number or time on the dashboard has a `+`, because it may be greater."""
     return seen.capped or bool(seen.in_part) or any(not each.complete or each.drain.at_least for each in seen.forecast)
 
 
 def throughput(seen: Status) -> list[tuple[str, ...]]:
-    """Return a row for each span of time: how many finished, how many per second, and how late they had started."""
+    """Return a row for each span: how many messages finished, how many per second, and how late they started."""
     spans = ((_("Last hour"), seen.last_hour), (_("Last day"), seen.last_day))
     return [(name, *_throughput(span)) for name, span in spans if span is not None]
 
@@ -112,7 +112,7 @@ def _throughput(span: Throughput) -> tuple[str, ...]:
 
 
 def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[Row]:
-    """Return a row for each queue and key of which workers ran anything in the span, the busiest first."""
+    """Return a row for each queue and key whose messages ran in the span, the busiest first."""
     if span is None:
         return []
     busiest = nsmallest(MOST_KEYS, by_pair.items(), key=lambda item: (-item[1].attempts, item[0]))
@@ -162,7 +162,7 @@ def due_of(hour: Hour) -> str:
 
 
 def drain_of(hour: Hour) -> str:
-    """Return how long the messages of an hour take; with a `+` if not all of that is counted, or known."""
+    """Return how long the messages of an hour take, with a `+` if they may take longer."""
     if hour.drain.unserved:
         return _("no worker")
     return length(hour.drain.ms) + ("+" if hour.drain.at_least else "")
@@ -221,7 +221,7 @@ def _pause(request: HttpRequest, alias: str, pause: Pause) -> Row:
 
 
 def workers(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
-    """Return the live workers by name, and the messages that each reported as running.
+    """Return a row for each live worker, with the messages that it reported as running.
 
     A user who may not see messages is not told their ids.
     """

@@ -41,7 +41,7 @@ class Move:
 
     @property
     def permission(self) -> str:
-        """Return the permission of the app that the move takes."""
+        """Return the permission of the app that the move needs."""
         return permission_of(self.change)
 
 
@@ -55,9 +55,9 @@ _DIGITS = 4
 
 
 def groups(request: HttpRequest, alias: str, patience_s: float) -> list[dict[str, Any]]:
-    """Return the lists of messages that a broker without a store carries, as far as the user may see them.
+    """Return the lists of an alias without a store that the user may see and that have messages.
 
-    Raises `DelayqError` if the broker can't be asked.
+    An alias with a store has none. Raises `DelayqError` if the broker does not answer.
     """
     may_see_errors, may_see_waiting = may(request, "view_errormessage"), may(request, "view_readymessage")
     if get_alias(alias).store is not None or not (may_see_errors or may_see_waiting):
@@ -103,7 +103,7 @@ def _group(
 
 
 def _pages(request: HttpRequest) -> dict[str, int]:
-    """Return the page numbers in the address by kind of list, without those that are no numbers."""
+    """Return the page asked for of each kind of list; leave out what is not a number, or is too long."""
     asked = {kind: request.GET.get(kind, "") for kind in KINDS}
     return {kind: int(text) for kind, text in asked.items() if text.isdecimal() and len(text) <= _DIGITS}
 

@@ -135,7 +135,7 @@ class MessageAdmin(Columns, BoundedAdmin):
         return [move for move in self.moves if move.name in self.get_actions(request)]
 
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
-        """Return the address where its payload can be changed. It is empty unless the message has failed."""
+        """Return the address where the message's payload can be changed; empty unless the message has failed."""
         return ""
 
     def has_rescue_permission(self, request: HttpRequest) -> bool:
@@ -153,14 +153,14 @@ class MessageAdmin(Columns, BoundedAdmin):
     def has_purge_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may delete messages for good.
 
-        It is Django's own permission to delete, but not for Django's views, which would count nothing and delete what
-        runs.
+        It is Django's own permission to delete. `has_delete_permission` is False all the same, because Django's views
+        would delete running messages, and count none.
         """
         return request.user.has_perm(f"delayq.{get_permission_codename('delete', self.opts)}")
 
 
 class ReadyMessageAdmin(MessageAdmin):
-    """The messages that wait or run, nearest first."""
+    """The messages that wait or run, the earliest due time first."""
 
     moves = (RUN_NOW, RESCHEDULE, CANCEL, PURGE)
     actions = (

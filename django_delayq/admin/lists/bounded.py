@@ -44,7 +44,7 @@ class TooSlow(Exception):
 
 
 class Searched(NamedTuple):
-    """The result of a search in payloads: the rows found, how many were looked at, and the last of those.
+    """The result of a search in payloads: the rows found, how many rows were looked at, and the last row looked at.
 
     `is_whole` is False if the search stopped before the end, so that there may be more.
     """
@@ -237,7 +237,7 @@ class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
 
     @property
     def has_own_queryset(self) -> bool:
-        """Return whether the site has changed `get_queryset`, which only this list then heeds."""
+        """Return whether the site overrides `get_queryset`. A background job can't apply the override."""
         return not type(self).get_queryset.__module__.startswith("django_delayq.")
 
     def shown(self, row: Any) -> Any:

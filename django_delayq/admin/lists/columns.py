@@ -49,7 +49,7 @@ def _counted(row: MessageRow, number: int) -> str:
 def fingerprint(row: ErrorMessage) -> Any:
     """Return the type of the exception, and the place in the site's code where it was raised.
 
-    Not a method of `Columns`: the field of this name would be shown instead.
+    This is not a method of `Columns`, because the lists would show the field of this name instead.
     """
     return row.fingerprint or None
 

@@ -32,7 +32,7 @@ CHUNK = 50
 """How many rows are read at a time. It is small because each may have a large payload."""
 
 _MARK = "\ufeff"
-"""The byte order mark of a CSV file: without it Excel doesn't read UTF-8. Programs have the JSON lines."""
+"""The byte order mark of a CSV file: without it Excel doesn't read UTF-8. The JSON lines, for programs, have none."""
 
 _FIELDS = (
     "pk",
@@ -118,7 +118,7 @@ def _records(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Ite
 def _rows_of(visible: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]:
     """Yield the `visible` rows with these primary keys, a page at a time, without those that have moved on.
 
-    A MySQL client would hold all rows of one query.
+    With one query for all, a MySQL client would hold all rows in memory.
     """
     while page := list(islice(pks, CHUNK)):
         by_pk = visible.in_bulk(page)
@@ -128,7 +128,8 @@ def _rows_of(visible: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]
 def _logged(model_admin: Any, request: HttpRequest, did: str, lines: Iterable[str], head: str = "") -> Generator[str]:
     """Log who exports what, and whether with payloads and errors. Return the head and the lines.
 
-    Once they have ended, or nobody reads them any more, how many were read is logged: rows may be hidden, or move on.
+    When the lines end, or nobody reads on, the number of lines read is logged. It may be below the number of rows
+    chosen, because rows may be hidden or move on.
     """
     chosen = Chosen(alias_of(request), _asked(request))
     payloads = "with" if may_view(request) else "without"
@@ -155,7 +156,7 @@ def _logged(model_admin: Any, request: HttpRequest, did: str, lines: Iterable[st
 
 
 def _asked(request: HttpRequest) -> dict[str, str]:
-    """Return the filter of the list, or the ticked rows. A value of payloads is hashed."""
+    """Return the filter of the list, or the ticked rows. A value that is searched for in payloads is hashed."""
     if not is_all(request):
         return {"pk": ",".join(request.POST.getlist(ACTION_CHECKBOX_NAME))}
     asked = request.GET.dict()

@@ -118,7 +118,7 @@ def groups(alias: str, now: datetime) -> tuple[list[Group], bool]:
 
 
 def groups_of(rows: QuerySet[Any], now: datetime) -> tuple[list[Group], bool]:
-    """Return the same of these rows only. It reads each of them, and so may raise `TooSlow`."""
+    """Return the groups of these rows only, and whether there are more. Raises `TooSlow`, because it reads each row."""
     start = now - timedelta(hours=HOURS)
     counted = rows.order_by().values_list("fingerprint").annotate(Count("pk"), Min("ended_at"), Max("ended_at"))
     latest = rows.filter(ended_at__gt=start, ended_at__lte=now).order_by("-ended_at")

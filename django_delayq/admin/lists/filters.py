@@ -1,4 +1,4 @@
-"""The filters beside the lists, and the condition on rows that each value of theirs asks for.
+"""The filters beside the lists, and the condition on rows that each of their values asks for.
 
 Conditions are pure, so that a job can repeat them. Finding the choices of a filter never scans a table.
 """
@@ -64,7 +64,10 @@ def asked(address: Mapping[str, str]) -> dict[str, str]:
 
 
 def instant_of(text: str) -> datetime:
-    """Return the instant that a person wrote, in the viewer's zone unless it names its own. Raises `ValueError`."""
+    """Return the instant that a person wrote, in the viewer's zone unless the text names another.
+
+    Raises `ValueError` if the text is no date and time.
+    """
     try:
         instant = datetime.fromisoformat(text.strip())
         return (instant if timezone.is_aware(instant) else timezone.make_aware(instant)).astimezone(UTC)
@@ -76,9 +79,9 @@ def instant_of(text: str) -> datetime:
 
 
 def held(now: datetime) -> Q:
-    """Return the condition for rows that a worker holds, or held when it died.
+    """Return the condition for rows that a worker holds, or held until its lease ran out.
 
-    No move takes them until they are reclaimed.
+    No move takes such a row. If the lease has run out, a worker must reclaim the row first.
     """
     # A row that runs was due by the database's clock. An index finds those, and leaves few rows to look at.
     return Q(token__isnull=False) & Q(due_at__lte=now + _CLOCKS_APART)

@@ -1,7 +1,7 @@
-"""Keep searches in payloads in the session, where no address, log of a server or history of a browser has their values.
+"""Keep searches in payloads in the session, so that no address, server log or browser history has their values.
 
-The search box is sent by POST. What it asks of payloads is kept under a random token, and the token stands for it in
-the addresses of the list: in those of its pages and filters, and of an action on all that match.
+The search box is sent by POST. A search in payloads is kept under a random token. The addresses of the list have the
+token in its place: those of its pages and filters, and of an action on all matching rows.
 """
 
 import re
@@ -30,14 +30,14 @@ _HASH = re.compile("#[0-9a-f]{16}")
 
 
 def is_sent(request: HttpRequest) -> bool:
-    """Return whether the request is the search box, which lists take no other POST without an action from."""
+    """Return whether the request comes from the search box: no other POST to a list is without an action."""
     return request.method == "POST" and PARAMETER in request.POST and "action" not in request.POST
 
 
 def redirect_to(request: HttpRequest) -> HttpResponseRedirect:
     """Redirect from the search box to the list, filtered as it was.
 
-    Nothing is kept for a user who may not see payloads: the list then says so.
+    A search in payloads is not kept for a user who may not see payloads. The list tells that user.
     """
     asked = QueryDict(mutable=True)
     for name, values in request.POST.lists():
@@ -58,12 +58,12 @@ def redirect_to(request: HttpRequest) -> HttpResponseRedirect:
 
 
 def search_of(request: HttpRequest) -> str:
-    """Return what the address searches for. A token is replaced by the text that this session has kept under it."""
+    """Return the search in the address. A token is replaced by the text that this session has kept under it."""
     return meant(request, request.GET.get(PARAMETER, ""))
 
 
 def meant(request: HttpRequest, asked: str) -> str:
-    """Return the search that an address asks for in this way. It is still a token if the session has no such search."""
+    """Return the search that `asked` stands for. A token stays a token if the session has no such search."""
     asked = asked.strip()
     if _TOKEN.fullmatch(asked) is None:
         return asked
@@ -72,12 +72,12 @@ def meant(request: HttpRequest, asked: str) -> str:
 
 
 def for_log(text: str) -> str:
-    """Return a search with a hash in place of a value of payloads, also of one that is a hash already."""
+    """Return a search with the payload value hashed. A value that is already a hash stays."""
     return with_value(text, lambda value: value if _HASH.fullmatch(value) else hashed(value))
 
 
 def is_over(text: str) -> bool:
-    """Return whether this is the token of a search that the session does not have."""
+    """Return whether this search is still a token after `meant`, because the session does not have its text."""
     return _TOKEN.fullmatch(text) is not None
 
 

@@ -21,7 +21,7 @@ It shows at most `bounded.FOUND` rows. An action on all that match looks at ever
 """
 
 LOOKING_S = 1.5
-"""Seconds that a page, or a step of a job, looks into payloads, out of the `bounded.LIMIT_S` for the database."""
+"""Seconds that a page, or a step of a job, looks into payloads: a part of the `bounded.LIMIT_S` for the database."""
 
 CHUNK, LARGEST_PAGE = 50, 2_000
 """How many payloads are in memory at a time, and how many the database compares in one query. Each may be large."""
@@ -48,7 +48,7 @@ def with_value(text: str, shown: Callable[[str], str]) -> str:
 
 
 def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """Return the rows by an id or a tag: all of it (`order:42`), or its start (`order:*`)."""
+    """Return the rows whose id or tag is the text (`order:42`), or starts with it (`order:*`)."""
     by_id, by_tag = (_named(field, text) for field in _NAMES)
     return rows.filter(by_id | by_tag)
 
@@ -147,7 +147,7 @@ def _has(data: str, path: list[str], text: str) -> bool:
 
 
 def _name(part: str) -> str:
-    """Return a part of a path without its quotes: a name with a dot is written as a JSON string."""
+    """Return one part of a path, unquoted: a name with a dot is written as a JSON string."""
     try:
         return str(loads(part)) if part.startswith('"') else part
     except ValueError:

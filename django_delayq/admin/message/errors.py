@@ -19,14 +19,14 @@ def may_view_errors(request: HttpRequest) -> bool:
 
 
 def hide_errors(request: HttpRequest, rows: Iterable[Model]) -> None:
-    """Leave of the errors of these rows what this user may see. They are for showing only: they must not be saved."""
+    """Remove from the errors of these rows what this user may not see. Rows so changed must not be saved."""
     if not may_view_errors(request):
         for row in rows:
             _hide(row)
 
 
 def info_for(request: HttpRequest, info: Info) -> Info:
-    """Return the same of a message without a row."""
+    """Return the facts of a message without a row, with as much of its error as this user may see."""
     return info if may_view_errors(request) else replace(info, error=without_values(info.error), detail="")
 
 

@@ -81,7 +81,7 @@ def state_of(row: MessageRow) -> str:
 
 
 def what_next(row: MessageRow) -> str:
-    """Return what happens to a message without an operator."""
+    """Return in words what happens next to a message if no operator acts."""
     if isinstance(row, FinishMessage):
         return _("Nothing: it is over.")
     if isinstance(row, ErrorMessage):

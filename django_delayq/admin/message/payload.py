@@ -20,11 +20,11 @@ INDENT = 2
 MOST_LINES = 200
 """The longest stretch, from the first line that differs to the last, in which moved and inserted lines are recognised.
 
-That may take time by the square of its length. In a longer stretch, line n is compared with line n.
+The time for that may grow with the square of the length. In a longer stretch, line n is compared with line n.
 """
 
 FIRST_LINES = 20
-"""The most lines compared in place that are shown."""
+"""The most differences that are shown where line n is compared with line n."""
 
 _AROUND = 1
 
@@ -97,7 +97,7 @@ def is_masked(alias: str) -> bool:
 
 
 def masked(row: MessageRow, text: str) -> Any:
-    """Return the data in a message's JSON, as the hook shows it if there is one. Raises whatever the hook raises."""
+    """Return the data of a message's JSON, masked if the site has a hook for that. Raises whatever the hook raises."""
     data = loads(text)  # a copy of its own, which the hook may change
     path = _mask_path(row.alias)
     if not path:
@@ -134,7 +134,7 @@ def kept_difference(before: str, after: str) -> str:
 def shown_difference(kept: str, row: MessageRow) -> str:
     """Return a short form of a difference that the log has kept, masked as the site's hook masks payloads now.
 
-    It is hidden if the hook can't mask it: not all lines were kept, or one of the two payloads was no JSON.
+    It is hidden if the hook can't mask it, as when not all lines were kept or one of the two payloads was no JSON.
     """
     if not (kept.startswith("@@") or is_masked(row.alias)):
         return kept  # the site's own
