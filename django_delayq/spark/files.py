@@ -24,7 +24,7 @@ def located(path: str) -> tuple[fs.FileSystem, str]:
 
 @contextmanager
 def parquet_file(filesystem: fs.FileSystem, path: str) -> Iterator[parquet.ParquetFile]:
-    """Open a Parquet file for the block. Raises `SparkError` if it is missing, broken, or something else."""
+    """Open a Parquet file for the block. Raises `SparkError` if it is missing, broken, or not Parquet."""
     try:
         file = parquet.ParquetFile(path, filesystem=filesystem)
     except (OSError, pa.ArrowInvalid) as error:
@@ -57,7 +57,7 @@ def write_whole(path: str, content: str | bytes) -> None:
 
 
 def write_tables(tables: dict[str, DataFrame]) -> None:
-    """Replace tables, each a directory of Parquet, by rows. Raises `SparkError` if that fails.
+    """Replace tables, each a directory of Parquet, with new rows. Raises `SparkError` if that fails.
 
     Whenever this is killed, each table is whole or missing, and no new table is beside an old one.
     """

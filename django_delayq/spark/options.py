@@ -16,7 +16,7 @@ _SPARKS = ("path", "checkpointlocation", "queryname")
 
 
 class Given:
-    """The options of the caller, by names in upper or lower case. `no_others` finds those that nothing has read."""
+    """The options of the caller, whose names ignore case. `no_others` finds options that nothing has read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}
@@ -28,7 +28,7 @@ class Given:
         return self._given.get(name.lower()) or default
 
     def one_of(self, name: str, choices: Iterable[str], default: str) -> str:
-        """Return a word out of `choices`."""
+        """Return an option that must be one of `choices`."""
         value = self.text(name) or default
         if value not in choices:
             raise SparkError(f"option {name}={short_repr(value)} is unknown: {did_you_mean(value, choices)}")

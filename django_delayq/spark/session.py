@@ -32,7 +32,7 @@ def build_session(
 
     Under `spark-submit` it is the cluster's. Otherwise it runs on `master` (default: all cores of this machine), with
     Java from JAVA_HOME or from the extra `spark`. Its Python processes use this interpreter, and can import what this
-    process can. `config` comes on top. Raises `SparkError` if there is no Java, or Spark does not start.
+    process can. `config` overrides our defaults. Raises `SparkError` if there is no Java, or Spark does not start.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(app_name)
@@ -57,7 +57,10 @@ def check_zone(spark: SparkSession) -> None:
 
 @contextmanager
 def _environment(submitted: bool) -> Iterator[None]:
-    """Set the variables that Spark reads when it starts, for the block."""
+    """Set the environment variables that Spark reads when it starts, for the block.
+
+    Sets none if the job was `submitted`, or a session is active.
+    """
     if submitted or SparkSession.getActiveSession() is not None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Set up the Django site in the Python processes of Spark, which plan, write and read, and start without one."""
+"""Set up the Django site in the Python processes of Spark, which plan, read and write, and start without a site."""
 
 import gc
 import os
@@ -24,7 +24,7 @@ def settings_module(given: str | None) -> str:
 
 
 def enter(module: str, using: str) -> Alias:
-    """Set the site up in this process, if it is not yet, and return one alias of its DELAYQ.
+    """Set the site up in this process, unless that was done before, and return one alias of its DELAYQ.
 
     Raises `SparkError` if the module is not here: a cluster needs the site's code on every node.
     """

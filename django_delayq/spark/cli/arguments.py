@@ -33,7 +33,10 @@ def add_rows(parser: ArgumentParser) -> None:
 
 
 def rows_of(spark: SparkSession, options: dict[str, Any]) -> DataFrame:
-    """Return the rows that `--from` names. CSV must have a header, and its columns are text."""
+    """Return the rows that `--from` names and `--where` keeps.
+
+    CSV must have a header, and its columns are text. Raises `SparkError` for options that don't fit.
+    """
     reader = spark.read.format(options["format"])
     if options["format"] == "csv":
         reader = reader.option("header", "true").option("mode", "FAILFAST")
@@ -95,7 +98,7 @@ def seconds(text: str) -> int:
 
 
 def picture(text: str) -> str:
-    """Return the name of a picture such as forecast.svg or forecast.png, checked."""
+    """Return the name of a picture, which must end with .svg or .png."""
     if not text.lower().endswith((".svg", ".png")):
         raise ArgumentTypeError(f"{text!r} is no picture that can be drawn; end the name with .svg or .png.")
     return text

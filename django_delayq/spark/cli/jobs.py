@@ -18,7 +18,7 @@ from django_delayq.spark.session import build_session
 
 
 class Job(Protocol):
-    """The interface of the module of a job."""
+    """The interface of a job's module."""
 
     HELP: str
 
@@ -39,7 +39,7 @@ JOBS: dict[str, Job] = {
 
 
 _LOG_LEVELS = ("OFF", "FATAL", "ERROR", "WARN")
-"""Spark's log level, by `--verbosity`. Its errors are tracebacks, and a job that fails ends with one line anyway."""
+"""Spark's log level for each `--verbosity`. Its errors are tracebacks, and a failed job says why in one line anyway."""
 
 
 def run_job(name: str, options: dict[str, Any], write: Callable[[str], None]) -> int:

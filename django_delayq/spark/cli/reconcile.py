@@ -1,4 +1,4 @@
-"""`delayq_spark reconcile`: compare the messages that there should be with those that there are."""
+"""`delayq_spark reconcile`: compare the messages that should exist with the messages that do."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 No row is lost or doubled, whenever the job is killed. For each chunk of rows, these steps follow one another:
 
 - The rows are written below `_unfinished`.
-- A note there says that they are whole, and which rows they are, as read back from the files.
+- A note beside them says that the files are whole, and has a digest of their pks, as read back from the files.
 - The files are moved to their places.
 - If the files still hold the rows of the note, exactly those are removed from the table in one transaction, or none.
 - The note is removed.
@@ -39,7 +39,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """The rows and chunks that a run moved, the rows of a killed run before it, and the chunks left in their tables."""
+    """The counts of a run: rows and chunks moved, rows moved for a killed run, and chunks that stay in their tables."""
 
     rows: int = 0
     chunks: int = 0
@@ -83,7 +83,7 @@ def database_of(using: str) -> Database:
 
 
 def recover(lake: Lake, database: Database) -> tuple[int, int]:
-    """Finish what a killed run began. Return how many rows that moved, and how many chunks stay in their tables."""
+    """Finish what a killed run began. Return how many rows were moved, and how many chunks stay in their tables."""
     rows = given_back = 0
     for chunk, note in lake.unfinished():
         if not chunk.startswith(f"{database.alias}-"):
@@ -143,7 +143,9 @@ def _digest(pks: Sequence[int]) -> str:
 
 
 def _end(lake: Lake, database: Database, chunk: str, note: dict[str, Any]) -> int:
-    """Do the steps that follow the note, each of which may have been done already. Return how many rows were moved.
+    """Finish a chunk from its note (the record of files to move and rows to remove). Return how many rows were moved.
+
+    Each step may have been done already. If some rows have left the table, none is moved, and the files are removed.
 
     Raises `SparkError`, with no row removed, if the files don't hold the rows that they held when the note was written.
     """

@@ -17,7 +17,7 @@ LATELY = timedelta(minutes=10)
 class Campaign:
     """The messages of a tag, counted at the time `at`.
 
-    `last_due_at` is None if none is left. `ended_lately` are those that finished or failed in the last `LATELY`.
+    `last_due_at` is None if no message waits. `ended_lately` counts messages that finished or failed within `LATELY`.
     """
 
     at: datetime
@@ -76,7 +76,7 @@ def _instant(at: datetime) -> str:
 def campaign(spark: SparkSession, using: str, tag: str) -> Campaign:
     """Count the messages of a tag.
 
-    It needs a store, because a broker alone forgets what has ended. Raises `SparkError`.
+    It needs a store, because a broker alone forgets what has ended. Raises `SparkError` for an alias without one.
     """
     if get_alias(using).store is None:
         raise SparkError(f"{using!r} has no store, and a broker alone forgets what has ended.")

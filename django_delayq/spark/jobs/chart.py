@@ -28,9 +28,9 @@ def an_hour(number: int) -> str:
 
 
 def svg(hours: Mapping[int, int], title: str, words: Callable[[int], str] = an_hour) -> str:
-    """Draw a bar for the number of each hour, by its start in epoch ms. Hours without a number stay empty.
+    """Draw a bar for each hour of `hours`, which has numbers by the start of the hour in epoch ms.
 
-    A bar's tooltip is its number in `words`.
+    Hours without a number stay empty. A bar's tooltip is its number in `words`.
     """
     bars = [
         f'<rect x="{bar.x:.2f}" y="{_HEIGHT - bar.height:.2f}" width="{bar.width:.2f}" height="{bar.height:.2f}">'

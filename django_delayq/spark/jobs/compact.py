@@ -1,10 +1,9 @@
 """Merge the small files of a lake. No row is lost or doubled, whenever the job is killed.
 
-For each directory, these steps follow one another. Between them a reader may miss rows of that directory, which are not
-lost:
+Each directory goes through these steps. Between them a reader may miss rows of the directory, but no row is lost:
 
 - The rows of its files are written into one below `_unfinished`.
-- A note there names both.
+- A note beside it names the small files and the new one.
 - The small files are removed.
 - The new file is moved to its place.
 - The note is removed.
@@ -30,7 +29,7 @@ class Compacted:
 
 
 def compact(lake: Lake, table: str) -> Compacted:
-    """Merge the files in each directory of a table that has several."""
+    """Merge the files of each directory of a table, if the directory has several."""
     recover(lake)
     by_directory: dict[str, list[str]] = {}
     for path in lake.files(table):
@@ -62,7 +61,7 @@ def recover(lake: Lake) -> None:
 def _write(lake: Lake, files: list[str], path: str) -> int:
     """Write the rows of the files into one, and return how many there are.
 
-    A batch is in memory at a time, because a directory may hold more than memory.
+    Only one batch is in memory at a time, because a directory may be larger than the memory.
     """
     filesystem, root = located(lake.root)
     filesystem.create_dir(f"{root}/{UNFINISHED}", recursive=True)

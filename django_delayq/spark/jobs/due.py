@@ -33,8 +33,8 @@ class Plan:
     `due` is an SQL expression for a local time: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". `zone` is an SQL
     expression for the name of a time zone. In the `quiet` hours (from, until) nothing is due: a message waits until
     they end. On `holidays`, and with `business_days` on weekends, nothing is due: a message waits for the next business
-    day, at the same time of day. `spread_s` delays a row by at most this many seconds, by the same number at each run.
-    `max_per_second` delays rows over the rate.
+    day, at the same time of day. `spread_s` delays each row by 0 to that many seconds, always the same for a row.
+    `max_per_second` delays the rows above that rate.
     """
 
     due: str
@@ -49,8 +49,9 @@ class Plan:
 def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
     """Add an instant `due_at`, and in `moved` the reasons why it is not what the plan's `due` says.
 
-    A local time that a clock change skips is due later by the length of the skip. If it comes twice, the first one
-    counts. Raises `SparkError` for a wrong expression, an unknown zone, or a session whose time zone is not UTC.
+    A local time that a clock change skips is due later by the length of the skip. If a local time comes twice, the
+    first one counts. Raises `SparkError` for a wrong expression, an unknown zone, or a session whose time zone is not
+    UTC.
     """
     check_zone(rows.sparkSession)
     rows = rows.withColumn(_FIRST, f.expr(plan.due)).withColumn(_ZONE, f.expr(plan.zone))

@@ -12,9 +12,9 @@ _MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How many rows are due in each hour (its start in epoch ms), and how many were moved, by the reason.
+    """The numbers of rows that are due in each hour, by its start in epoch ms, and of rows that were moved, by reason.
 
-    `undue` counts rows without a due time, `quiet` those that are due in the quiet hours.
+    `undue` counts rows without a due time, and `quiet` counts rows that are due in the quiet hours.
     """
 
     rows: int
@@ -39,7 +39,7 @@ class Forecast:
 
 
 def forecast(rows: DataFrame, quiet: Column) -> Forecast:
-    """Count the rows by due time and by the reasons for it.
+    """Count the rows by the hour in which they are due, and by the reasons why they were moved.
 
     `quiet` is the condition that a row is due in quiet hours.
     """

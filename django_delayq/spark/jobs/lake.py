@@ -1,7 +1,8 @@
 """Handle a directory of Parquet files, on any file system that Arrow knows, and the unfinished work in it.
 
-Files that are being made are below `_unfinished`, where no reader of Parquet looks. A *note* there says that the files
-of a chunk are whole: the next run finishes the work. Files without a note are removed.
+Files that are being made are below `_unfinished`, where no reader of Parquet looks. A job moves rows in chunks. A
+*note* there says that the files of a chunk are whole: if the job is killed, the next run does the rest. Files without a
+note are removed.
 
 A note is signed with SECRET_KEY, because the next run removes what it names: write access to the lake must not be the
 right to remove rows.
@@ -65,7 +66,7 @@ class Lake:
             filesystem.delete_file(info.path)
 
     def note(self, chunk: str, says: dict[str, Any]) -> None:
-        """Write the note that the files of a chunk are whole, all of it or nothing."""
+        """Write the note which says that the files of a chunk are whole. It is written wholly or not at all."""
         filesystem, root = located(self.root)
         beside = f"{root}/{UNFINISHED}/{chunk}.part"
         with writing(self.root):

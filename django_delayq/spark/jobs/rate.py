@@ -14,7 +14,7 @@ _STARTS = StructType([StructField(_SECOND, LongType()), StructField(_START, Long
 def with_rate(rows: DataFrame, max_per_second: int, id: Column) -> DataFrame:
     """Delay rows so that at most `max_per_second` are due in any second of the clock.
 
-    Rows with one due time go in the order of ids.
+    Rows with the same due time go in the order of their ids.
     """
     rows = rows.withColumn(_SECOND, f.unix_seconds(f.col(DUE)))
     counts = ((row[0], row[1]) for row in rows.groupBy(_SECOND).count().orderBy(_SECOND).toLocalIterator())
@@ -28,9 +28,10 @@ def with_rate(rows: DataFrame, max_per_second: int, id: Column) -> DataFrame:
 
 
 def delayed(counts: Iterable[tuple[int, int]], max_per_second: int) -> Iterator[tuple[int, int]]:
-    """Yield (second, number of its first row in the whole line) for each second whose rows must wait.
+    """Yield (second, place of its first row) for each second whose rows must wait.
 
-    `counts` are all seconds in order with their numbers of rows. A second has `max_per_second` places in the line.
+    All rows stand in one line, in which each second has `max_per_second` places. `counts` has the number of rows of
+    each second, in order.
     """
     free = 0
     for second, count in counts:

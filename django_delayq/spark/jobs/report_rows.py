@@ -16,7 +16,7 @@ _FIGURES = (*COUNTS, *(f"{name}_{rank}" for name in SKETCHES for rank in QUANTIL
 
 
 def show(figures: DataFrame, failures: DataFrame, using: str) -> int:
-    """Replace the last report by the figures of each hour, all at once. Return how many rows there are.
+    """Replace the last report with the figures of each hour, in one transaction. Return how many rows there are.
 
     Raises `SparkError` for an alias without a store.
     """

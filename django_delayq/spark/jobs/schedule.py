@@ -81,9 +81,9 @@ def _columns(messages: Messages, id: Column) -> list[Column]:
 
 
 def _id(messages: Messages) -> Column:
-    """Return the id as a write makes it of `idColumns`.
+    """Return the id, made in the same way as by a write with `idColumns`.
 
-    It is null if one of them is null, which makes the row a bad one.
+    It is null if one of the columns is null. Such a row is bad.
     """
     parts = [f.lit(messages.key)]
     for name in messages.id_columns:

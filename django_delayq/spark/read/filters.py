@@ -1,4 +1,4 @@
-"""The filters that a read does itself, where the messages are: on names, on instants (to the ms), and on pks."""
+"""The filters that a read applies itself, where the messages are: on names, on instants (to the ms), and on pks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Wanted:
 
 
 def push(filters: Sequence[Filter], schema: StructType, wanted: Wanted) -> Iterator[Filter]:
-    """Add to `wanted` the filters that it can express, and yield the others, which Spark must do."""
+    """Add to `wanted` the filters that it can express, and yield the others, which Spark must apply."""
     types = {each.name: each.dataType for each in schema.fields}
     for one in filters:
         name = one.attribute[0] if hasattr(one, "attribute") and len(one.attribute) == 1 else ""

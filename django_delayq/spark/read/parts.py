@@ -20,7 +20,7 @@ class KeyRange(Part):
 
 @dataclass
 class WaitSets(Part):
-    """The messages that wait under these names ("queue:key") in one shard of a broker that carries messages."""
+    """A part to read: the wait sets `names` ("queue:key") in one shard of a storeless broker."""
 
     shard: int
     names: list[str]
@@ -28,7 +28,7 @@ class WaitSets(Part):
 
 @dataclass
 class EndedBetween(Part):
-    """The rows that transactions have put into a table, from number `start` up to, but not including, `end`."""
+    """The rows that some transactions have put into a table: numbers `start` up to, but not including, `end`."""
 
     start: int
     end: int

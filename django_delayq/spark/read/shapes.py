@@ -55,7 +55,7 @@ _SHAPES: dict[str, dict[str, DataType]] = {
 SOURCES = tuple(_SHAPES)
 
 _NAMES = {"pk": "id", "id": "message_id"}
-"""The names of columns in the table, where those differ."""
+"""The columns that have another name in the tables, and that name."""
 
 
 def schema_of(source: str, columns: Sequence[str]) -> StructType:

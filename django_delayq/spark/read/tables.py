@@ -22,7 +22,7 @@ _WRAPS = 2**31  # rows of transactions longer ago than this are frozen, and were
 
 
 class Query(NamedTuple):
-    """A question for rows of a table."""
+    """The rows to read from a table."""
 
     table: str
     wanted: Wanted
@@ -95,7 +95,7 @@ def read(
 def _page(database: Database, query: Query, after: int, last: int, page_rows: int) -> Sql:
     """Return a query for the first `page_rows` rows of a span of pks.
 
-    It is fast by any plan, because the span is short.
+    It is fast with any plan of the database, because the span is short.
     """
     conditions, parameters = _conditions(database, query)
     where = " AND ".join(["r.id > %s", "r.id <= %s", *conditions])

@@ -20,7 +20,7 @@ from django_delayq.store.database import Database
 
 
 def parts(options: ReadOptions, wanted: Wanted, alias: Alias) -> Sequence[Part]:
-    """Return a part for each task. Raises `SparkError` for a table of an alias that has none."""
+    """Return a part for each task. Raises `SparkError` if a table is to be read and the alias has no store."""
     backend = get_backend(alias.name)
     if backend.store is not None:
         return tables.key_ranges(backend.store.database, _query(options, wanted), options.partitions, options.page_rows)

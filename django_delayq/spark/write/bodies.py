@@ -13,7 +13,10 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 
 def by_arrow(values: pa.Array) -> list[bytes] | None:
-    """Return each value as JSON, as `codec.encode_data` would; None if Python must read, write or refuse some."""
+    """Return each value as JSON, like `codec.encode_data`.
+
+    Return None if Arrow can't do it exactly, so that Python must.
+    """
     texts = None if _is_text(values.type) else _texts(values)
     if texts is None:
         return None
@@ -64,7 +67,7 @@ def _joined(*parts: Any) -> pa.Array:
 
 
 def reader_of(kind: pa.DataType) -> Callable[[Any], Any]:
-    """Return a function that turns a value of a column of this type into data: text is JSON, and maps come as pairs."""
+    """Return a function that turns a column value into data. It parses text as JSON; a map arrives as pairs."""
     return _from_json if _is_text(kind) else _plain_reader(kind)
 
 

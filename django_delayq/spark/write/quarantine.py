@@ -1,6 +1,6 @@
 """Keep bad rows as Parquet, with the reason.
 
-A task's file counts only once the job is through, because a retry writes another.
+A task's file counts only once the job has succeeded, because a retry of the task writes another file.
 """
 
 import uuid

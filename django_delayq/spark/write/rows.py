@@ -1,6 +1,6 @@
 """Turn Arrow's rows into messages, a batch at a time. Each row is checked like a send; nothing is sent here.
 
-A column is checked at once where most batches allow it. If that finds anything unusual, each row is checked by itself.
+A column is checked as a whole where that suffices for most batches. If it finds anything unusual, each row is checked.
 """
 
 from collections import defaultdict
@@ -95,7 +95,7 @@ _NO_KIND = Header("", ""), Any
 
 
 def _kinds(rows: _Rows, columns: Sequence[Sequence[Any]], alias: Alias) -> list[tuple[Header, Any]]:
-    """Return the header of each row, shared by equal ones, and the type of its data."""
+    """Return the header of each row and the type of its data. Rows with equal headers share one."""
 
     @cache
     def kind(key: Any, queue: Any, tag: Any) -> tuple[Header, Any]:
@@ -113,7 +113,7 @@ def _ids(rows: _Rows, keys: Sequence[Any], options: WriteOptions) -> list[str]:
 
 
 def _dues(rows: _Rows) -> list[tuple[int, int | None]]:
-    """Return the delay, or the due time, of each row in ms. Instants are rounded up, so that nothing is early."""
+    """Return the delay and the due time (or None) of each row, in ms. Instants are rounded up, so nothing is early."""
     latest_ms = wall_clock_ms() + LONGEST_MS
     at, delay = rows.column("due_at"), rows.column("delay")
     if not pa.types.is_null(at.type):

@@ -26,7 +26,7 @@ _PAUSE_S = 0.5
 
 @dataclass(slots=True)
 class Taken:
-    """The messages that a sink was given: how many it has sent, and how many were there already or have ended."""
+    """How many messages a sink has sent, and how many it has not because their ids were there already or had ended."""
 
     sent: int = 0
     already_there: int = 0
@@ -121,7 +121,7 @@ class _LedgerSink:
 class _StoreSink:
     """A sink whose batches are transactions. A pass over the window schedules the alarms.
 
-    All ids of a batch are expected to be new, unless some of the batch before were there already.
+    A batch is expected to have only new ids, unless the batch before had ids that were there already.
     """
 
     def __init__(self, database: Database, options: WriteOptions) -> None:

@@ -13,7 +13,7 @@ from django_delayq.spark.files import write_whole
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The counts of one task, which the task itself makes."""
+    """The counts of one task, made by the task itself."""
 
     read: int
     sent: int

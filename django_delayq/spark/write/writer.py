@@ -1,6 +1,6 @@
 """The write of one DataFrame: tasks check and send, the driver counts.
 
-Spark's processes load this module before the site is set up, so methods import what needs the site once it is.
+Spark's processes load this module before the site is set up, so methods import what needs the site after that.
 """
 
 import time
