@@ -40,6 +40,12 @@ from greetings.delayed import greet
 greet.send("hello", delay=0)
 """
 
+RELEASE = {
+    "GITHUB_SERVER_URL": "https://git.example.com",
+    "GITHUB_REPOSITORY": "shops/django-delayq",
+    "GITHUB_REF_NAME": "v1.2.3",
+}
+
 
 def tracked_files() -> list[str]:
     """The files of the project as git knows them: what a fresh clone holds."""
@@ -54,9 +60,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in tracked_files():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
+    assert write_urls(source, **RELEASE).returncode == 0  # as the release workflow does
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(target), str(source))
     (built,) = target.glob("*.whl")
     return built
+
+
+def write_urls(source: Path, **github: str) -> subprocess.CompletedProcess[str]:
+    """Run the script of the release workflow in a copy of the project."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")} | github
+    command = [sys.executable, ".ci/project_urls.py"]
+    return subprocess.run(command, cwd=source, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -104,3 +118,39 @@ def test_the_installed_wheel_sends_and_runs(python: str, site: Path) -> None:
     run(python, "-m", "django", "run_delayq", "--drain", site=site)
     assert (site / "greeted").read_text() == "hello"
     run(python, "-m", "django", "delayq", "audit", site=site)
+
+
+def test_a_package_names_the_repository_that_it_was_built_from(wheel: Path) -> None:
+    (metadata,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".dist-info/METADATA"))
+    lines = zipfile.ZipFile(wheel).read(metadata).decode().splitlines()
+    at = "https://git.example.com/shops/django-delayq"
+    assert {line.removeprefix("Project-URL: ") for line in lines if line.startswith("Project-URL: ")} == {
+        f"Source, {at}",
+        f"Documentation, {at}/tree/v1.2.3/docs",
+        f"Changelog, {at}/blob/v1.2.3/CHANGELOG.md",
+        f"Issues, {at}/issues",
+        f"Security, {at}/security/policy",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"GITHUB_SERVER_URL": "git.example.com"}, "GITHUB_SERVER_URL='git.example.com' is no address of a server"),
+        ({"GITHUB_REPOSITORY": ""}, "GITHUB_REPOSITORY='' is no repository; give OWNER/NAME"),
+        ({"GITHUB_REPOSITORY": 'a/b"\n[x]'}, "is no repository"),
+        ({"GITHUB_REF_NAME": "a b"}, "GITHUB_REF_NAME='a b' is no tag"),
+    ],
+)
+def test_a_release_without_an_address_is_refused_and_changes_nothing(
+    tmp_path: Path, changed: dict[str, str], error: str
+) -> None:
+    (tmp_path / ".ci").mkdir()
+    for name in (".ci/project_urls.py", "pyproject.toml"):
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    refused = write_urls(tmp_path, **RELEASE | changed)
+    assert refused.returncode == 1
+    assert error in refused.stderr
+    assert (tmp_path / "pyproject.toml").read_bytes() == (ROOT / "pyproject.toml").read_bytes()
+    assert write_urls(tmp_path, **RELEASE).returncode == 0
+    assert "has [project.urls] already" in write_urls(tmp_path, **RELEASE).stderr
