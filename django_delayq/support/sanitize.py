@@ -30,6 +30,8 @@ _NAMES = (
     r"|(?<![a-z0-9_])sig(?:nature)?)"
 )
 _NAMED = re.compile(rf"(?i)({_NAMES}(?:(?:\s*=\s*|[\"']\s*:\s*)(?=b?[\"'])|=(?=[^\s&,;])))(?:{_QUOTED}|[^\s&,;]+)")
+_NUMBER = re.compile(rf"(?i)({_NAMES}[\"']\s{{0,9}}:\s{{0,9}})-?\d[\w.+-]*")
+_ESCAPED = re.compile(rf"(?i)({_NAMES}(\\+[\"'])\s{{0,9}}:\s{{0,9}}\2)(?:(?!\2)[^\n])*")  # JSON within a JSON text
 _LINE = re.compile(  # of YAML, or a header: one word, or a quoted text, and nothing more of the line
     rf"(?i)({_NAMES}:[^\S\n]{{1,9}})(?:(?=b?[\"'][^\"']{{4}})(?:{_QUOTED})|[^\s,;\"'{{}}()\[\]]{{4,}}+(?=[\"']|[^\S\n]{{0,9}}(?:[,;)}}\]\n]|\Z)))"
 )
@@ -53,7 +55,7 @@ def masked(text: str) -> str:
 
 _MASKED = (
     *((found, r"\1***@") for found in (_DATABASE, _LOGIN)),
-    *((found, r"\1***") for found in (_PAIR, _HEADER, _COOKIE, _BEARER, _DIGEST, _NAMED, _LINE)),
+    *((found, r"\1***") for found in (_PAIR, _HEADER, _COOKIE, _BEARER, _DIGEST, _NAMED, _NUMBER, _ESCAPED, _LINE)),
 )
 
 

@@ -42,6 +42,10 @@ def of_own_tenant(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
     return rows if user.is_superuser else rows.filter(tag=user.username)
 
 
+def joined(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
+    return of_own_tenant(user, rows).select_related("there_is_no_such_field")
+
+
 def made_anew(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
     """A hook that forgets which rows it was given."""
     return QuerySet(rows.model, using=rows.db).filter(tag=user.username)
@@ -232,6 +236,13 @@ def test_a_hook_that_makes_its_query_anew_shows_no_other_aliases(
     assert shown_ids(anna.get(url("readymessage"))) == ["anna-waits"]
     ReadyMessage._default_manager.using(database).filter(tag="anna").update(alias="another")
     assert shown_ids(anna.get(url("readymessage"))) == []
+
+
+def test_what_a_hook_would_join_breaks_no_page(anna: Client, stored_delayq: dict[str, Any], database: str) -> None:
+    stored_delayq["OPTIONS"]["rows_for"] = "tests.admin.test_rows_for.joined"
+    conf_forget()
+    assert shown_ids(anna.get(url("readymessage"))) == ["anna-waits"]
+    assert anna.get(INDEX).status_code == 200
 
 
 @pytest.mark.parametrize("hook", ["failing", "no_such"])
