@@ -16,12 +16,9 @@ NAMES = (
     *("takeover", "flush", "admin_pages"),
     *("alone_lateness", "alone_idle", "alone_drain", "alone_workers"),
 )
-"""The benchmarks, a module each."""
+"""The benchmarks that run by default. Each is a module."""
 BY_NAME = ("plans", "spark", "stored_huge", "trip")
-"""The benchmarks that run only by name.
-
-They measure no speed, need Spark, or take very long.
-"""
+"""The benchmarks that run only if they are named: they measure no speed, need Spark, or take very long."""
 
 
 def main(names: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Measure the admin's pages on very many rows: the time of each, from the request to the last byte, and its queries."""
+"""Measure the admin's pages on very many rows: how long each takes from request to last byte, and its queries."""
 
 import math
 from collections.abc import Iterator
@@ -56,12 +56,12 @@ MODELS = (ReadyMessage, FinishMessage, ErrorMessage)
 FLOOR = "/admin/auth/user/"
 """The page to compare with: Django's own list, with as many rows as a page of ours shows."""
 MOST_FLOORS = 5
-"""The bound of a page in lengths of `FLOOR`: 150 ms, on a machine where `FLOOR` takes 30 ms."""
+"""A page may take this many times as long as `FLOOR`: 150 ms on a machine where `FLOOR` takes 30 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The times that a page and the floor took in turn, in ms, and its queries without BEGIN and COMMIT."""
+    """The times in ms that a page and the floor took in turn, and the page's queries without BEGIN and COMMIT."""
 
     times_ms: list[float]
     floor_ms: list[float]
@@ -74,7 +74,7 @@ class Look:
 
     @property
     def floors(self) -> float:
-        """Return how many floors the page took, by the medians."""
+        """Return how many times as long as the floor the page took, by the medians."""
         return median(self.times_ms) / median(self.floor_ms)
 
 
@@ -108,7 +108,7 @@ def _results(pages: str, seen: dict[str, Look]) -> list[Result]:
 
 
 def addresses(site: StoredSite) -> Iterator[str]:
-    """Yield every list with each filter and search, and a page of each kind."""
+    """Yield the addresses of every list with each filter and search, and of a page of each other kind."""
     yield "/admin/delayq/"
     yield "/admin/delayq/?back=30d"
     yield "/admin/delayq/errormessage/groups/"
@@ -124,7 +124,7 @@ def addresses(site: StoredSite) -> Iterator[str]:
 
 
 def opened(browser: Client, address: str) -> str:
-    """Return the address that a search in payloads leads to, which are sent by POST; any other as it is."""
+    """Return the address to open. A search in payloads is sent by POST first, and its redirect is returned."""
     path, _, query = address.partition("?")
     text = dict(parse_qsl(query)).get("q", "")
     return browser.post(path, {"q": text})["Location"] if text.startswith("data") else address

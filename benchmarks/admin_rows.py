@@ -1,4 +1,4 @@
-"""Make rows as a busy site has them after a month, by the database itself: the admin's pages are measured on them."""
+"""Let the database make the rows of a busy site after a month. The admin's pages are measured on them."""
 
 import psycopg
 
@@ -60,11 +60,11 @@ _PERIODS = (  # length and number of the parts that are kept, queues and keys, r
     ("day", DAY_MS, 31, MOST_PAIRS, 1),
     ("total", MINUTE_MS, 1, MOST_PAIRS, 1),
 )
-"""The rows of figures after a month, at the most that workers write."""
+"""The most rows of figures that workers leave after a month."""
 
 
 def insert(client: psycopg.Connection, count: int, now_ms: int) -> None:
-    """Insert `count` rows into each table, due in the month ahead or ended in the month behind; and figures."""
+    """Insert figures, and `count` rows into each table, due in the month ahead or ended in the month before."""
     for statement in (_READY, _FINISHED, _FAILED):
         client.execute(statement, {"now": now_ms, "count": count})
     for period, part_ms, parts, pairs, workers in _PERIODS:

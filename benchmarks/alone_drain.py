@@ -9,7 +9,7 @@ from benchmarks.stored_site import stored_site
 
 
 def run() -> list[Result]:
-    """Return the messages a second on the database alone, as a ratio to those on Redis."""
+    """Return the ratio of messages a second with the database alone to messages a second with Redis."""
     count = scaled(50_000, least=1_000)
     rates = in_turn(lambda: _seconds(ALONE, count), lambda: _seconds(REDIS, count), count)
     return [at_least(f"draining {count:,} with PostgreSQL alone / with Redis", rates.ratio, 0.8, str(rates))]

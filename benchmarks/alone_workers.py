@@ -1,7 +1,7 @@
 """Measure whether workers that share one table of PostgreSQL alone do each other's work: 8 of them against one.
 
-The counts do not depend on the load: statements, and rows that were locked, for each message. If a row is locked once
-for each message, nobody locks it in vain.
+It counts statements and locked rows for each message, because these do not depend on the load. If one row is locked for
+each message, no worker locks rows in vain.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Each = tuple[float, float]
 
 
 def run() -> list[Result]:
-    """Return the ratios of what a backlog cost, and messages that fall due one after the other."""
+    """Return the ratios of costs for a backlog, and for messages that fall due one after the other."""
     return [
         *_ratios("of a backlog", _send_backlog, scaled(50_000, least=1_000)),
         *_ratios(f"of {PER_S}/s", _send_steadily, PER_S * scaled(20, least=5)),

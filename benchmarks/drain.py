@@ -1,4 +1,4 @@
-"""Measure draining due messages, by the real worker and an empty handler, against a raw claim and settle loop."""
+"""Measure draining due messages with the real worker and an empty handler, against raw scripts to claim and settle."""
 
 from time import perf_counter, time_ns
 

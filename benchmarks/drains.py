@@ -1,4 +1,4 @@
-"""Drain by the real worker."""
+"""Drain due messages with the real worker."""
 
 import redis
 
@@ -12,7 +12,7 @@ LONGEST_S = 600
 def drain_s(server: Server, count: int, *options: str) -> float:
     """Let a worker run `count` due messages. Return the seconds from its first to its last finish.
 
-    So a worker's start is left out, and everything that it does for a message is in, down to the settlement.
+    The time includes all that a worker does for a message, up to its settlement, but not the worker's start.
     """
     with server.client() as client, worker(server, "--drain", *options) as running:
         before = _finished(client)

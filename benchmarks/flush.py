@@ -1,4 +1,4 @@
-"""Measure how soon all is on time again after Redis lost everything, while very many rows wait and others fall due."""
+"""Measure how soon messages start on time again after Redis lost all data, while very many rows wait or fall due."""
 
 import time
 from collections import Counter
@@ -18,9 +18,9 @@ PER_S = 2_000
 FIRST_S, SPAN_S, LOSS_S = 14, 10, 17
 """The first message is due after `FIRST_S`, beyond the window, the last `SPAN_S` later. Redis loses all in between."""
 ON_TIME_MS = 500
-"""A start later than this, at this pace, waited for a lost alarm.
+"""A message that starts later than this, at this pace, has waited for a lost alarm.
 
-One that only the machine held up is seldom so late.
+A busy machine alone seldom makes a message so late.
 """
 
 

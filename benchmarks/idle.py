@@ -16,21 +16,21 @@ from benchmarks.worker import worker
 
 SETTLING_S = 2.0
 HEARING_S = 16.0
-"""After this many seconds each worker knows all others, and has done the work that follows from that.
+"""After this many seconds each worker knows all others, and has adapted to them.
 
-A worker learns of another from its first heartbeat or the next one.
+A worker learns of another one by that one's first or second heartbeat.
 """
 ROUND_S = 10
 CLUSTER_S = 28
-"""The time of four heartbeats, and of seven looks of the first worker.
+"""The time of four heartbeats, and of seven looks of the first worker at the shards.
 
-In a shorter round, one of them more or less would change the result much.
+In a shorter round, one heartbeat or look more or less would change the result much.
 """
 MOST_A_SECOND = 2.5
 SHARDS = 16
-"""The shards of a ring, all on one server.
+"""The number of shards, all on one server.
 
-A request that asks more of them is so long that the server reads it in parts, and each part counts as a round trip.
+A request about more shards is so long that the server reads it in parts, and each part counts as a round trip.
 """
 ON_A_CLUSTER = ((4, 16), (16, 64))
 """The numbers of workers and shards."""

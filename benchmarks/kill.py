@@ -1,4 +1,4 @@
-"""Measure how long messages wait whose worker was killed: at the default lease, with a new worker at once."""
+"""Measure how long the messages of a killed worker wait, with the default lease and a new worker at once."""
 
 import time
 from collections import Counter

@@ -17,9 +17,9 @@ from django_delayq import send_delay_messages
 PER_S = 200
 LONGEST_DELAY_S = 2.0
 MOST_CALLS_PER_S = 200
-"""The most calls a second: no disk lets one process commit more often.
+"""The most calls a second, because few disks let one process commit more often.
 
-At a higher pace, a call sends several messages.
+At a higher pace, each call sends several messages.
 """
 
 
@@ -30,7 +30,7 @@ def run() -> list[Result]:
 
 
 def measure(server: AnyServer, running: Worker, per_s: int, most_ms: float, where: str = "") -> list[Result]:
-    """Send to the current site at a steady pace, and return what its worker wrote down against the bounds."""
+    """Send to the current site at a steady pace, and return the lateness that its worker recorded, with the bounds."""
     seconds = scaled(10, least=2)
     running.wait_until_up()
     rounds = []

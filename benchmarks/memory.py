@@ -1,4 +1,4 @@
-"""Measure how much of Redis' memory a waiting message takes, and how much is left of it when it is done."""
+"""Measure how much memory of Redis a waiting message takes, and how much stays in use when it is done."""
 
 from benchmarks.result import Result, at_most
 from benchmarks.scale import scaled

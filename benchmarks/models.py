@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Job(models.Model):
-    """A job that waits. When it has run, it is deleted."""
+    """A job that waits to be run. It is deleted in the transaction that runs it."""
 
     key = models.CharField(max_length=200)
     data = models.JSONField()

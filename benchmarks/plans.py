@@ -1,6 +1,6 @@
 """Print the plans of the store's queries, and of the admin's, on very many rows: which query needs which index.
 
-This is the page docs/internals/indexes.md from "As measured" on: for each index its size, who uses it, and a plan.
+The output is the part of docs/internals/indexes.md from "As measured" on: each index with its size, uses and a plan.
 """
 
 import re
@@ -60,7 +60,7 @@ _SCANS = re.compile(r"Scan (?:Backward )?(?:using|on) (delayq_\w+)")
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of one statement of a use, with the indexes that it scans."""
+    """The plan of one statement, with the indexes that it scans. `use` is the work that runs the statement."""
 
     use: str
     lines: tuple[str, ...]
@@ -93,7 +93,7 @@ def _fill(site: StoredSite, count: int) -> None:
 
 
 def store_uses(using: str) -> dict[str, Callable[[], object]]:
-    """Return the work that the store asks of the database, by name."""
+    """Return the uses of the database by the store: functions that do the work, by name."""
     database, clock = Database("default", using), MemoryBroker(Alias("clock"))
     pairs = [(COMMON_QUEUE, COMMON_KEY), (RARE_QUEUE, RARE_KEY)]
     wants = [ClaimRequest(queue, key, BATCH) for queue, key in pairs]
@@ -153,7 +153,7 @@ def _pages(site: StoredSite) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _plans_of(site: StoredSite, use: str, work: Callable[[], object]) -> list[Plan]:
-    """Return the plans of all statements of a use. Their effects are rolled back."""
+    """Return the plans of all statements of a use that scan our indexes. Their effects are rolled back."""
     with transaction.atomic(using=site.using):
         with CaptureQueriesContext(connections[site.using]) as captured:
             work()
@@ -184,7 +184,7 @@ def _page(count: int, indexes: list[tuple[str, str, float]], plans: list[Plan]) 
 
 
 def _told(uses: Sequence[str]) -> str:
-    """Return the uses of the store, and some of the admin's pages."""
+    """Return the uses as text: all of the store, and some of the admin's pages."""
     store = [use for use in uses if not use.startswith(ADMIN)]
     pages = [f"`{use.removeprefix(ADMIN)}`" for use in uses if use.startswith(ADMIN)]
     told = store + [f"the admin's {', '.join(pages[:MOST_PAGES])}"] * bool(pages)

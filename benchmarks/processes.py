@@ -1,6 +1,6 @@
 """Measure two worker processes against one: with handlers that do nothing, and with some that burn the processor.
 
-The workers are up before anything is due, so that it does not count when each of them has started.
+The workers are up before anything is due, so that the time that they take to start does not count.
 """
 
 import time
@@ -25,12 +25,12 @@ from django_delayq.brokers import get_backend
 TWO = ("--processes", "2")
 LONGEST_S = 600
 SENT_PER_S = 4_000
-"""How many messages are sent a second at least, on a busy machine: all must be sent before the first is due."""
+"""The least messages a second that even a busy machine sends. All must be sent before the first is due."""
 COUNT_EVERY_S = 0.1
 """How often rows are counted. Counting 60,000 takes some milliseconds of a processor that the workers need."""
 
 Up = Callable[..., AbstractContextManager[tuple[Worker, Callable[[], int]]]]
-"""Runs workers with these options, and yields one of them and a function that counts the finished messages."""
+"""A context manager: runs workers with these options, and yields one, and a function that counts finished messages."""
 
 
 def run() -> list[Result]:

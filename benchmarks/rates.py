@@ -1,4 +1,4 @@
-"""Measure our work against a floor, in turns, so that other load of the machine hits both alike."""
+"""Measure our work against a floor (the rawest way to do it), in turns, so that other load affects both alike."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Rates:
 
     @property
     def ratio(self) -> float:
-        """Return the median over the rounds of the ratio of our rate to the floor's."""
+        """Return the median of `ratios`."""
         return median(self.ratios)
 
     @property
@@ -34,9 +34,9 @@ class Rates:
 
 
 def in_turn(ours: Callable[[], float], floor: Callable[[], float], items: int, turns: int = 1) -> Rates:
-    """Run `ROUNDS` rounds, and in each call `floor` and `ours` alternately, `turns` times each.
+    """Run `ROUNDS` rounds. In each, call `floor` and `ours` alternately, `turns` times each.
 
-    A call does `items` items and returns the seconds that they took.
+    Each call handles `items` items, and returns the seconds that it took.
     """
     rounds = [_round(ours, floor, turns) for _ in range(ROUNDS)]
     ours_s, floor_s = zip(*rounds, strict=True)

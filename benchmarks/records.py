@@ -1,4 +1,4 @@
-"""The runs that the handlers wrote down."""
+"""Read the runs that the handlers wrote down."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ def read_records(server: AnyServer) -> list[Record]:
 
 
 def count_records(server: AnyServer) -> int:
-    """Return how many runs were written down so far. It parses nothing, so it may be called often."""
+    """Return how many runs were written down so far. This parses nothing, so it may be called often."""
     path = server.directory / RECORDS
     return path.read_bytes().count(b"\n") if path.exists() else 0
 

@@ -1,7 +1,7 @@
 """Measure sending one message at a time, against raw EVALSHA round trips of the same script with prepared arguments.
 
-So the ratio is the cost of checking, encoding and our way to the server. A second line, against the least script that
-could hold a message, has no bound: it shows what the promises cost in the server.
+So the ratio shows what our checks, encoding and client cost. A second result, against the smallest script that could
+store a message, has no bound: it shows what the promises cost in the server.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ LEAST = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) return redis.call('ZADD',
 
 
 def run() -> list[Result]:
-    """Return the ratios of sends to round trips."""
+    """Return the ratios of sends a second to round trips a second."""
     with site() as server, server.client() as client:
         turns = scaled(5_000 // SLICE)
         same = in_turn(_ours_s, _same_script(client), SLICE, turns)

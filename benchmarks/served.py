@@ -1,4 +1,4 @@
-"""Measure how late messages start in the shards that killed workers served."""
+"""Measure how late messages start in shards whose workers were killed."""
 
 import random
 import time
@@ -23,11 +23,11 @@ WORKERS = 4
 PER_S = 200
 LONGEST_DELAY_S = 1.0
 MOST_MS = 250
-"""A shard that waited for its worker's heartbeat, or lease, to run out would stand still for many seconds."""
+"""If a shard waited until its worker's heartbeat or leases ran out, its messages would be many seconds late."""
 
 
 def run() -> list[Result]:
-    """Return the latest start, of messages due after the kill, in the shard that was served worst."""
+    """Return how late the latest message started that was due after the kill, for one server and for a cluster."""
     what = f"after SIGKILL of 2 of {WORKERS} workers: latest start in the worst of {SHARDS} shards"
     return [_late(what, private_server), _late(f"{what} on a cluster", private_cluster)]
 

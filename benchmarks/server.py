@@ -27,7 +27,7 @@ class AnyServer(Protocol):
 
 
 class Server:
-    """A redis-server. Files of one benchmark may be kept in its directory, which is removed with it."""
+    """A redis-server with a directory, in which a benchmark may keep files too."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class Server:
         return f"unix://{self.directory / 'redis.sock'}"
 
     def client(self) -> redis.Redis:
-        """Return a plain redis-py client, for the floor, and for looks that bypass the broker."""
+        """Return a plain redis-py client, for the floor, and for reads that bypass the broker."""
         return redis.Redis.from_url(self.url)
 
     def start(self) -> None:
@@ -75,9 +75,9 @@ def private_server() -> Iterator[Server]:
 
 @contextmanager
 def no_server() -> Iterator[Server]:
-    """Yield a directory in which no server listens, for a site without a broker's server.
+    """Yield a `Server` that does not run, for a site whose broker needs none.
 
-    It is removed with the block.
+    Its directory is removed at the end of the block.
     """
     with tempfile.TemporaryDirectory(prefix="delayq-bench-", dir="/tmp") as directory:
         yield Server(Path(directory))

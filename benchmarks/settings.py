@@ -58,7 +58,7 @@ def delayq_at(
     shards: int | None = None,
     broker: str = REDIS,
 ) -> dict[str, Any]:
-    """Return DELAYQ with these places and shards, and everything else at its default."""
+    """Return DELAYQ with this broker, store, database and number of shards, and everything else at its default."""
     delayq = {"BROKER": broker, "LOCATION": location, "STORE": store, "DATABASE": database}
     if broker == ALONE:
         del delayq["LOCATION"]  # the database alone has none

@@ -19,10 +19,10 @@ from django_delayq.brokers.base import Pause
 SHARDS = 64
 WORKERS = 16
 MOST = 1.3
-"""A flat cost has the ratio 1.
+"""The highest ratio. It is 1 if a message costs the same, however many shards or workers there are.
 
-What a shard and a worker cost each second is spread over the messages drained in it. A look at all shards for each
-claim took 9 times the commands and 1.7 times the processor time.
+It is a bit more because shards and workers also cost something each second, which the messages share. When each claim
+looked at all shards, the ratio was 9 for commands and 1.7 for processor time.
 """
 QUEUE = "default"
 POLL_S = 0.5
@@ -30,7 +30,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a message: commands that Redis ran, and microseconds of a core, of Redis and of the workers."""
+    """The cost of a message: commands that Redis ran, and microseconds of a core that Redis and the workers took."""
 
     commands: float
     redis_us: float

@@ -1,4 +1,4 @@
-"""A site: this process sends to one private Redis, and looks at what is there, like a Django project."""
+"""A site: this process sends to one private Redis and reads from it, like a Django project."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from django_delayq.conf import Options
 from django_delayq.core.message import When
 
 KEYS = Keys(Options().prefix)
-"""The names of our structures, for floors and looks that go around the broker."""
+"""The names of our keys in Redis, for floors and for reads that bypass the broker."""
 
 DATA = {"order": 1234567, "email": "customer@example.com", "note": "Please leave it at the back door, thanks."}
 DATA_BYTES = b'{"order":1234567,"email":"customer@example.com","note":"Please leave it at the back door, thanks."}'
@@ -41,5 +41,5 @@ def fill(count: int, **when: Unpack[When]) -> None:
 
 
 def noops(count: int, **when: Unpack[When]) -> Iterator[Send]:
-    """Return messages for the handler that does nothing, made as they are asked for."""
+    """Return an iterator that makes `count` messages for the handler that does nothing."""
     return (noop.prepare(DATA, **when) for _ in range(count))

@@ -17,7 +17,7 @@ ROWS = scaled(1_000_000, least=20_000)
 
 
 def run() -> list[Result]:
-    """Return the ratios of rows a second, of a filter's time, and of memory."""
+    """Return the ratios of rows a second, of the times with and without a filter, and of memory."""
     with spark_site() as site:
         site.write(site.rows(1000), CARRIED)  # Python processes and Java's compiler get warm
         site.write(site.rows(1000), STORED)

@@ -1,4 +1,4 @@
-"""Send from Spark as a site would by hand. Spark's processes load this before the site is set up."""
+"""Send from Spark with code that a site would write by hand. Spark's processes load it before the site is set up."""
 
 import os
 from collections.abc import Iterable

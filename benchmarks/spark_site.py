@@ -34,7 +34,7 @@ class SparkSite:
     spark: SparkSession
     server: Server
     using: str
-    """Return the Django alias of the store's database."""
+    """The name in DATABASES of the store's database."""
 
     def empty(self) -> None:
         """Forget every message."""
@@ -44,7 +44,7 @@ class SparkSite:
             cursor.execute("TRUNCATE delayq_ready, delayq_finish, delayq_error")
 
     def rows(self, count: int) -> DataFrame:
-        """Return messages with 100 bytes of data, due far from now, made by Spark as they are asked for."""
+        """Return `count` messages with 100 bytes of data, due years from now. Spark makes them when they are read."""
         data = f.struct(*(f.lit(value).alias(name) for name, value in DATA.items()))
         due_at = f.timestamp_seconds(f.lit(FAR_S) + f.col("id") % 3600)
         id = f.concat(f.lit("message-"), f.col("id").cast("string"))
@@ -53,11 +53,11 @@ class SparkSite:
         )
 
     def write(self, rows: DataFrame, using: str) -> None:
-        """Write rows by the data source."""
+        """Write rows through the data source to the alias `using`."""
         rows.write.format("delayq").mode("append").options(using=using, job="bench", settings=SETTINGS).save()
 
     def load(self, **options: str) -> DataFrame:
-        """Read rows by the data source."""
+        """Read rows through the data source."""
         return self.spark.read.format("delayq").options(settings=SETTINGS, **options).load()
 
     def stored(self) -> int:
@@ -91,14 +91,14 @@ def spark_site() -> Iterator[SparkSite]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the seconds that some work takes."""
+    """Do some work, and return the seconds that it took."""
     started = perf_counter()
     work()
     return perf_counter() - started
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """Return the most memory that one Python process of Spark has while the work goes on."""
+    """Do some work, and return the most memory in bytes that one Python process of Spark had meanwhile."""
     peak = 0
     over = threading.Event()
 

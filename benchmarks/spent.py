@@ -7,7 +7,7 @@ import redis
 
 
 def round_trips(client: redis.Redis) -> int:
-    """Return how many requests all clients have sent so far.
+    """Return how many requests of all clients the server has read so far.
 
     A request of up to 16 KiB is read once, however many commands it holds.
     """
@@ -32,17 +32,17 @@ STATEMENTS = """
 
 
 def statements(client: psycopg.Connection) -> tuple[int, int]:
-    """Return how many statements a database has run, and how many rows those with SKIP LOCKED have locked.
+    """Return how many statements a database has run, and how many rows the statements with SKIP LOCKED have locked.
 
-    The extension pg_stat_statements must be there.
+    The extension pg_stat_statements must be installed in the database.
     """
     ((calls, locked),) = client.execute(STATEMENTS).fetchall()
     return int(calls), int(locked)
 
 
 def cpu_s(pid: int) -> float:
-    """Return the time that all threads of a process have run.
+    """Return the processor time in seconds that all threads of a process have used.
 
-    The clock's number is the one of clock_getcpuclockid(3).
+    The number of its clock is computed like in clock_getcpuclockid(3).
     """
     return time.clock_gettime(~pid << 3 | 2)

@@ -16,9 +16,9 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.redis.shards import load
 
 LOGGED_US = 5_000
-"""The shortest call that is logged. Few are as long.
+"""The shortest call that is logged, in µs. Few calls take as long.
 
-A very long log would be memory that the server frees in the next calls, which would be longer for it.
+A very long log would take memory. The server would free it during later calls, and so make them longer.
 """
 MOST_LOGGED = 100_000
 MOST_MS = 10
@@ -30,9 +30,9 @@ Longest = tuple[float, str]
 
 
 def run() -> list[Result]:
-    """Return the longest call while messages are sent, audited and run, by the server's log: the median of all turns.
+    """Return the longest calls in the server's log while messages are sent, audited and run, as medians of the turns.
 
-    A call that is long by itself is long in each turn; one that the machine held up is long in one turn.
+    A call that is long by itself is long in each turn. A call that the machine delayed is long in one turn only.
     """
     count = scaled(1_000_000, least=10_000)
     whats = [f"{count:,} due at once: longest call that sends them", "that audits them", "that runs them"]
@@ -57,7 +57,7 @@ def _turn(count: int) -> list[Longest]:
 def _core_of_its_own(server: int) -> Iterator[None]:
     """Keep everything that the benchmark starts off the server's core for the block.
 
-    The log goes by the clock: if the server shared a core with its clients, a call's time would include theirs.
+    The log measures wall-clock time: if the server shared a core with its clients, their work would count in its calls.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > 1:

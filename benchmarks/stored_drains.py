@@ -1,4 +1,4 @@
-"""Drain with a store, by the real worker."""
+"""Drain due messages of a store with the real worker."""
 
 import psycopg
 
@@ -14,7 +14,7 @@ FIRST = "SELECT count(*) FROM delayq_finish WHERE ended_at = %s"
 def drain_s(site: StoredSite, count: int) -> float:
     """Let a worker run `count` due messages. Return the seconds from its first to its last finish.
 
-    They are read from the rows that it leaves, so that nothing is asked of the database meanwhile.
+    The times are read afterwards from the rows, so that meanwhile nobody else queries the database.
     """
     with site.client() as client:
         client.execute("TRUNCATE delayq_finish")

@@ -1,4 +1,4 @@
-"""Compare like `stored_waiting`, with twice as many waiting rows; and compare sending and `delayq status` too."""
+"""Measure like `stored_waiting`, but with twice as many waiting rows, and measure sending and `delayq status` too."""
 
 from collections.abc import Callable
 from io import StringIO
@@ -15,7 +15,7 @@ from benchmarks.stored_waiting import FEW, crowded_and_calm, draining
 
 
 def run() -> list[Result]:
-    """Return the ratios of messages a second, and of calls of `delayq status`."""
+    """Return the ratios of messages a second, and of calls of `delayq status` a second."""
     many = scaled(10_000_000, least=2 * FEW)
     with crowded_and_calm(many) as (crowded, calm):
         crowded.tidy()

@@ -1,4 +1,4 @@
-"""Measure lateness with a store, like `lateness`: each message is a commit before its alarm is set."""
+"""Measure lateness with a store, like `lateness`. Each message must be committed before its alarm is set."""
 
 from benchmarks.lateness import measure
 from benchmarks.result import Result

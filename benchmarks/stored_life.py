@@ -1,4 +1,4 @@
-"""Measure what a message writes to PostgreSQL's log in its whole life: sent in bulk, claimed by a worker, finished."""
+"""Measure how much WAL PostgreSQL writes for a message that is sent in bulk, claimed by a worker and finished."""
 
 from statistics import median
 
@@ -17,7 +17,7 @@ WRITTEN = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
 
 
 def run() -> list[Result]:
-    """Return the bytes of a message, without the images of pages that follow a checkpoint, which depend on its time."""
+    """Return the bytes for each message, without images of whole pages, whose number depends on the checkpoints."""
     count = scaled(10_000, least=1_000)
     what = f"WAL of one message's life, of {count:,} sent in bulk and run by a worker"
     return [at_most(what, median(_bytes_of_each(count) for _ in range(ROUNDS)), 1_600, "bytes")]

@@ -10,15 +10,15 @@ from benchmarks.stored_rows import DAY_MS, insert_spread
 from benchmarks.stored_site import stored_site
 
 MOST_BYTES = 64 * 1024
-"""The same as in `memory` for data that do not depend on the number of messages. Some 140 alarms are a fifth of it."""
+"""The bound of `memory` for data that don't grow with the number of messages. Some 140 alarms take a fifth of it."""
 NEXT_S = 15
-"""The length of the window, ten seconds, and a few more for passes that are late."""
+"""The length of the window, ten seconds, and some more seconds because passes may be late."""
 PASSES_S = 25
 """The time of the measurement. It includes every pass over the window, and the pass that begins with the first row."""
 
 
 def run() -> list[Result]:
-    """Return the most memory and alarms seen within `PASSES_S`. Leave out the memory of a worker with nothing to do."""
+    """Return the most memory and alarms within `PASSES_S`, beyond the memory that a worker with nothing to do needs."""
     count = scaled(1_000_000, least=100_000)
     with stored_site() as site, site.server.client() as redis, site.client() as client, site.worker() as running:
         insert_spread(client, "bench.noop", 100, 0, 1)

@@ -1,4 +1,4 @@
-"""Measure draining with a store, against what one writes by hand: a table of jobs, the ORM, `SKIP LOCKED`."""
+"""Measure draining with a store, against a queue by hand: a table of jobs, read with the ORM and `SKIP LOCKED`."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Write and move rows of the store's tables in the rawest way of psycopg: the floors."""
+"""Write and move rows of the store's tables with plain psycopg, in the rawest way: these are the floors."""
 
 from time import perf_counter
 
@@ -24,7 +24,7 @@ CLAIM = f"""
 FINISH = f"""
     WITH gone AS (DELETE FROM delayq_ready WHERE id = ANY(%s) AND token = %s RETURNING id, {COLUMNS})
     INSERT INTO delayq_finish (id, {COLUMNS}, outcome, ended_at) SELECT *, 'finished', %s FROM gone"""
-"""End 100 rows at a time. `CLAIM` and `FINISH` keep none of the further promises of a store."""
+"""End up to `BATCH` rows. `CLAIM` and `FINISH` only move rows, and keep no other promise of a store."""
 
 SPREAD = f"""
     INSERT INTO delayq_ready ({COLUMNS})
@@ -49,12 +49,12 @@ def insert(client: psycopg.Connection, ids: list[str], due_ms: int, batch: int) 
 
 
 def insert_waiting(client: psycopg.Connection, count: int) -> None:
-    """Write messages that are due tomorrow and after, a millisecond apart."""
+    """Write messages that fall due from tomorrow on, a millisecond apart."""
     insert_spread(client, "bench.noop", count, DAY_MS, 1)
 
 
 def insert_spread(client: psycopg.Connection, key: str, count: int, after_ms: int, every_ms: float) -> None:
-    """Write messages, the first due after `after_ms`, and another one every `every_ms`."""
+    """Write messages: the first is due after `after_ms`, and one more every `every_ms`."""
     data = DATA_BYTES.decode()
     client.execute(SPREAD, {"key": key, "data": data, "count": count, "after_ms": after_ms, "every_ms": every_ms})
 

@@ -1,6 +1,6 @@
 """Measure sending with a store, outside a transaction, against the ORM: one message at a time, and 500 at a time.
 
-The messages wait for an hour, so that no alarm is set at once. The peer's table has one index, and no promises.
+The messages wait for an hour, so that no alarm is set at once. The ORM's table has one index, and keeps no promises.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ DELAY_S = 3600
 
 
 def run() -> list[Result]:
-    """Return the ratios of messages to inserts a second."""
+    """Return the ratios of messages a second to inserts a second."""
     with stored_site() as site:
         one = _rates(send, lambda: _create(site), SLICE, scaled(20))
         many = _rates(_send_many, lambda: _create_many(site), CALLS * AT_ONCE, scaled(4))

@@ -61,7 +61,7 @@ class StoredSite:
             yield running
 
     def client(self) -> psycopg.Connection:
-        """Return a plain psycopg connection, for the floor, and for looks that bypass the store."""
+        """Return a plain psycopg connection, for the floor, and for reads that bypass the store."""
         host, port, user, name = (self.database[setting] for setting in ("HOST", "PORT", "USER", "NAME"))
         return psycopg.connect(host=host, port=port, user=user, dbname=name, autocommit=True)
 
@@ -80,7 +80,7 @@ class StoredSite:
         self.tidy()
 
     def tidy(self) -> None:
-        """Do the work of autovacuum now, and not in the middle of a measurement."""
+        """Vacuum and analyse now, so that autovacuum does not do so in the middle of a measurement."""
         with self.client() as client:
             client.execute("VACUUM ANALYZE")
             client.execute("CHECKPOINT")
@@ -124,7 +124,7 @@ def sqlite() -> Iterator[DatabaseServer]:
 
 @contextmanager
 def stored_server(broker: str = REDIS, databases: Databases = postgres) -> Iterator[StoredSite]:
-    """Yield servers that end with the block. Nobody sends to them yet."""
+    """Yield servers that end with the block. This process sends to them only within `sending`."""
     broker_server = no_server if broker == ALONE else private_server
     with broker_server() as server, databases() as database, database_on(database) as using:
         yield StoredSite(server, using, broker)

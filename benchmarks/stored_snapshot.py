@@ -1,6 +1,6 @@
 """Measure draining while another session of the site keeps a transaction open, against the same without one.
 
-Its snapshot is older than the first message, so that no ended row leaves the tables and their indexes.
+Its snapshot is older than the first message, so PostgreSQL can't remove ended rows from the tables and indexes.
 """
 
 from benchmarks.rates import in_turn

@@ -1,4 +1,4 @@
-"""Measure draining with a store while very many other messages wait, against draining while few wait."""
+"""Measure draining with a store while very many other messages wait, against the same while few wait."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Measure how long a killed worker's messages wait for one that is started at once on the same host, with a store."""
+"""Measure how long messages of a killed worker wait if a new one starts at once on the same host, with a store."""
 
 import time
 from collections import Counter
@@ -14,7 +14,7 @@ from django_delayq.brokers import get_backend
 
 
 def run() -> list[Result]:
-    """Return the seconds until all messages run again, with the worker's start, and the number not run exactly once."""
+    """Return the seconds from the kill until all run again, and how many did not run again exactly once."""
     rounds = [_round() for _ in range(ROUNDS)]
     seconds, not_once = zip(*rounds, strict=True)
     what = f"SIGKILL of the only worker with {RUNNING} running, restarted on the same host: until all run again"

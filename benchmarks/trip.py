@@ -1,4 +1,4 @@
-"""Count how long a way the code takes: the files of the package that a send, its commit and a drain enter."""
+"""Count the files of the package that a send, its commit and a drain enter, and the moves between files."""
 
 import io
 import sys
@@ -26,11 +26,11 @@ MOST_FILES = {SEND: 9, COMMIT: 8, DRAIN: 53}
 MOST_MOVES = {DRAIN: 600}
 
 Moves = list[str]
-"""The file that each call from another file entered, in order."""
+"""The file that each call from another file entered, in order. Each such call is a move."""
 
 
 def run() -> list[Result]:
-    """Return the files entered, and the moves between them, as the median of the rounds. Print the way itself."""
+    """Return the numbers of files entered and of moves, as medians of the rounds. Print the files too."""
     with stored_site() as site:
         _round(site.using)  # imports, connects and fills caches
         rounds = [_round(site.using) for _ in range(ROUNDS)]
@@ -58,7 +58,7 @@ def _drain() -> None:
 
 
 def _moves_of(work: Callable[[], object]) -> Moves:
-    """Do some work, and return the moves that it made, also in threads that it started."""
+    """Do some work, and return the moves that it made, including those in threads that it started."""
     moves: Moves = []
     package = f"{PACKAGE}/"
 
@@ -80,6 +80,6 @@ def _moves_of(work: Callable[[], object]) -> Moves:
 
 
 def _show(name: str, moves: Moves) -> None:
-    """Print the files in the order in which they were first entered, each with how often it was."""
+    """Print the files in the order in which they were first entered, and how often each was entered."""
     lines = [f"{count:6,}  {file}\n" for file, count in Counter(moves).items()]
     sys.stdout.write(f"{name}:\n{''.join(lines)}\n")

@@ -9,7 +9,7 @@ from benchmarks.site import fill, sending_to
 
 FEW = 10_000
 TURNS = 5
-"""The number of turns, of a second or two each. One alone would say more of the machine than of the queue."""
+"""The number of turns. Each takes a second or two, so one alone would tell more about the machine than the queue."""
 
 
 def run() -> list[Result]:

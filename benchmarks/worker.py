@@ -36,14 +36,14 @@ class Worker:
     def wait_until(
         self, happened: Callable[[], bool], what: str, within_s: float = 60, every_s: float = POLL_S
     ) -> float:
-        """Wait like `until.wait_until`. Raises `RuntimeError` with the worker's log if it ends before."""
+        """Wait like `until.wait_until`. Raises `RuntimeError` with the worker's log if the worker ends before."""
         at = wait_until(lambda: happened() or self._process.poll() is not None, what, within_s, every_s)
         if not happened():
             raise RuntimeError(f"The worker ended before this: {what}.\n{self._log.read_text()[-4000:]}")
         return at
 
     def wait(self) -> None:
-        """Wait until the worker has ended by itself. Raises `RuntimeError` with its log if it did not end well."""
+        """Wait until the worker has ended by itself. Raises `RuntimeError` with its log if its exit code is not 0."""
         if self._process.wait(600):
             raise RuntimeError(f"The worker exited {self._process.returncode}:\n{self._log.read_text()[-4000:]}")
 
