@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
-    """Return the addresses of the dashboard's parts, below one of the lists.
+    """Return the URL patterns of the dashboard's parts, which stand below those of a list.
 
     Each view checks the permission that it needs.
     """
