@@ -132,7 +132,7 @@ def copy_missing(database: Database, messages: Sequence[NewMessage]) -> int:
     database.changed(_CREATE)
     lines, kinds = _staged(messages)
     _copy(database, f"COPY {_STAGING} FROM STDIN (NULL '')", lines)
-    insert = f"{insert_from(_NOT_ENDED)} {PostgreSQL.unless_there}"
+    insert = f"{insert_from(database.dialect, _NOT_ENDED)} {PostgreSQL.unless_there}"
     inserted = f"WITH inserted AS ({insert} RETURNING id{database.noticed(len(messages))})"
     ((count, first, last),) = database.rows(
         f"{inserted} SELECT count(*), min(id), max(id) FROM inserted",

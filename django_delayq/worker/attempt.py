@@ -16,13 +16,13 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_delayq.api.handlers import Handler
+from django_delayq.brokers import get_backend
 from django_delayq.core import codec, history, transitions
 from django_delayq.core.errors import Bury, DataMismatch, Retry, Snooze
 from django_delayq.core.message import Message, State
 from django_delayq.core.requests import Claimed
 from django_delayq.core.retry import Exponential, backoff_ms
 from django_delayq.core.transitions import Failure, Policy, Span, Transition, is_at_most_once, max_attempts
-from django_delayq.store.database import Database
 from django_delayq.support.logging import logger
 from django_delayq.support.validation import MAX_NAME
 from django_delayq.worker import failure
@@ -94,9 +94,8 @@ def run_sync(
             asyncio.run(_acall(handler, message, sync_to_async(end_left_open)))
         elif not handler.atomic:
             _call(handler, message)
-        elif claimed.pk:
-            store = Database(handler.using, database)
-            run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store)
+        elif claimed.pk and (store := get_backend(handler.using).store):
+            run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store.database)
         else:
             with LeavingNothingOpen(), transaction.atomic(using=database), staying_in_it(database):
                 _call(handler, message)

@@ -86,7 +86,7 @@ class PostgreSQL(Dialect):
             " AS one (message_id, data, kind)"
         )
         rows = database.rows(
-            f"{insert_from(values, _KIND)} {self.on_conflict(messages)}"
+            f"{insert_from(self, values, _KIND)} {self.on_conflict(messages)}"
             f" RETURNING message_id, id, due_at, sent_at{database.noticed(len(messages))}",
             [
                 codec.dumps(kinds).decode(),
@@ -114,7 +114,7 @@ class PostgreSQL(Dialect):
         parts = [
             _HELD.format(columns=rest, now=self.now, found=found.text),
             *([_GONE] if states & {State.FINISHED, State.ERROR} else []),
-            *(text for state, text in _WRITES.items() if state in states),
+            *(_WRITES[state].format(now=self.now, now_up=self.now_up) for state in _WRITES if state in states),
         ]
         rows = database.rows(
             f"WITH {', '.join(parts)} SELECT of_id, of_token, state IS NOT NULL FROM held", found.parameters
@@ -137,7 +137,7 @@ def _array(numbers: Iterable[int | None]) -> str:
     return "{" + ",".join(["NULL" if number is None else str(number) for number in numbers]) + "}"
 
 
-def insert_from(values: str, kind: str = _HEADER) -> str:
+def insert_from(dialect: Dialect, values: str, kind: str = _HEADER) -> str:
     """Return an INSERT of the messages in `values`, up to where it says what to do about conflicts.
 
     A kind is what messages have in common besides id and data; see `_kinds_of`. `values` is SQL for FROM: a table of
@@ -145,7 +145,7 @@ def insert_from(values: str, kind: str = _HEADER) -> str:
     The parameters are the kinds as JSON, those of `values`, and the alias.
     """
     return (
-        f"WITH clock AS MATERIALIZED (SELECT {PostgreSQL.now} AS n, {PostgreSQL.now_up} AS u),"
+        f"WITH clock AS MATERIALIZED (SELECT {dialect.now} AS n, {dialect.now_up} AS u),"
         f" kinds AS MATERIALIZED (SELECT * FROM json_to_recordset(%s) AS kinds ({kind})), input AS ("
         ' SELECT message_id, data, queue, "key", tag, trace_id, expires_ms, max_attempts, timeout_ms, at_most_once, n,'
         " CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
@@ -236,15 +236,14 @@ _WRITES = {
         f" SELECT {BURIED} FROM held WHERE state = '{State.ERROR}')"
     ),
     State.PENDING: (
-        f"again AS (UPDATE delayq_ready r SET {AGAIN.format(now_up=PostgreSQL.now_up)}"
-        f" FROM held WHERE {_OF_HELD} AND {_in_state(State.PENDING)})"
+        f"again AS (UPDATE delayq_ready r SET {AGAIN} FROM held WHERE {_OF_HELD} AND {_in_state(State.PENDING)})"
     ),
     State.RUNNING: (
-        f"interrupted AS (UPDATE delayq_ready r SET {interrupted(PostgreSQL.now)}"
+        f"interrupted AS (UPDATE delayq_ready r SET {interrupted('{now}')}"
         f" FROM held WHERE {_OF_HELD} AND {_in_state(State.RUNNING)})"
     ),
 }
-"""The part of the statement for each state."""
+"""The part of the statement for each state, with places for the dialect's `now` and `now_up`."""
 
 
 def _values_of_lease(one: Transition) -> tuple[Any, ...]:
