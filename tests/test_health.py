@@ -45,7 +45,7 @@ def test_a_live_worker_is_health(broker: Backend) -> None:
 
 def test_what_is_too_late_is_none(broker: VirtualTimeBroker) -> None:
     broker.queue.enqueue([NewMessage("a", Header("default", "k"), b"1", at_ms=broker.queue.counts().now_ms)])
-    broker.leap(HOUR_MS)
+    broker.age(HOUR_MS)
     serve(broker)
     Delayq().run()
     Delayq(max_lag=timedelta(hours=2)).run()

@@ -16,6 +16,7 @@ from django_delayq.core.requests import BATCH, Enqueued, NewMessage
 from django_delayq.signals import emit, message_sent, send_failed
 from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger
+from django_delayq.support.timestamps import wall_clock_ms
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +32,7 @@ class WaitingSend:
     message: NewMessage
     on_conflict: OnConflict
     called_ns: int  # by the monotonic clock: a delay counts from the call
+    called_ms: int  # by this machine's clock, which tests move
     group: list["WaitingSend"]
     over: bool = False
 
@@ -60,14 +62,15 @@ class WaitingSend:
 
     def reschedule(self, delay_ms: int, at_ms: int | None) -> None:
         """Change the due time. A delay counts from now."""
-        self.message.delay_ms, self.message.at_ms, self.called_ns = delay_ms, at_ms, time.monotonic_ns()
+        self.message.delay_ms, self.message.at_ms = delay_ms, at_ms
+        self.called_ns, self.called_ms = time.monotonic_ns(), wall_clock_ms()
 
 
 def wait_for_commit(alias: Alias, message: NewMessage, on_conflict: OnConflict) -> None:
     """Send `message` after the commit of the open transaction on the alias's database."""
     connection = connections[alias.database]
     group = _group_to_join(alias, on_conflict)
-    group.append(WaitingSend(alias.name, message, on_conflict, time.monotonic_ns(), group))
+    group.append(WaitingSend(alias.name, message, on_conflict, time.monotonic_ns(), wall_clock_ms(), group))
     connection.on_commit(group[-1].after_commit, robust=True)
 
 

@@ -15,12 +15,21 @@ With pytest there are the fixtures `delayq_memory`, `run_due` and `sent_messages
 An alias with a store keeps it: its rows are written and read in the test's own transaction, and only the timer is the
 broker in memory.
 
-Without a store the broker's clock is moved: in a handler `timezone.now()` is the real time, and `message.due_at` a time
-of the moved clock. With a store the rows are made older instead, so both are real times.
+Due times count by Python's clock, wherever time-machine or freezegun has moved it. `run_due` moves it too, by one of
+them; where neither is installed, messages get older instead.
 """
 
-from django_delayq.testing.broker import DelayqMixin, VirtualTimeBroker, use_memory_broker
+from django_delayq.testing.broker import VirtualTimeBroker
+from django_delayq.testing.memory import DelayqMixin, use_memory_broker
 from django_delayq.testing.running import Attempt, arun_due, run_due
 from django_delayq.testing.sent import sent_messages
 
-__all__ = ["Attempt", "DelayqMixin", "VirtualTimeBroker", "arun_due", "run_due", "sent_messages", "use_memory_broker"]
+__all__ = [
+    "Attempt",
+    "DelayqMixin",
+    "VirtualTimeBroker",
+    "arun_due",
+    "run_due",
+    "sent_messages",
+    "use_memory_broker",
+]

@@ -1,21 +1,18 @@
-"""Offer a memory broker whose clock can be moved, and settings and a mixin that use it."""
+"""Offer a memory broker for tests, whose time is Python's, and a database whose statements take that time too."""
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from django.conf import settings
-from django.test import override_settings
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, NamedTuple
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claimed, ClaimRequest
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.conf import DEFAULT_ALIAS, Alias, alias_names
+from django_delayq.brokers.schedule import Schedule
+from django_delayq.conf import Alias
+from django_delayq.store.database import ClockMonitor, Database
+from django_delayq.store.sql.dialect import Dialect
+from django_delayq.testing.clock import now_us
 
-VIRTUAL_TIME_BROKER = "django_delayq.testing.VirtualTimeBroker"
-
-NS = 1_000_000  # in a millisecond
 LEASE_MS = 3_600_000
 RUN_DUE = "run_due"
 """The worker's name in the leases that `run_due` claims."""
@@ -24,93 +21,80 @@ AnyHandler = Handler[Any, Any]
 
 
 class Due(NamedTuple):
-    """A claimed message with its handler, and how many ms of `run_due`'s `until` it took to reach its due time."""
+    """The message that is due next. `pk` is that of its row; None without a store."""
 
-    claimed: Claimed
-    handler: AnyHandler
-    leapt_ms: int
+    due_ms: int
+    queue: str
+    key: str
+    pk: int | None = None
+
+
+class VirtualTimeDatabase(Database):
+    """The database of an alias, whose statements take Python's time in place of the server's.
+
+    So `delay` and `at` count from one clock, also while time-machine, freezegun or `run_due` moves it.
+    """
+
+    def __init__(self, alias: str, using: str) -> None:
+        super().__init__(alias, using)
+        self.clock_monitor = _NoMonitor(using)
+
+    @property
+    def dialect(self) -> Dialect:
+        """Return the database's dialect with Python's time, which is asked for anew each time."""
+        dialect, time_us = copy(super().dialect), now_us()
+        dialect.now, dialect.now_up = str(time_us // 1000), str(-(-time_us // 1000))
+        return dialect
+
+
+class _NoMonitor(ClockMonitor):
+    """A monitor that notices no jumps, because tests let the clock jump."""
+
+    def hear(self, now_ms: int, asked_at: float, lease_ms: int) -> int:
+        return 0
 
 
 class VirtualTimeBroker(MemoryBroker):
-    """A memory broker whose clock runs with the machine's and can leap ahead.
+    """A memory broker that goes by Python's clock, and whose messages can get older.
 
-    It may be the `BROKER` in settings for tests.
+    It may be the `BROKER` in settings for tests. With a store it is the timer, and gives the store its database.
     """
 
     def __init__(self, alias: Alias) -> None:
-        self._ahead_ns = 0
-        self._stopped_ns: int | None = None
-        super().__init__(alias, lambda: self._now_ns() / NS)
+        super().__init__(alias, lambda: now_us() / 1000)
+        if alias.store is not None:
+            self.database = VirtualTimeDatabase(alias.name, alias.database)
+        self.aged_ms = 0
+        """By how much messages have got older, in all."""
 
-    @property
-    def now_ms(self) -> int:
-        """Return the time of the moved clock in epoch milliseconds."""
-        return self._now_ns() // NS
+    def age(self, by_ms: int) -> None:
+        """Make all messages and alarms older by `by_ms`."""
+        self.aged_ms += by_ms
+        with self._changed:
+            places = self._places
+            for entry in [*places.entries.values(), *(buried.entry for buried in places.buried.values())]:
+                entry.due_ms -= by_ms
+                entry.header.sent_ms -= by_ms
+                entry.header.scheduled_ms -= by_ms
+            for buried in places.buried.values():
+                buried.buried_ms -= by_ms
+            for schedule in (places.suspects, places.running, *places.waiting.values(), *places.alarms.values()):
+                _age(schedule, by_ms)
+            _age(places.running_alarms, by_ms)
+        self.wake()
 
-    moved_ms = now_ms
-
-    @property
-    def ahead_ms(self) -> int:
-        """Return the sum of all leaps in ms."""
-        return self._ahead_ns // NS
-
-    def leap(self, by_ms: int) -> None:
-        """Move the clock forward by `by_ms`."""
-        self._ahead_ns += by_ms * NS
-        self.queue.wake()
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Stop the clock in the block, except for leaps, so that due times are exact to the millisecond."""
-        self._stopped_ns = time.time_ns()
-        self._ahead_ns += -self._now_ns() % NS  # on to the next whole millisecond
-        try:
-            yield
-        finally:
-            self._stopped_ns = None
-
-    def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
-        """Leap to when the next message with a handler is due, and claim it.
-
-        Return None if there is none within `within_ms`.
-        """
+    def next_due(self, handlers: Mapping[str, AnyHandler]) -> Due | None:
+        """Return the message that is due next of those that have a handler."""
         waiting = [found for found in self.queue.counts().waiting if found.key in handlers]
-        due = [(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
-        if not due:
-            return None
-        due_ms, queue, key = min(due)
-        leap_ms = max(due_ms - self.now_ms, 0)
-        if leap_ms > within_ms:
-            return None
-        self.leap(leap_ms)
-        (claimed,) = self.queue.claim([ClaimRequest(queue, key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
-        return Due(claimed, handlers[key], leap_ms)
+        due = [Due(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
+        return min(due, default=None)
 
-    def _now_ns(self) -> int:
-        return self._ahead_ns + (time.time_ns() if self._stopped_ns is None else self._stopped_ns)
+    def claim_one(self, due: Due) -> Claimed:
+        """Lease the message that `next_due` returned, which must be due by now."""
+        (claimed,) = self.queue.claim([ClaimRequest(due.queue, due.key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
+        return claimed
 
 
-@contextmanager
-def use_memory_broker() -> Iterator[None]:
-    """Put every alias of DELAYQ on an empty memory broker with a clock that can be moved, for the block."""
-    configured = getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}})
-    in_memory = {name: {**configured[name], "BROKER": VIRTUAL_TIME_BROKER} for name in alias_names()}
-    with override_settings(DELAYQ=in_memory):
-        yield
-
-
-if TYPE_CHECKING:
-    from django.test import SimpleTestCase as _Base
-else:
-    _Base = object
-
-
-class DelayqMixin(_Base):
-    """A mixin for test cases, to be named before the base class: each test uses `use_memory_broker`.
-
-    A `setUp` of your own must call `super().setUp()` first.
-    """
-
-    def setUp(self) -> None:
-        self.enterContext(use_memory_broker())
-        super().setUp()
+def _age(schedule: Schedule[Any], by_ms: int) -> None:
+    for time_ms, name in list(schedule):
+        schedule.put(name, time_ms - by_ms)

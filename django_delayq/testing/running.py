@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from time import monotonic
-from typing import Any
+from time import monotonic, monotonic_ns
+from typing import Any, Literal, get_args
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DatabaseError, connections, transaction
@@ -22,13 +22,15 @@ from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_count
 from django_delayq.testing.broker import RUN_DUE, AnyHandler
-from django_delayq.testing.timeline import Timeline, timeline
+from django_delayq.testing.clock import now_ms
+from django_delayq.testing.timeline import Messages, messages_of, passing_time
 from django_delayq.worker import attempt
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.transactions import blocks_open, end_left_open
 
 MOST_ATTEMPTS = 10_000
+Errors = Literal["raise", "keep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +46,25 @@ class Attempt:
     exception: BaseException | None = None
 
 
-def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_ALIAS) -> list[Attempt]:
+def run_due(
+    until: Duration = 0,
+    *,
+    errors: Errors = "raise",
+    deliveries: int = 1,
+    using: str = DEFAULT_ALIAS,
+) -> list[Attempt]:
     """Run every message that is due within `until` from now, in due order, and return every attempt.
 
-    The clock leaps to each due time, and at last to the end of `until`. Retries, snoozes and messages that handlers
-    send run too if they are due by then. Sync and async handlers run in this thread, so they see the test's
-    transaction. An exception of a handler is not raised here: it fails the attempt, like in a worker, and is in
-    `Attempt.exception`. Messages without a handler are left waiting.
+    Python's clock moves to each due time, and at last to the end of `until`, and stays there until the end of the test.
+    That needs time-machine or freezegun; without them messages get older instead. Retries, snoozes and messages that
+    handlers send run too if they are due by then. Sync and async handlers run in this thread, so they see the test's
+    transaction, which need not be committed. Messages without a handler are left waiting.
 
-    With a store, rows are made older instead of moving a clock, in the transaction of this thread, which need not be
-    committed: a message's `due_at` is the real time when it runs. Without a store, in a `TestCase`, messages that wait
-    for a commit that never comes are sent first; inside an `atomic()` of the code under test they go on waiting.
+    An attempt that fails ends the run: its exception is raised, with a note that names the message. With
+    `errors="keep"` the run goes on like a worker, and the exception is in `Attempt.exception`.
+
+    Without a store, in a `TestCase`, messages that wait for a commit that never comes are sent first; inside an
+    `atomic()` of the code under test they go on waiting.
 
     If a database error ends a handler while a transaction is open, the handler's writes are undone, because the error
     would make the transaction unusable.
@@ -68,24 +78,33 @@ def run_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_AL
     """
     _refuse_event_loop()
     check_count(deliveries, "deliveries")
-    time, handlers = timeline(using), handlers_by_key(using)
-    with time.stopped():
-        _commit_as_test_case(using)
-        left_ms = to_ms(until, "until") + 1  # due times are rounded up, so the end must be
-        attempts: list[Attempt] = []
-        while (due := time.claim_next(handlers, left_ms)) is not None:
+    if errors not in get_args(Errors):
+        raise ValueError(f'errors={errors!r} must be "raise" or "keep".')
+    messages, handlers = messages_of(using), handlers_by_key(using)
+    _commit_as_test_case(using)
+    attempts: list[Attempt] = []
+    with passing_time(messages, to_ms(until, "until")) as passage:
+        while (due := messages.next_due(handlers)) is not None and passage.reach(due.due_ms):
             if len(attempts) >= MOST_ATTEMPTS:
-                raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of message {due.claimed.id!r}.")
-            left_ms -= due.leapt_ms
-            attempts.extend(_deliver(time, due.claimed, due.handler, deliveries))
+                raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of {due.key!r}.")
+            made = _deliver(messages, messages.claim_one(due), handlers[due.key], deliveries)
+            if errors == "raise":
+                _raise_if_failed(made[-1])
+            attempts += made
             _commit_as_test_case(using)
-        time.leap(left_ms)
+        passage.end()
     return attempts
 
 
-async def arun_due(until: Duration = 0, *, deliveries: int = 1, using: str = DEFAULT_ALIAS) -> list[Attempt]:
+async def arun_due(
+    until: Duration = 0,
+    *,
+    errors: Errors = "raise",
+    deliveries: int = 1,
+    using: str = DEFAULT_ALIAS,
+) -> list[Attempt]:
     """Run due messages like `run_due`, from async code. Handlers run in the thread of `sync_to_async`."""
-    return await sync_to_async(run_due)(until, deliveries=deliveries, using=using)
+    return await sync_to_async(run_due)(until, errors=errors, deliveries=deliveries, using=using)
 
 
 def _refuse_event_loop() -> None:
@@ -99,23 +118,42 @@ def _refuse_event_loop() -> None:
 def _commit_as_test_case(using: str) -> None:
     alias = get_alias(using)
     blocks = connections[alias.database].atomic_blocks
-    if all(getattr(block, "_from_testcase", False) for block in blocks):  # TestCase marks its own blocks
-        for send in list(waiting_sends(alias)):
-            send.after_commit()
+    if not all(getattr(block, "_from_testcase", False) for block in blocks):  # TestCase marks its own blocks
+        return
+    sends = list(waiting_sends(alias))
+    for send in sends:  # Python's clock may have been moved since the call, the monotonic one was not
+        send.called_ns = monotonic_ns() - (now_ms() - send.called_ms) * 1_000_000
+    for send in sends:
+        send.after_commit()
 
 
-def _deliver(time: Timeline, claimed: Claimed, handler: AnyHandler, deliveries: int) -> list[Attempt]:
+def _raise_if_failed(made: Attempt) -> None:
+    """Raise the exception of an attempt that failed, with a note on its message; `AssertionError` if it has none."""
+    if made.ended in (SettleAction.FINISH, SettleAction.SNOOZE):
+        return
+    then = "it would be tried again" if made.ended is SettleAction.RETRY else "it failed for good"
+    told = (
+        f"Message {made.id!r} (key {made.key!r}), attempt {made.number}: {then}. "
+        'If the test means it to fail, write run_due(…, errors="keep").'
+    )
+    if made.exception is None:
+        raise AssertionError(f"{made.error}. {told}")
+    made.exception.add_note(told)
+    raise made.exception
+
+
+def _deliver(messages: Messages, claimed: Claimed, handler: AnyHandler, deliveries: int) -> list[Attempt]:
     """Run a message up to `deliveries` times, or until an attempt does not finish, and settle it."""
     if _is_never_repeated(claimed, handler):
         deliveries = 1
     attempts = []
     # Each delivery has a token of its own, like after a reclaim.
     for token in (claimed.token, *(random.getrandbits(63) for _ in range(deliveries - 1))):
-        transition, made = _attempt(time, replace(claimed, token=token), handler)
+        transition, made = _attempt(messages, replace(claimed, token=token), handler)
         attempts.append(made)
         if transition.action is not SettleAction.FINISH:
             break
-    time.apply([replace(transition, token=claimed.token)])
+    messages.apply([replace(transition, token=claimed.token)])
     return attempts
 
 
@@ -125,18 +163,19 @@ def _is_never_repeated(claimed: Claimed, handler: AnyHandler) -> bool:
     return handler.atomic and get_alias(handler.using).store is not None
 
 
-def _attempt(time: Timeline, claimed: Claimed, handler: AnyHandler) -> tuple[Transition, Attempt]:
-    at, now_ms, started_at = from_ms(time.moved_ms), time.now_ms, monotonic()
+def _attempt(messages: Messages, claimed: Claimed, handler: AnyHandler) -> tuple[Transition, Attempt]:
+    started_ms, started_at = now_ms(), monotonic()
+    at = from_ms(started_ms + messages.aged_ms)
     lease = Lease(claimed, handler, started_at, math.inf, clock_ms=0, started_at=started_at)
     outcome = AttemptEvents(RUN_DUE)
     message: Message[Any] | None = None
     exception = None
-    begun = attempt.begin(claimed, handler, now_ms, lease.is_held)
+    begun = attempt.begin(claimed, handler, started_ms, lease.is_held)
     if isinstance(begun, Message):
         message = begun
         outcome.begun(lease, message)
         exception = _run(claimed, handler, message)
-        transition = attempt.after(claimed, handler, exception, now_ms, time.now_ms)
+        transition = attempt.after(claimed, handler, exception, started_ms, now_ms())
     else:
         transition = begun
     outcome.ended(lease, transition, message, exception)

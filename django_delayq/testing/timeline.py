@@ -1,70 +1,64 @@
-"""Move time in the tests of a site: the clock of the memory broker, or with a store the age of its rows."""
+"""Let time pass in the tests of a site: Python's clock moves, or else messages get older."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import F
 
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Alarm, ClaimRequest, Tables, Transition
+from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Tables, Transition
 from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
 from django_delayq.store.claim import claim
 from django_delayq.support.timestamps import to_epoch_ms
-from django_delayq.testing.broker import LEASE_MS, RUN_DUE, VIRTUAL_TIME_BROKER, AnyHandler, Due
+from django_delayq.testing import clock
+from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, VirtualTimeBroker
+
+VIRTUAL_TIME_BROKER = "django_delayq.testing.VirtualTimeBroker"
 
 
-@runtime_checkable
-class MovableTime(Protocol):
-    """A broker whose time tests can move, such as `VirtualTimeBroker`."""
+class Messages(Protocol):
+    """The messages of an alias, as `run_due` takes them."""
 
     @property
-    def now_ms(self) -> int: ...
-    @property
-    def moved_ms(self) -> int: ...
-    @property
-    def ahead_ms(self) -> int: ...
-    def stopped(self) -> AbstractContextManager[None]: ...
-    def leap(self, by_ms: int) -> None: ...
-    def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None: ...
-    def apply(self, transitions: Sequence[Transition]) -> object: ...
+    def aged_ms(self) -> int:
+        """Return by how much the messages have got older, in all."""
+
+    def age(self, by_ms: int) -> None:
+        """Make all messages older by `by_ms`."""
+
+    def next_due(self, handlers: Mapping[str, AnyHandler]) -> Due | None:
+        """Return the message that is due next of those that have a handler."""
+
+    def claim_one(self, due: Due) -> Claimed:
+        """Lease the message that `next_due` returned, which must be due by now."""
+
+    def apply(self, transitions: Sequence[Transition]) -> object:
+        """End leases as the transitions say."""
 
 
-class AgedRows:
-    """The timeline of an alias with a store.
+class Rows:
+    """The messages of an alias with a store.
 
-    Everything happens on the calling thread's connection and in its transaction, so no commit is needed. The database's
-    clock is authoritative and can't be moved. So a leap lowers every time in the alias's rows instead. The timer that
-    holds their alarms makes the same leap, but is never asked what is due.
-
-    The database's clock can't be stopped either, and due times are rounded up to its next millisecond. So a leap may be
-    1 ms longer than the delay that was asked for, and is counted as 1 ms shorter.
+    Everything happens on the calling thread's connection and in its transaction, so no commit is needed. The timer that
+    holds their alarms gets older with them, but is never asked what is due.
     """
 
-    def __init__(self, queue: Tables, timer: MovableTime) -> None:
+    def __init__(self, queue: Tables, timer: VirtualTimeBroker) -> None:
         self._queue = queue
         self._timer = timer
 
     @property
-    def now_ms(self) -> int:
-        """Return the database's time, with which the times of rows are compared."""
-        return int(self._queue.database.now_ms())
+    def aged_ms(self) -> int:
+        return self._timer.aged_ms
 
-    @property
-    def moved_ms(self) -> int:
-        """Return now plus all leaps, in epoch milliseconds."""
-        return self.now_ms + self._timer.ahead_ms
-
-    def stopped(self) -> AbstractContextManager[None]:
-        """Stop the timer's clock in the block. The database's clock can't be stopped, so rows get older meanwhile."""
-        return self._timer.stopped()
-
-    def leap(self, by_ms: int) -> None:
-        """Make all rows and alarms older by `by_ms`."""
+    def age(self, by_ms: int) -> None:
+        """Lower every time in the alias's rows by `by_ms`."""
         database = self._queue.database
         for table in (ReadyMessage, FinishMessage, ErrorMessage):
             instants = [field.name for field in table._meta.fields if isinstance(field, InstantField)]
@@ -72,48 +66,91 @@ class AgedRows:
             rows.update(**{name: F(name) - by_ms for name in instants})
             for pk, history in rows.exclude(history=NOTHING).values_list("pk", "history"):
                 rows.filter(pk=pk).update(history=moved(history, -by_ms))
-        self._timer.leap(by_ms)
+        self._timer.age(by_ms)
 
-    def claim_next(self, handlers: Mapping[str, AnyHandler], within_ms: int) -> Due | None:
-        """Leap to when the next message with a handler is due, and claim it.
-
-        Return None if there is none within `within_ms`.
-        """
+    def next_due(self, handlers: Mapping[str, AnyHandler]) -> Due | None:
         database = self._queue.database
         rows = ReadyMessage.objects.using(database.using).filter(
             alias=database.alias, key__in=list(handlers), token=None, crashes__lt=SUSPECT_CRASHES
         )
         row = rows.order_by("due_at", "pk").first()
-        if row is None:
-            return None
-        leap_ms = max(to_epoch_ms(row.due_at) - self.now_ms, 0)
-        counted_ms = max(leap_ms - 1, 0)
-        if counted_ms > within_ms:
-            return None
-        self.leap(leap_ms)
-        request = ClaimRequest(row.queue, row.key, 1)
-        claimed = claim(database, [Alarm(row.queue, row.key, str(row.pk))], [request], LEASE_MS, RUN_DUE).messages
+        return None if row is None else Due(to_epoch_ms(row.due_at), row.queue, row.key, row.pk)
+
+    def claim_one(self, due: Due) -> Claimed:
+        alarm, request = Alarm(due.queue, due.key, str(due.pk)), ClaimRequest(due.queue, due.key, 1)
+        claimed = claim(self._queue.database, [alarm], [request], LEASE_MS, RUN_DUE).messages
         if not claimed:
             raise RuntimeError(
-                f"Message {row.message_id!r} is locked by a transaction of another thread: end it first."
+                f"The message of row {due.pk} is locked by a transaction of another thread: end it first."
             )
-        return Due(claimed[0], handlers[row.key], counted_ms)
+        return claimed[0]
 
     def apply(self, transitions: Sequence[Transition]) -> None:
-        """End leases as the transitions say."""
         self._queue.apply(transitions)
 
 
-Timeline = MovableTime | AgedRows
-
-
-def timeline(using: str) -> Timeline:
-    """Return the timeline of an alias. Raises `ImproperlyConfigured` if its time can't be moved."""
+def messages_of(using: str) -> Messages:
+    """Return the messages of an alias. Raises `ImproperlyConfigured` if tests can't let time pass for them."""
     backend = get_backend(using)
     broker = backend.store.broker if backend.store else backend
-    if not isinstance(broker, MovableTime):
+    if not isinstance(broker, VirtualTimeBroker):
         raise ImproperlyConfigured(
             f'DELAYQ["{using}"] is on {type(broker).__name__}, whose time can\'t be moved; use DelayqMixin, '
             f'the fixture delayq_memory or use_memory_broker(), or set "BROKER": "{VIRTUAL_TIME_BROKER}".'
         )
-    return AgedRows(backend.store, broker) if backend.store else broker
+    return Rows(backend.store, broker) if backend.store else broker
+
+
+class Passage:
+    """The time that passes in one `run_due`.
+
+    Due times are rounded up to whole milliseconds, and each of a chain may be, so a leap counts 1 ms less than it took.
+    """
+
+    def __init__(self, leap: Callable[[int], None], until_ms: int) -> None:
+        self._leap = leap
+        self._until_ms = until_ms
+        self._left_ms = until_ms
+        self.passed_ms = 0
+        """The sum of all leaps."""
+
+    def reach(self, due_ms: int) -> bool:
+        """Let time pass until `due_ms`. Return False, and do nothing, if that is after the end."""
+        leap_ms = max(due_ms - clock.now_ms(), 0)
+        counted_ms = max(leap_ms - 1, 0)
+        if counted_ms > self._left_ms:
+            return False
+        self._left_ms -= counted_ms
+        self._pass(leap_ms)
+        return True
+
+    def end(self) -> None:
+        """Let the rest of the time pass."""
+        self._pass(max(self._until_ms - self.passed_ms, 0))
+
+    def _pass(self, by_ms: int) -> None:
+        if by_ms:
+            self._leap(by_ms)
+            self.passed_ms += by_ms
+
+
+@contextmanager
+def passing_time(messages: Messages, until_ms: int) -> Iterator[Passage]:
+    """Yield the time that passes in one `run_due`: a library moves Python's clock, or else messages get older.
+
+    Outside `use_memory_broker` nothing would put the clock back after the test. So it is put back at the end of the
+    block, and the messages get older by as much as passed.
+    """
+    mover = clock.find_mover()
+    if mover is None:
+        yield Passage(messages.age, until_ms)
+        return
+    passage = Passage(partial(clock.leap, mover), until_ms)
+    if mover.is_active() or clock.is_put_back():
+        yield passage
+        return
+    try:
+        with clock.put_back_at_end():
+            yield passage
+    finally:
+        messages.age(passage.passed_ms)

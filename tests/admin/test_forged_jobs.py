@@ -78,7 +78,7 @@ def test_a_job_that_is_not_signed_as_it_is_fails_and_does_nothing(
     row = its_row(database).get()
     its_row(database).update(data=json.dumps(json.loads(row.data) | forged))
     entries = LogEntry.objects.count()
-    run_due()
+    run_due(errors="keep")
     assert "no valid signature" in why_it_failed(database)
     assert ids_in(database, ReadyMessage) == WAITS
     assert LogEntry.objects.count() == entries
@@ -89,20 +89,20 @@ def test_a_job_that_is_not_signed_as_it_is_fails_and_does_nothing(
 def test_a_signature_is_of_one_message_only(purge_all: Callable[..., str], database: str) -> None:
     purge_all()
     its_row(database).update(message_id=f"{KEY}:x:0")
-    run_due()
+    run_due(errors="keep")
     assert "no valid signature" in why_it_failed(database)
     assert ids_in(database, ReadyMessage) == WAITS
 
 
 def test_a_step_that_is_written_again_after_the_end_does_nothing(purge_all: Callable[..., str], database: str) -> None:
     purge_all()
-    run_due()
+    run_due(errors="keep")
     send("later", delay="2h")
     step = FinishMessage.objects.using(database).filter(key=KEY).order_by("pk")[1]
     shared = {field.name: getattr(step, field.name) for field in ReadyMessage._meta.fields if hasattr(step, field.name)}
     ReadyMessage.objects.using(database).create(**shared | {"id": step.pk + 100})
     entries = LogEntry.objects.count()
-    run_due()
+    run_due(errors="keep")
     assert ids_in(database, ReadyMessage) == {"later"}
     assert LogEntry.objects.count() == entries
 
@@ -140,7 +140,7 @@ def test_a_job_ends_before_the_next_page_when_its_operator_may_not_do_it_any_mor
         return changes.move(*page)
 
     monkeypatch.setattr(jobs, "move", move_and_lose)
-    run_due()
+    run_due(errors="keep")
     assert "may not do it any more" in why_it_failed(database)
     assert ids_in(database, ReadyMessage) == {"a3"}
     shown = text_of(superuser.get(address))
@@ -153,7 +153,7 @@ def test_a_job_looks_into_payloads_only_for_one_who_may(
 ) -> None:
     purge_all(searched(operator, ReadyMessage, "data=1"))
     User.objects.get().user_permissions.through.objects.filter(permission__codename="view_payload").delete()
-    run_due()
+    run_due(errors="keep")
     assert "may not do it any more" in why_it_failed(database)
     assert ids_in(database, ReadyMessage) == WAITS
 
@@ -165,14 +165,14 @@ def test_nobody_stops_a_job_by_a_message_of_his_own(purge_all: Callable[..., str
     kept = {field.name: getattr(row, field.name) for field in ReadyMessage._meta.fields}
     forged = {"id": row.pk + 100, "message_id": row.message_id.replace(":0", ":stop"), "data": json.dumps(told)}
     ReadyMessage.objects.using(database).create(**kept | forged | {"tag": None, "key": "order.close"})
-    run_due()
+    run_due(errors="keep")
     assert ids_in(database, ReadyMessage) & WAITS == set()
 
 
 def test_what_is_sent_after_a_job_was_asked_for_is_left(purge_all: Callable[..., str], database: str) -> None:
     purge_all()
     send("later", delay="2h")
-    run_due()
+    run_due(errors="keep")
     assert ids_in(database, ReadyMessage) == {"later"}
 
 

@@ -62,10 +62,10 @@ def test_a_task_that_is_rolled_back_is_not_sent(functions: Any) -> None:
 @pytest.mark.parametrize(("times", "status"), [(2, TaskResultStatus.SUCCESSFUL), (3, TaskResultStatus.FAILED)])
 def test_a_task_that_fails_runs_again_and_its_errors_are_kept(functions: Any, times: int, status: str) -> None:
     result = functions.fails.enqueue(times)
-    run_due()
+    run_due(errors="keep")
     result.refresh()
     assert (result.status, len(result.errors), result.is_finished) == (TaskResultStatus.READY, 1, False)
-    run_due(until="1h")
+    run_due(until="1h", errors="keep")
     result.refresh()
     assert (result.status, len(result.errors), result.attempts) == (status, times, 3)
     assert {error.exception_class for error in result.errors} == {ValueError}
@@ -74,14 +74,14 @@ def test_a_task_that_fails_runs_again_and_its_errors_are_kept(functions: Any, ti
 
 def test_the_context_counts_attempts_and_knows_the_earlier_errors(functions: Any) -> None:
     result = functions.with_context.enqueue()
-    run_due(until="1h")
+    run_due(until="1h", errors="keep")
     result.refresh()
     assert result.return_value == {"attempt": 2, "id": result.id, "errors": 1}
 
 
 def test_async_tasks_run_and_return_like_sync_ones(functions: Any) -> None:
     added, failed = functions.aadd.enqueue(1, 2), functions.afails.enqueue()
-    run_due()
+    run_due(errors="keep")
     added.refresh()
     failed.refresh()
     assert (added.return_value, failed.status) == (3, TaskResultStatus.FAILED)
@@ -109,7 +109,7 @@ def test_a_deferred_task_starts_at_its_time_and_not_before(functions: Any) -> No
 
 def test_what_a_task_returned_that_is_no_json_fails_it(functions: Any) -> None:
     result = functions.returns_what_is_no_json.enqueue()
-    run_due()
+    run_due(errors="keep")
     result.refresh()
     assert result.errors[0].exception_class is TypeError
 
@@ -145,9 +145,9 @@ def test_the_three_signals_tell_of_a_task_and_of_its_last_failure_only(functions
         signal.connect(tell)
     try:
         functions.fails.enqueue(3)
-        run_due(until="1h")
+        run_due(until="1h", errors="keep")
         functions.add.enqueue(1)
-        run_due()
+        run_due(errors="keep")
     finally:
         for signal in signals:
             signal.disconnect(tell)
@@ -186,7 +186,7 @@ def test_a_message_that_is_no_task_has_no_result_and_data_that_no_task_wrote_fai
     sent = send_delay_message("tests.tasks.functions.add", {"args": "x"})
     with pytest.raises(TaskResultDoesNotExist):
         functions.add.get_result(sent.id)
-    assert "can't be read" in run_due()[0].error
+    assert "can't be read" in run_due(errors="keep")[0].error
 
 
 def test_a_task_for_a_key_of_an_ordinary_handler_is_refused(functions: Any) -> None:

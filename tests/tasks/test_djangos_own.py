@@ -71,13 +71,13 @@ class AtOnce(DelayqBackend):
 
     def enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = super().enqueue(task, args, kwargs)
-        testing.run_due()
+        testing.run_due(errors="keep")
         result.refresh()
         return result
 
     async def aenqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = await super().aenqueue(task, args, kwargs)
-        await testing.arun_due()
+        await testing.arun_due(errors="keep")
         await result.arefresh()
         return result
 

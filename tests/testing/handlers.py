@@ -1,8 +1,11 @@
 """Handlers that the tests of django_delayq.testing run. Each notes what it got in `seen`."""
 
+from datetime import timedelta
+
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.db import transaction
+from django.utils import timezone
 
 from django_delayq import Bury, Message, Retry, Snooze, delay_execute, send_delay_message
 
@@ -41,6 +44,12 @@ def chain(message: Message[int]) -> None:
         chain.send(message.data - 1, delay="1d")
 
 
+@delay_execute(key="testing.daily")
+def daily(message: Message[list[str]]) -> None:
+    now = timezone.now()
+    daily.send([*message.data, now.isoformat()], at=now + timedelta(days=1))
+
+
 @delay_execute(key="testing.for_ever")
 def for_ever(message: Message[str]) -> None:
     send_delay_message("testing.for_ever", message.data)
@@ -77,6 +86,11 @@ def make_group_atomically(message: Message[str]) -> None:
     Group.objects.create(name=message.data)
     if message.attempt == 1 and message.data.startswith("fail"):
         raise ValueError(message.data)
+
+
+@delay_execute(key="testing.note_atomically", atomic=True)
+def note_atomically(message: Message[str]) -> None:
+    seen.append(message)
 
 
 @delay_execute(key="testing.twice", max_attempts=2, backoff="1m")

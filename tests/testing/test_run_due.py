@@ -1,15 +1,17 @@
 """run_due: moves virtual time, and does with messages what a worker does."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from pytest_django import Settings
 
 from django_delayq import (
+    Bury,
     DuplicateMessage,
     cancel_delay_messages,
     get_delay_message,
@@ -19,9 +21,8 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.message import State
 from django_delayq.signals import message_finished, message_started
-from django_delayq.store.sql import DIALECTS, SQLite
 from django_delayq.testing import arun_due, run_due, sent_messages
-from django_delayq.testing.timeline import timeline
+from django_delayq.testing.timeline import messages_of
 from tests.testing import handlers
 from tests.testing.handlers import chain, fail, for_ever, note, note_async, once, seen, steer
 
@@ -101,11 +102,11 @@ def test_each_runs_at_its_due_time(kind: str) -> None:
 
 def test_failures_are_tried_again_after_their_backoff_and_buried_in_the_end() -> None:
     fail.send("x", id="f")
-    attempts = run_due(until="59m")
+    attempts = run_due(until="59m", errors="keep")
     assert [(attempt.number, attempt.ended, str(attempt.exception)) for attempt in attempts] == [
         (1, SettleAction.RETRY, "x")
     ]
-    attempts = run_due(until="1d")
+    attempts = run_due(until="1d", errors="keep")
     assert [(attempt.number, attempt.ended) for attempt in attempts] == [
         (2, SettleAction.RETRY),
         (3, SettleAction.BURY),
@@ -126,16 +127,15 @@ def test_failures_are_tried_again_after_their_backoff_and_buried_in_the_end() ->
 )
 def test_a_handler_steers_its_message(data: str, ends: list[tuple[int, SettleAction]]) -> None:
     steer.send(data)
-    assert [(attempt.number, attempt.ended) for attempt in run_due(until="5m")] == ends
+    assert [(attempt.number, attempt.ended) for attempt in run_due(until="5m", errors="keep")] == ends
 
 
-def test_until_is_reached_though_due_times_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite's clock stands still: every hop falls into one millisecond, and each due time is one later than asked."""
-    standing = SQLite()
-    standing.now, standing.now_up = "1800000000000", "1800000000001"
-    monkeypatch.setitem(DIALECTS, "sqlite", standing)
-    chain.send(3)
-    assert len(run_due(until="3d")) == 4
+@pytest.mark.parametrize("microseconds", [0, 300])
+def test_until_is_reached_though_due_times_are_rounded_up(microseconds: int) -> None:
+    """The clock stands still, so that no time passes between the hops."""
+    with time_machine.travel(datetime(2030, 1, 1, microsecond=microseconds, tzinfo=UTC), tick=False):
+        chain.send(3)
+        assert len(run_due(until="3d")) == 4
 
 
 def test_what_handlers_send_runs_when_it_comes_due() -> None:
@@ -147,8 +147,8 @@ def test_what_handlers_send_runs_when_it_comes_due() -> None:
 def test_an_expired_message_is_buried_unrun() -> None:
     note.send("a", id="a", delay="1h", expires="1m")
     note.send("first", delay="30m")
-    timeline("default").leap(2 * 3_600_000)
-    attempts = run_due()
+    messages_of("default").age(2 * 3_600_000)
+    attempts = run_due(errors="keep")
     assert [attempt.ended for attempt in attempts] == [SettleAction.FINISH, SettleAction.BURY]
     assert _data() == ["first"]
     assert "expired" in attempts[1].error
@@ -158,6 +158,39 @@ def test_a_message_without_a_handler_stays_parked() -> None:
     get_backend().queue.enqueue([NewMessage("parked", Header("default", "testing.nobody"), b"1")])
     assert run_due(until="1d") == []
     assert [info.id for info in sent_messages()] == ["parked"]
+
+
+def test_a_handler_that_raises_fails_the_test_by_its_own_exception() -> None:
+    note.send("first")
+    fail.send("x", id="f", delay="1h")
+    note.send("later", delay="2h")
+    with pytest.raises(ValueError, match="x") as failed:
+        run_due(until="1d")
+    (told,) = failed.value.__notes__
+    assert "Message 'f' (key 'testing.fail'), attempt 1: it would be tried again." in told
+    assert 'errors="keep"' in told
+    assert _data() == ["first", "x"]
+    assert [message.data for message in sent_messages()] == ["later", "x"]  # it ended as in a worker
+
+
+def test_so_does_one_that_fails_without_having_run_or_for_good() -> None:
+    note.send("a", delay="1h", expires="1m")
+    messages_of("default").age(2 * 3_600_000)
+    with pytest.raises(AssertionError, match=r"expired.*key 'testing.note'.*failed for good"):
+        run_due()
+    steer.send("bury")
+    with pytest.raises(Bury, match="no use"):
+        run_due()
+
+
+def test_a_snooze_is_no_failure() -> None:
+    steer.send("snooze")
+    assert [attempt.ended for attempt in run_due(until="1h")] == [SettleAction.SNOOZE, SettleAction.FINISH]
+
+
+def test_what_to_do_with_errors_is_raise_or_keep() -> None:
+    with pytest.raises(ValueError, match="errors='ignore'"):
+        run_due(errors="ignore")  # type: ignore[arg-type]
 
 
 def test_a_cancelled_message_does_not_run() -> None:
@@ -178,7 +211,7 @@ def test_everything_delivered_twice_with_a_token_of_its_own() -> None:
 
 def test_delivered_twice_a_failure_is_tried_again_as_ever() -> None:
     fail.send("x")
-    assert [attempt.number for attempt in run_due(until="1d", deliveries=2)] == [1, 2, 3]
+    assert [attempt.number for attempt in run_due(until="1d", deliveries=2, errors="keep")] == [1, 2, 3]
 
 
 def test_at_most_once_is_delivered_once() -> None:

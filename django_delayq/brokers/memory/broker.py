@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from threading import Condition
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django_delayq.brokers.base import (
     BATCH,
@@ -62,7 +62,8 @@ class MemoryBroker:
     """
 
     needs_store: ClassVar[bool] = False
-    store = database = None
+    store = None
+    database: Any = None
     pause_version = 0
 
     def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:
