@@ -61,7 +61,8 @@ class Command(BaseCommand):
             help="messages of one key to run at once, if its handler doesn't say "
             f"(default: {default.threads}; 1 in each of --processes)")  # fmt: skip
         add("--max-threads", type=_POSITIVE, metavar="N",
-            help=f"threads for all keys (default: {default.max_threads}; as --threads with --processes)")  # fmt: skip
+            help=f"threads for all keys (default: {default.max_threads}, or --threads if that is more; "
+            "as --threads with --processes)")  # fmt: skip
         add("--processes", type=_WHOLE, default=default.processes, metavar="N",
             help="run N workers, each in a process: for CPU work and hard time-outs")  # fmt: skip
         add("--shutdown-timeout", type=_seconds, default=default.shutdown_timeout, metavar="S",
@@ -130,7 +131,7 @@ def _chosen(options: dict[str, Any]) -> Options:
     default = Options()
     processes = options["processes"]
     threads = options["threads"] or (1 if processes else default.threads)
-    most = options["max_threads"] or (threads if processes else default.max_threads)
+    most = options["max_threads"] or (threads if processes else max(threads, default.max_threads))
     given = {field.name: options[field.name] for field in dataclasses.fields(Options) if field.name != "index"}
     return Options(**given | {"threads": threads, "max_threads": most})
 
