@@ -36,3 +36,19 @@ def sent_messages(delayq_memory: None) -> "Callable[..., list[MessageInfo]]":
     from django_delayq import testing
 
     return testing.sent_messages
+
+
+@pytest.fixture
+def assert_sent(delayq_memory: None) -> "Callable[..., MessageInfo]":
+    """Return `testing.assert_sent`, with a memory broker for this test: `assert_sent("order.close", delay="30m")`."""
+    from django_delayq import testing
+
+    return testing.assert_sent
+
+
+@pytest.fixture
+def assert_not_sent(delayq_memory: None) -> "Callable[..., None]":
+    """Return `testing.assert_not_sent`, with a memory broker for this test."""
+    from django_delayq import testing
+
+    return testing.assert_not_sent

@@ -4,13 +4,13 @@
 class CloseOrderTests(DelayqMixin, TestCase):
     def test_an_unpaid_order_is_closed_after_half_an_hour(self):
         order = open_order()                                  # sends "order.close", in the test's transaction
-        self.assertEqual([m.key for m in sent_messages()], ["order.close"])
+        self.assert_sent("order.close", data=order.pk, delay="30m")
         run_due(until="30m")
         order.refresh_from_db()
         self.assertEqual(order.state, "closed")
 ```
 
-With pytest there are the fixtures `delayq_memory`, `run_due` and `sent_messages`, which pytest finds by itself.
+pytest finds the fixtures `delayq_memory`, `run_due`, `sent_messages`, `assert_sent` and `assert_not_sent` by itself.
 
 An alias with a store keeps it: its rows are written and read in the test's own transaction, and only the timer is the
 broker in memory.
@@ -22,13 +22,15 @@ them; where neither is installed, messages get older instead.
 from django_delayq.testing.broker import VirtualTimeBroker
 from django_delayq.testing.memory import DelayqMixin, use_memory_broker
 from django_delayq.testing.running import Attempt, arun_due, run_due
-from django_delayq.testing.sent import sent_messages
+from django_delayq.testing.sent import assert_not_sent, assert_sent, sent_messages
 
 __all__ = [
     "Attempt",
     "DelayqMixin",
     "VirtualTimeBroker",
     "arun_due",
+    "assert_not_sent",
+    "assert_sent",
     "run_due",
     "sent_messages",
     "use_memory_broker",

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from django_delayq.conf import DEFAULT_ALIAS, alias_names
+from django_delayq.testing import sent
 from django_delayq.testing.clock import put_back_at_end
 from django_delayq.testing.timeline import VIRTUAL_TIME_BROKER
 
@@ -35,6 +36,9 @@ class DelayqMixin(_Base):
 
     A `setUp` of your own must call `super().setUp()` first.
     """
+
+    assert_sent = staticmethod(sent.assert_sent)
+    assert_not_sent = staticmethod(sent.assert_not_sent)
 
     def setUp(self) -> None:
         self.enterContext(use_memory_broker())

@@ -1,6 +1,9 @@
-"""Find the messages that were sent."""
+"""Find the messages that were sent, and assert that there is one, or none."""
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from unittest.mock import ANY
 
 from django_delayq.api.on_commit import WaitingSend, waiting_sends
 from django_delayq.api.operations import message_info
@@ -8,8 +11,14 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Info
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core.message import MessageInfo, State
+from django_delayq.support.units import Duration, to_ms, to_text
+from django_delayq.support.validation import short_repr
 from django_delayq.testing.clock import now_ms
 from django_delayq.testing.timeline import messages_of
+
+TO_THE_SECOND = timedelta(seconds=1)
+MS = timedelta(milliseconds=1)
+MOST_LISTED = 20
 
 
 def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list[MessageInfo]:
@@ -28,6 +37,54 @@ def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list
             waiting[id] = _as_if_committed(send, waiting.get(id))
     found = sorted(waiting.values(), key=lambda info: (info.due_ms, info.id))
     return [message_info(using, info) for info in found if key in (None, info.header.key)]
+
+
+def assert_sent(key: str, *, data: Any = ANY, delay: Duration | None = None, using: str = DEFAULT_ALIAS) -> MessageInfo:
+    """Fail unless a message of this key waits, with these `data`, due `delay` after it was sent. Return the first one.
+
+    What is not given may be anything. `delay` is compared to the second, so it may be that of a send with `at`, too.
+    Like in `sent_messages`, messages that were cancelled or have run are not there.
+    """
+    __tracebackhide__ = True
+    waiting = sent_messages(using=using)
+    found = _matching(waiting, key, data, delay)
+    if not found:
+        raise AssertionError(f"No message waits {_wanted(key, data, delay)}.\n{_listed(waiting)}")
+    return found[0]
+
+
+def assert_not_sent(key: str, *, data: Any = ANY, delay: Duration | None = None, using: str = DEFAULT_ALIAS) -> None:
+    """Fail if a message waits for which `assert_sent` would pass."""
+    __tracebackhide__ = True
+    if found := _matching(sent_messages(using=using), key, data, delay):
+        raise AssertionError(f"A message waits {_wanted(key, data, delay)}.\n{_listed(found)}")
+
+
+def _matching(waiting: list[MessageInfo], key: str, data: Any, delay: Duration | None) -> list[MessageInfo]:
+    wanted = None if delay is None else timedelta(milliseconds=to_ms(delay, "delay"))
+    return [
+        info
+        for info in waiting
+        if info.key == key and data == info.data and (wanted is None or abs(_delay(info) - wanted) <= TO_THE_SECOND)
+    ]
+
+
+def _delay(info: MessageInfo) -> timedelta:
+    return info.due_at - info.sent_at
+
+
+def _wanted(key: str, data: Any, delay: Duration | None) -> str:
+    of_data = "" if data is ANY else f", data={short_repr(data)}"
+    return f"with key={key!r}{of_data}{'' if delay is None else f', delay={delay!r}'}"
+
+
+def _listed(infos: list[MessageInfo]) -> str:
+    lines = [
+        f"  key={info.key!r}, data={short_repr(info.data)}, delay={to_text(_delay(info) / MS)!r}, id={info.id!r}"
+        for info in infos[:MOST_LISTED]
+    ]
+    left = len(infos) - len(lines)
+    return "\n".join(["These wait:" if lines else "None waits.", *lines, *([f"  and {left} more"] if left else [])])
 
 
 def _at_broker(backend: Backend) -> list[Info]:
