@@ -58,9 +58,9 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
 
 @register("delayq", deploy=True)
 def check_confirm(**kwargs: Any) -> list[CheckMessage]:
-    """Ask the broker of each alias without a store whether it can keep `OPTIONS["confirm"]` (E010).
+    """Report E010 for each alias without a store whose broker refuses to open with `OPTIONS["confirm"]`.
 
-    A broker that is away is skipped.
+    It does if it can't confirm writes. A broker that is away is skipped.
     """
     found: list[CheckMessage] = []
     for alias in valid_aliases():

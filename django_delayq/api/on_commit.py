@@ -1,4 +1,4 @@
-"""Let sends wait for the commit of the caller's transaction, and emit the signals of sends."""
+"""Let sends without a store wait for the commit of the caller's transaction, and emit the signals of all sends."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -179,7 +179,10 @@ def is_at_most_once(sent: Terms | None, handler: Terms | None) -> bool:
 
 
 def max_attempts(sent: Terms | None, handler: Terms | None) -> int | None:
-    """Return how many attempts a message may have: its own number, else its handler's; None if neither is known."""
+    """Return how many attempts a message may have: 1 if at most once, else its own or its handler's number.
+
+    Return None if neither number is known.
+    """
     if is_at_most_once(sent, handler):
         return 1
     if sent is not None and sent.max_attempts is not None:

@@ -93,9 +93,9 @@ def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
 
 
 def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None]:
-    """Return how many are buried, how many of them within the last hour, how many were retried, and a due time.
+    """Return the counts, each up to `MOST`, of rows buried, buried within the last hour, and failed before; and a time.
 
-    `MOST_PENDING` rows fall due from now until that time. It is None if there are fewer.
+    The time is the due time of the first pending row after the first `MOST_PENDING`; None if there are no more rows.
     """
     parts: list[tuple[str, list[Any]]] = [
         ("delayq_error WHERE alias = %s", [database.alias]),

@@ -100,11 +100,11 @@ class _Known:
 
 
 class DatabaseTimer:
-    """The `Timer` (brokers/base.py) of a site without a server.
+    """The `Timer` (brokers/base.py) that reads the rows: with the database alone, and in degraded mode.
 
     Only one thread may call `take_due` and `wait`; any may call `schedule`, `drop` and `wake`.
 
-    It has no window: it reads the rows, so no alarm is lost, and none is another store's.
+    It has no window, because the rows are its alarms. So no alarm is lost, and none is another store's.
     """
 
     def __init__(self, database: Database, read_workers: Callable[[], list[WorkerInfo]] = list) -> None:

@@ -79,7 +79,10 @@ def _end_of(error: Exception) -> str:
 
 
 def backoff_delays() -> Iterator[float]:
-    """Yield the seconds to wait after each failure in a row: 0.1 to 5, with jitter so that workers spread out."""
+    """Yield the seconds to wait after each failure in a row: at most 0.1 at first, and 5 at last.
+
+    Up to a third is left off at random, so that workers spread out.
+    """
     seconds = 0.1
     while True:
         yield seconds * random.uniform(0.7, 1.0)

@@ -235,8 +235,8 @@ class Backlog:
     """The pairs that a look at the broker found due, without those that claims have emptied meanwhile.
 
     A look is used until claims have asked for each of its pairs, or for `SEEN_FOR_S`. Then a new look is needed,
-    because messages may have fallen due in earlier queues. If a claim of these pairs finds nothing, the look is used
-    until no pair is left; then a claim asks for everything.
+    because messages may have fallen due in earlier queues. A claim that finds nothing
+    does not end the look, but removes the pairs that it asked for. If no pair is left, the next claim asks for all.
     """
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> l
 
 
 def served_of(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> set[Pair]:
-    """Return the (queue, key) pairs that workers with these options claim from; `handlers` by key."""
+    """Return the (queue, key) pairs that workers with these options claim from. `handlers` is by key."""
     return {(queue, key) for queue in queues_of(handlers.values(), options) for key in handlers}
 
 
@@ -84,7 +84,7 @@ def tasks_of(handlers: Handlers, options: Options) -> int:
 
 
 def executor_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
-    """Return the slots of threads and of tasks, for the heartbeat; `handlers` by key."""
+    """Return the slots of threads and of tasks, for the heartbeat. `handlers` is by key."""
 
     def of(*, is_async: bool) -> dict[str, int]:
         return {

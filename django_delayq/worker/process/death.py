@@ -17,7 +17,7 @@ class ProcessDied(Exception):
 
 
 class SandboxDied(ProcessDied):
-    """A process ended by itself while it ran the message, and nothing beside it."""
+    """A process that ran this message and no other died, and nobody had ended it."""
 
 
 class ProcessGaveUp(Exception):

@@ -121,7 +121,7 @@ class Client(ABC):
 
     @abstractmethod
     def contact(self, key: str) -> "Contact | None":
-        """Return the contact with the server that has a key; None if that server is not known."""
+        """Return the `Contact` of the server that has a key: since when it answers. None if it is not known."""
 
     @abstractmethod
     def connect(self, timeout: float) -> AbstractConnection:

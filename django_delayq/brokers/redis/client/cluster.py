@@ -131,7 +131,7 @@ class ClusterPipeline:
         self._errors.update(dict.fromkeys(part, error))
 
     def replies(self) -> Replies:
-        """Return for each call its reply, or its last error."""
+        """Return the reply of each call, or its last error. If all calls failed for good, raise the first error."""
         errors = {i: error for i, error in self._errors.items() if i not in self._answers}
         if len(errors) == len(self.calls) and not isinstance(errors[0], TransientError):
             raise errors[0] from None
