@@ -43,7 +43,7 @@ class Buried:
 
 @dataclass(slots=True)
 class Places:
-    """Where each message and alarm is (waiting, suspect, running, buried), and the totals of the moves of messages."""
+    """Keep each message and alarm in its place (waiting, suspect, running, buried), and count the moves of messages."""
 
     entries: dict[str, Entry] = field(default_factory=dict)  # all that wait or run
     waiting: defaultdict[SetName, Schedule[str]] = field(default_factory=lambda: defaultdict(Schedule[str]))

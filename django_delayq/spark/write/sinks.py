@@ -26,7 +26,7 @@ _PAUSE_S = 0.5
 
 @dataclass(slots=True)
 class Taken:
-    """How many messages a sink has sent, and how many it has not because their ids were there already or had ended."""
+    """Count the messages that a sink sent, and those that it left out: their ids were there already or had ended."""
 
     sent: int = 0
     already_there: int = 0

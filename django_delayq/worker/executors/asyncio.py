@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from time import monotonic
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import connections
@@ -100,9 +101,12 @@ class AsyncioExecutor(Executor):
     def _fill(self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer) -> None:
         while buffer.active < buffer.concurrency and (lease := self._next(buffer)) is not None:
             buffer.active += 1
-            task = loop.create_task(self._run(loop, buffer, lease))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start_task(loop, self._run(loop, buffer, lease))
+
+    def _start_task(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
+        task = loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _run(self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer, lease: Lease) -> None:
         lease.started_at = monotonic()
@@ -196,9 +200,7 @@ class AsyncioExecutor(Executor):
     def _close_idle_connections(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close the connections of the thread in which the sync code of async handlers runs."""
         if not self.running:
-            task = loop.create_task(sync_to_async(guarded)(connections.close_all))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start_task(loop, sync_to_async(guarded)(connections.close_all))
 
     def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         self._closed = True
