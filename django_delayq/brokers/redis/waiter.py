@@ -168,7 +168,7 @@ class _Listener:
         """End the thread, because a process that exits while a thread uses TLS may crash."""
         self._stopping.set()
         if self._subscription is not None:
-            self._subscription.close()
+            self._subscription.interrupt()
         self._thread.join(_LAST_WORDS)
 
     def _run(self) -> None:
@@ -181,7 +181,7 @@ class _Listener:
 
     def _listen(self) -> None:
         subscription = self._waiter.client.subscribe(self._waiter.channels)
-        with closing(subscription) as self._subscription:  # `stop` can't close it if it came before this line
+        with closing(subscription) as self._subscription:  # `stop` can't interrupt it if it came before this line
             self.hears = True
             self._subscribed.set()
             self._waiter.assume_missed()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -352,11 +353,37 @@ def test_silence_is_no_outage(subscription: Subscription, own_server: Server) ->
             published.result()
 
 
-def test_one_that_is_closed_is_no_outage_either(subscription: Subscription) -> None:
+def test_one_that_is_interrupted_is_no_outage_either(subscription: Subscription) -> None:
     with ThreadPoolExecutor(1) as pool:
         published = pool.submit(subscription.next, 30)
-        subscription.close()
+        subscription.interrupt()
         assert published.result() is None
+    assert subscription.next(30) is None
+
+
+def test_one_may_be_interrupted_while_a_publication_is_read(subscription: Subscription, own_server: Server) -> None:
+    parser = subscription._connection._parser
+    parser._sock = _Interrupting(parser._sock, subscription)
+    with own_server.client() as client:
+        client.publish("one", "a")
+    assert subscription.next(30) == (b"one", b"a")
+    assert subscription.next(30) is None
+
+
+class _Interrupting:
+    """A socket that has its subscription interrupted between receiving bytes and returning them."""
+
+    def __init__(self, sock: socket.socket, subscription: Subscription) -> None:
+        self._sock = sock
+        self._subscription = subscription
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def recv_into(self, buffer: bytearray) -> int:
+        count = self._sock.recv_into(buffer)
+        self._subscription.interrupt()
+        return count
 
 
 @pytest.mark.parametrize("fault", ["kill", "freeze"])

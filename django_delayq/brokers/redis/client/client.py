@@ -263,7 +263,7 @@ def _positive(seconds: float) -> float:
 
 def _socket_of(connection: AbstractConnection) -> socket.socket:
     # The time-out is set on the socket, because redis-py can limit only the waits for reading.
-    if connection._sock is None:  # another thread has closed it
+    if connection._sock is None:
         raise redis.ConnectionError("the connection is closed")
     return cast(socket.socket, connection._sock)
 
@@ -523,18 +523,18 @@ class _LoopConnections:
 
 
 class Subscription:
-    """A connection that listens to channels, for one thread. Another thread may close it."""
+    """A connection that listens to channels, for one thread. Another thread may interrupt it."""
 
     def __init__(self, connection: AbstractConnection, shown: str, channels: Sequence[str]) -> None:
         self._connection = connection
         self._shown = shown
-        self._is_closed = False
+        self._is_interrupted = False
         connection.send_command("SUBSCRIBE", *channels)
         for _ in channels:
             connection.read_response()
 
     def next(self, quiet_s: float) -> tuple[bytes, bytes] | None:
-        """Wait for the next publication, and return its channel and text; None once this is closed.
+        """Wait for the next publication, and return its channel and text; None once this is interrupted.
 
         After `quiet_s` seconds without one the server is sent a PING. Raises `BrokerUnavailable` if it does not reply
         within the same time again.
@@ -542,13 +542,22 @@ class Subscription:
         try:
             return self._next(quiet_s)
         except FAULTS as error:
-            if self._is_closed:
+            if self._is_interrupted:
                 return None
             raise broker_error(error, self._shown) from None
 
+    def interrupt(self) -> None:
+        """End the running `next` and all later ones. Any thread may call this.
+
+        It doesn't close the connection: redis-py before 8 can't be closed by one thread while another one reads.
+        """
+        self._is_interrupted = True
+        with contextlib.suppress(OSError, redis.ConnectionError):  # it is closed
+            # An SSLSocket's own method takes the TLS away from under the thread that reads.
+            socket.socket.shutdown(_socket_of(self._connection), socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """Close the connection, and end a running `next`. From any thread."""
-        self._is_closed = True
+        """Close the connection. Only the thread that listens may call this."""
         self._connection.disconnect()
 
     def _next(self, quiet_s: float) -> tuple[bytes, bytes]:
