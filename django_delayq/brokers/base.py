@@ -172,8 +172,14 @@ class Limiter(Protocol):
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         """Return None for each leased message that may start now, and a refusal for every other one.
 
-        A permit lasts for `lease_ms` from now. A repeated request renews it, and uses no turn of a rate. A request with
-        `held` is always granted. Refusals have different waits, so that not all messages ask again at once.
+        A permit lasts for `lease_ms` from now. A repeated request renews it, and uses no turn of a rate. Refusals have
+        different waits, so that not all messages ask again at once.
+        """
+
+    def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
+        """Make the permits of messages that run last for `lease_ms` from now.
+
+        A permit that was lost is taken again, even if there are more then than the limit allows.
         """
 
     def release(self, requests: Sequence[PermitRequest]) -> None:

@@ -206,15 +206,13 @@ class Limit:
     value: str
     most: int | None
     interval_us: int | None
-    held: bool = False
 
 
 def by_limit(requests: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
     """Group the requests by their limit, and return the positions of each group."""
     positions: defaultdict[Limit, list[int]] = defaultdict(list)
     for i, request in enumerate(requests):
-        limit = Limit(request.key, request.value, request.most, request.interval_us, request.held)
-        positions[limit].append(i)
+        positions[Limit(request.key, request.value, request.most, request.interval_us)].append(i)
     return positions
 
 
@@ -231,7 +229,7 @@ def acquire(
     answers: list[Throttled | None] = []
     refused = 0
     for token in tokens:
-        holds = limit.held or token in permits.ends
+        holds = token in permits.ends
         is_free = limit.most is None or len(permits.ends) < limit.most
         if holds or (is_free and turn_us <= now_us):
             if not holds:

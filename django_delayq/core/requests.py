@@ -178,8 +178,6 @@ class PermitRequest:
     token: int
     most: int | None = None
     interval_us: int | None = None
-    held: bool = False
-    """Whether the message runs already. Then its permit is granted even if the limiter has forgotten it."""
 
 
 class Throttled(NamedTuple):

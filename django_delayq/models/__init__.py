@@ -301,7 +301,7 @@ class LimitRow(models.Model):
 
     See django_delayq/core/limits.py. Rows are used only if the broker can't keep limits. `slots` is JSON: when the
     permit of each token ends. If a name has several rows, the one of the highest version counts: see
-    django_delayq/store/presence.py.
+    django_delayq/store/limits.py.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)

@@ -17,7 +17,8 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models.fields import database_name
 from django_delayq.store.alarms import Degraded, own_timer
 from django_delayq.store.database import Database, skew, skew_warnings
-from django_delayq.store.presence import DatabaseLimiter, DatabasePresence
+from django_delayq.store.limits import DatabaseLimiter
+from django_delayq.store.presence import DatabasePresence
 from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean

@@ -1,13 +1,10 @@
-"""Keep what all workers of an alias with a store share: their heartbeats, the pauses and the limits.
+"""Keep the heartbeats of an alias with a store, and its pauses.
 
 The tables keep the pauses, so that they outlive a loss of the broker's data. The broker keeps the heartbeats, and
-notifies the workers. It keeps the limits too, if it can. If not, the tables do, by the database's time: core/limits.py
-has the arithmetic, and a worker locks the row of a limit's key, so that workers take turns.
+notifies the workers.
 """
 
 import contextlib
-from collections.abc import Sequence
-from secrets import randbits
 from time import monotonic
 
 from django.db.models.expressions import RawSQL
@@ -15,30 +12,15 @@ from django.db.models.expressions import RawSQL
 from django_delayq.brokers.base import (
     Broker,
     Heard,
-    Limiter,
     Pause,
-    PermitRequest,
-    Throttled,
     WorkerInfo,
-    check_batch,
-    in_order,
 )
 from django_delayq.conf import Alias
-from django_delayq.core import codec
-from django_delayq.core.errors import BrokerUnavailable, DelayqError
-from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit
-from django_delayq.models import LimitRow, PauseRow
+from django_delayq.core.errors import DelayqError
+from django_delayq.models import PauseRow
 from django_delayq.store.alarms import Degraded, own_timer
-from django_delayq.store.database import Database, in_transaction
-from django_delayq.store.sql.rows import checked
+from django_delayq.store.database import Database
 from django_delayq.support.timestamps import to_epoch_ms
-
-KEPT_MS = 60_000
-"""How long a limit's row is kept, at least, after nothing counts any more.
-
-The time of its end is written ahead in whole multiples of this, so it changes seldom: its index keeps each value while
-another session keeps a transaction open.
-"""
 
 
 class DatabasePresence:
@@ -142,132 +124,3 @@ def _pauses_in_force(database: Database) -> list[Pause]:
 def _pause_of(row: PauseRow) -> Pause:
     until_ms = None if row.until is None else to_epoch_ms(row.until)
     return Pause(row.queue or None, row.key or None, row.reason, until_ms, to_epoch_ms(row.paused_at))
-
-
-class DatabaseLimiter:
-    """The limiter of an alias with a store: the broker keeps the limits if it can, and otherwise the tables do.
-
-    See `Limiter` in brokers/base.py.
-    """
-
-    def __init__(self, database: Database, of_broker: Limiter | None, degraded: Degraded) -> None:
-        self._database = database
-        self._of_broker = of_broker
-        self._degraded = degraded
-
-    def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        """Acquire as the protocol says.
-
-        In the tables, each limit is a transaction of its own, so that no transaction waits for two.
-        """
-        if self._of_broker is not None:
-            if self._degraded.is_alone and not all(request.held for request in requests):
-                raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
-            # One node that does not answer tells nothing about the others, so this call is not counted against the
-            # timer.
-            return self._of_broker.acquire(requests, lease_ms=lease_ms)
-        check_batch(requests)
-        limits = by_limit(requests)
-        with self._database.available():
-            answers = [
-                _acquire(self._database, limit, [requests[i].token for i in own], lease_ms)
-                for limit, own in limits.items()
-            ]
-        return in_order(limits.values(), answers)
-
-    def release(self, requests: Sequence[PermitRequest]) -> None:
-        """Release as the protocol says. A broker that is away is not asked: its permits lapse."""
-        if self._of_broker is not None:
-            if self._degraded.silent_since is None:
-                self._of_broker.release(requests)
-            return
-        check_batch(requests)
-        with self._database.available():
-            for limit, positions in by_limit(requests).items():
-                _release(self._database, limit, [requests[i].token for i in positions])
-
-
-def forget_over(database: Database, since_ms: int, now_ms: int) -> None:
-    """Remove the rows of limits that were over from `since_ms` to `now_ms`."""
-    database.changed(
-        f"DELETE FROM delayq_limit WHERE over_ms >= %s AND over_ms < %s AND {checked('alias = %s')}",
-        [since_ms, now_ms, database.alias],
-    )
-
-
-@in_transaction
-def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Throttled | None]:
-    of_turn = _lock(database, limit.key, "") if limit.interval_us or not limit.value else None
-    row = _lock(database, limit.key, limit.value) if limit.value or of_turn is None else of_turn
-    asked_at = monotonic()
-    now_ms = database.now_ms()  # after the wait for the locks
-    permits = _permits_of(row)
-    if hold_off_ms := database.clock_monitor.hear(now_ms, asked_at, lease_ms):
-        permits.hold_until(now_ms + hold_off_ms)
-    turn_us = of_turn.turn_us if of_turn else 0
-    answers, turn_us = work_out(limit, permits, turn_us, tokens, lease_ms, now_ms * 1000)
-    if of_turn is not None and of_turn is not row:
-        _write(database, of_turn, _permits_of(of_turn), turn_us, now_ms)
-        turn_us = row.turn_us
-    _write(database, row, permits, turn_us, now_ms)
-    return answers
-
-
-@in_transaction
-def _release(database: Database, limit: Limit, tokens: Sequence[int]) -> None:
-    row = _lock(database, limit.key, limit.value)
-    permits = _permits_of(row)
-    permits.release(tokens)
-    _write(database, row, permits, row.turn_us)
-
-
-def _lock(database: Database, key: str, value: str) -> LimitRow:
-    """Lock and return the row of a name, which is inserted if there is none."""
-    rows = LimitRow.objects.using(database.using)
-    name = {"alias": database.alias, "key": key, "value": value}
-    if database.dialect.updates_in_place:
-        _insert(database, LimitRow(**name))  # first: SQLite must write before it reads
-        return rows.select_for_update().get(**name, version=0)
-    newest = rows.filter(**name).order_by("-version").select_for_update()
-    row = newest.first()
-    if row is None:
-        _insert(database, LimitRow(**name))
-        row = newest[0]
-    return row
-
-
-def _insert(database: Database, row: LimitRow) -> None:
-    """Insert the row of a name without permits, unless there is one of version 0.
-
-    If another worker's row has a higher version by then, that one counts, and this one is forgotten.
-    """
-    row.slots, row.line_ms, row.since_ms, row.turn_us = "{}", 0, 0, 0
-    row.over_ms = RawSQL(f"{database.dialect.now} + %s", [KEPT_MS])  # noqa: S611
-    LimitRow.objects.using(database.using).bulk_create([row], ignore_conflicts=True)
-
-
-def _permits_of(row: LimitRow) -> Permits:
-    ends = {int(token): end for token, end in codec.loads(row.slots).items()}
-    return Permits(ends, row.line_ms, row.since_ms)
-
-
-def _write(database: Database, row: LimitRow, permits: Permits, turn_us: int, now_ms: int = 0) -> None:
-    """Write what changed of a row that is locked.
-
-    On PostgreSQL the row gets another primary key and a higher version. Otherwise, while another session keeps a
-    transaction open, each look at the row would walk over all of its earlier versions, which stay under the same
-    entries of the indexes. The version is no lower than the time, because a row that was forgotten begins at 0 again.
-    """
-    kept_until_ms = KEPT_MS + max([permits.line_ms + LINGER_MS, turn_us // 1000 + 1, *permits.ends.values()])
-    values = {
-        "slots": codec.dumps({str(token): end for token, end in permits.ends.items()}).decode(),
-        "line_ms": permits.line_ms,
-        "since_ms": permits.since_ms,
-        "turn_us": turn_us,
-        "over_ms": row.over_ms if row.over_ms >= kept_until_ms else -(-kept_until_ms // KEPT_MS) * KEPT_MS,
-    }
-    changed = {name: value for name, value in values.items() if getattr(row, name) != value}
-    if changed and not database.dialect.updates_in_place:
-        changed |= {"id": randbits(63), "version": max(row.version + 1, now_ms)}
-    if changed:
-        LimitRow.objects.using(database.using).filter(pk=row.pk).update(**changed)

@@ -36,7 +36,7 @@ from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerUnavailable, DelayqError, PartlyUnavailable
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
-from django_delayq.store import audit, claim, enqueue, listing, operations, presence, queries, settle
+from django_delayq.store import audit, claim, enqueue, limits, listing, operations, queries, settle
 from django_delayq.store.alarms import Degraded, own_timer, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
@@ -332,7 +332,7 @@ class DatabaseQueue:
             result.suspects_due = settle.look_at_leases(self.database, found.position).suspects_due
         saw_all = self._lapse_positions[:2] == found.position[:2] == settle.BEGIN[:2]
         if found.over and self._keeps_limits:
-            presence.forget_over(self.database, self._lapse_positions.limits_from_ms, found.now_ms)
+            limits.forget_over(self.database, self._lapse_positions.limits_from_ms, found.now_ms)
         self._lapse_positions = found.position
         if saw_all and not (found.lapsed or found.crashed or self.degraded.away):
             self._rests_until = asked_at + most_s

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, compress
 from time import monotonic
 from typing import Any
@@ -263,9 +263,7 @@ def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> N
     ]
     with contextlib.suppress(DelayqError):
         for page in pages(requests, BATCH):
-            backend.limiter.acquire(
-                [replace(request, interval_us=None, held=True) for _, request in page], lease_ms=lease_ms
-            )
+            backend.limiter.renew([request for _, request in page], lease_ms=lease_ms)
             # If a permit was released just before, this renewal took it again, and nobody else would free it.
             again = [request for lease, request in page if lease.permit_request is not request]
             if again:

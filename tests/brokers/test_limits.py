@@ -1,7 +1,6 @@
 """Limits over all workers: permits that leases hold, and turns a time apart. All who have them keep them alike."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from django_delayq.brokers.base import PermitRequest, Throttled
 from tests.brokers.rig import LEASE_MS, Rig
@@ -69,9 +68,28 @@ def test_who_holds_a_permit_holds_it_anew_when_asking_again(rig: Rig) -> None:
     assert granted(rig, [permit(2)]) == []
 
 
+def test_a_permit_that_is_renewed_lasts_for_another_lease(rig: Rig) -> None:
+    granted(rig, [permit(1), permit(2, value="a")])
+    rig.advance(LEASE_MS - 5_000)
+    rig.broker.limiter.renew([permit(1), permit(2, value="a")], lease_ms=LEASE_MS)
+    rig.advance(LEASE_MS - 5_000)
+    assert granted(rig, [permit(3), permit(4, value="a")]) == []
+    rig.advance(5_000)
+    assert granted(rig, [permit(3), permit(4, value="a")]) == [3, 4]
+
+
+def test_a_renewal_takes_no_turn(rig: Rig) -> None:
+    both = PermitRequest("k", "", 1, 9, MINUTE_US)
+    granted(rig, [both])
+    rig.advance(50_000)
+    rig.broker.limiter.renew([both], lease_ms=LEASE_MS)
+    rig.advance(10_000)
+    assert granted(rig, [turn(2)]) == [2]
+
+
 def test_what_runs_is_counted_also_where_another_has_got_its_permit(rig: Rig) -> None:
     assert granted(rig, [permit(1)]) == [1]
-    assert granted(rig, [replace(permit(2), held=True)]) == [2]
+    rig.broker.limiter.renew([permit(2)], lease_ms=LEASE_MS)
     rig.broker.limiter.release([permit(1)])
     assert granted(rig, [permit(3)]) == []
     rig.broker.limiter.release([permit(2)])
@@ -152,4 +170,5 @@ def test_a_holder_that_asks_again_takes_no_other_turn(rig: Rig) -> None:
 
 def test_no_asks_are_no_call(rig: Rig) -> None:
     assert rig.broker.limiter.acquire([], lease_ms=LEASE_MS) == []
+    rig.broker.limiter.renew([], lease_ms=LEASE_MS)
     rig.broker.limiter.release([])

@@ -4,7 +4,6 @@ Each is one row that changes all the time. What is counted are pages, as in test
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,13 +60,12 @@ def test_permits_cost_the_same_however_often_they_changed_hands(
 ) -> None:
     limiter, using = backend.limiter, backend.database.using
     requests = [PermitRequest("k", value, token, PERMITS, interval_us) for token in range(PERMITS)]
-    held = [replace(request, held=True) for request in requests]
     for _ in range(CHANGES):
         limiter.acquire(requests, lease_ms=LEASE_MS)
-        limiter.acquire(held, lease_ms=LEASE_MS)
+        limiter.renew(requests, lease_ms=LEASE_MS)
         limiter.release(requests)
     _assert_bounded(using, lambda: limiter.acquire(requests, lease_ms=LEASE_MS))
-    _assert_bounded(using, lambda: limiter.acquire(held, lease_ms=LEASE_MS))
+    _assert_bounded(using, lambda: limiter.renew(requests, lease_ms=LEASE_MS))
     _assert_bounded(using, lambda: limiter.release(requests))
 
 

@@ -20,6 +20,7 @@ from django_delayq.brokers.base import (
     Transition,
 )
 from django_delayq.brokers.memory import MemoryBroker
+from django_delayq.brokers.memory.limiter import MemoryLimiter
 from django_delayq.conf import Alias, Options as AliasOptions
 from django_delayq.core import codec
 from django_delayq.core.limits import Limits
@@ -64,14 +65,40 @@ def make_handler(
     )
 
 
+class WatchedLimiter(MemoryLimiter):
+    """The memory limiter, which counts what it is asked, and calls `tell` after it."""
+
+    def __init__(self, clock_ms: Callable[[], float], tell: Callable[[], None]) -> None:
+        super().__init__(clock_ms)
+        self.acquires = self.renewals = 0
+        self._tell = tell
+
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+        answers = super().acquire(asks, lease_ms=lease_ms)
+        self.acquires += 1
+        self._tell()
+        return answers
+
+    def renew(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> None:
+        super().renew(asks, lease_ms=lease_ms)
+        self.renewals += 1
+        self._tell()
+
+
 class WatchedBroker(MemoryBroker):
     """The memory broker, with a clock that can be moved on, and a call that waits for a state of affairs."""
 
+    limiter: WatchedLimiter
+
     def __init__(self, alias: Alias) -> None:
         self.ahead_ms = 0
-        self.claims = self.upkeeps = self.reads = self.acquires = 0
+        self.claims = self.upkeeps = self.reads = 0
         self._moved = threading.Condition()
         super().__init__(alias, lambda: time.time_ns() / 1_000_000 + self.ahead_ms)
+
+    def limit_by(self, limiter_class: type[WatchedLimiter]) -> None:
+        """Have a limiter of this class keep the limits."""
+        self._limits = self.limiter = limiter_class(self._clock_ms, self.tell)
 
     def advance(self, ms: int) -> None:
         """Let the broker's time pass."""
@@ -104,12 +131,6 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return held
 
-    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        answers = super().acquire(asks, lease_ms=lease_ms)
-        self.acquires += 1
-        self.tell()
-        return answers
-
     def pauses(self) -> list[Pause]:
         pauses = super().pauses()
         self.reads += 1
@@ -124,11 +145,17 @@ class WatchedBroker(MemoryBroker):
 
 
 class Rig:
-    """Workers on one broker. `broker_class` lets a test put faults between them."""
+    """Workers on one broker. `broker_class` and `limiter_class` let a test put faults between them."""
 
-    def __init__(self, lease_ms: int = 15_000, broker_class: type[WatchedBroker] = WatchedBroker) -> None:
+    def __init__(
+        self,
+        lease_ms: int = 15_000,
+        broker_class: type[WatchedBroker] = WatchedBroker,
+        limiter_class: type[WatchedLimiter] = WatchedLimiter,
+    ) -> None:
         self.alias = Alias("default", options=AliasOptions(lease=lease_ms))
         self.broker = broker_class(self.alias)
+        self.broker.limit_by(limiter_class)
         self._running: list[tuple[Worker, threading.Thread]] = []
         self.ended_well: dict[str, bool] = {}
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle, pairwise
 from typing import Any
 
@@ -12,14 +12,13 @@ import pytest
 
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import PermitRequest, Throttled
-from django_delayq.conf import Alias
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.worker import leases, maintenance
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.options import served_queues
 from django_delayq.worker.settler import Settler
-from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, WatchedLimiter, make_handler
 
 ONE = Limits(max_concurrency=1)
 ONE_EACH = Limits(max_concurrency=1, concurrency_key="account:{account}")
@@ -67,8 +66,8 @@ def test_one_worker_claims_nothing_that_would_find_no_permit(rig: Rig) -> None:
     assert rig.broker.queue.counts().totals["released"] == 0
 
 
-class SlowToGiveBack(WatchedBroker):
-    """A broker that is slow to take permits back."""
+class SlowToGiveBack(WatchedLimiter):
+    """A limiter that is slow to take permits back."""
 
     def release(self, asks: Sequence[PermitRequest]) -> None:
         time.sleep(0.01)
@@ -76,7 +75,7 @@ class SlowToGiveBack(WatchedBroker):
 
 
 def test_nothing_is_claimed_for_a_permit_that_is_still_being_given_back() -> None:
-    rig = Rig(broker_class=SlowToGiveBack)
+    rig = Rig(limiter_class=SlowToGiveBack)
     ids = [f"m{n}" for n in range(20)]
     rig.send(*ids)
     rig.drain(make_handler(lambda message: None, limits=ONE))
@@ -142,8 +141,8 @@ def test_a_permit_is_held_for_as_long_as_its_handler_runs(gate: threading.Event)
     hold(rig, gate, ONE)
     rig.send("next")
     for _ in range(4):  # renewals, each for a lease
-        renewals = rig.broker.acquires
-        rig.broker.until(lambda renewals=renewals: rig.broker.acquires > renewals)  # type: ignore[misc]
+        renewals = rig.broker.limiter.renewals
+        rig.broker.until(lambda renewals=renewals: rig.broker.limiter.renewals > renewals)  # type: ignore[misc]
         rig.broker.advance(150)
     assert rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1)], lease_ms=600) != [None]
     gate.set()
@@ -155,43 +154,40 @@ def test_what_runs_counts_also_where_the_broker_has_forgotten_its_permit(gate: t
     rig = Rig(lease_ms=600)
     hold(rig, gate, ONE)
     tokens = list(rig.broker._limits._permits["k", ""].ends)
-    assert rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1, held=True)], lease_ms=600_000) == [
-        None
-    ]  # another got it meanwhile
     rig.broker.limiter.release([PermitRequest("k", "", token, 1) for token in tokens])
-    renewals = rig.broker.acquires
-    rig.broker.until(lambda: rig.broker.acquires > renewals)
+    assert rig.broker.limiter.acquire([PermitRequest("k", "", 99, 1)], lease_ms=600_000) == [None]
+    renewals = rig.broker.limiter.renewals
+    rig.broker.until(lambda: rig.broker.limiter.renewals > renewals)
     assert rig.broker.limiter.acquire([PermitRequest("k", "", 98, 2)], lease_ms=600) != [None]
     gate.set()
     rig.until_gone("held")
     rig.stop()
 
 
-class LateRenewals(WatchedBroker):
+class LateRenewals(WatchedLimiter):
     """Whoever has a permit gives it back while its renewal is on the way."""
 
-    def __init__(self, alias: Alias) -> None:
-        super().__init__(alias)
-        self.renewed, self.given_back = threading.Event(), threading.Event()
+    def __init__(self, clock_ms: Callable[[], float], tell: Callable[[], None]) -> None:
+        super().__init__(clock_ms, tell)
+        self.asked, self.given_back = threading.Event(), threading.Event()
 
-    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        if any(ask.held for ask in asks):
-            self.renewed.set()
-            assert self.given_back.wait(PATIENCE_S)
-        return super().acquire(asks, lease_ms=lease_ms)
+    def renew(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> None:
+        self.asked.set()
+        assert self.given_back.wait(PATIENCE_S)
+        super().renew(asks, lease_ms=lease_ms)
 
     def release(self, asks: Sequence[PermitRequest]) -> None:
         super().release(asks)
         self.given_back.set()
-        self.tell()
+        self._tell()
 
 
 def test_a_permit_that_is_given_back_while_it_is_renewed_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LONGEST_PAUSE_S", 0.01)
-    broker = (rig := Rig(lease_ms=600_000, broker_class=LateRenewals)).broker
-    assert isinstance(broker, LateRenewals)
-    hold(rig, broker.renewed, ONE)
-    broker.until(lambda: broker.acquires >= 2)
+    broker = (rig := Rig(lease_ms=600_000, limiter_class=LateRenewals)).broker
+    assert isinstance(broker.limiter, LateRenewals)
+    hold(rig, broker.limiter.asked, ONE)
+    broker.until(lambda: broker.limiter.renewals)
     broker.until(lambda: not broker._limits._permits["k", ""].ends)
     rig.stop()
 
@@ -213,7 +209,7 @@ def test_data_without_the_field_is_buried_with_the_reason(rig: Rig) -> None:
         assert "concurrency_key='account:{account}' names 'account', which this data doesn't have" in rig.see(id).error
 
 
-class NobodyToAsk(WatchedBroker):
+class NobodyToAsk(WatchedLimiter):
     """Its limits can't be asked for until it is mended."""
 
     broken = True
@@ -231,7 +227,7 @@ def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) ->
     ]
     rig.send("a", "b", "c", key="hourly", queue="critical")
     worker = rig.start(*handlers, queues=served_queues("critical,bulk"), threads=1, max_threads=1)
-    rig.broker.until(lambda: rig.broker.acquires >= 2)
+    rig.broker.until(lambda: rig.broker.limiter.acquires >= 2)
     rig.send("other", key="other", queue="bulk")
     rig.until_gone("other")
     limiter, (buffer, _) = worker._dispatcher._limiter, worker._dispatcher._buffers["hourly"]
@@ -241,15 +237,15 @@ def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) ->
 
 
 def test_while_limits_cannot_be_asked_for_their_keys_wait_and_others_run() -> None:
-    broker = (rig := Rig(broker_class=NobodyToAsk)).broker
-    assert isinstance(broker, NobodyToAsk)
+    broker = (rig := Rig(limiter_class=NobodyToAsk)).broker
+    assert isinstance(broker.limiter, NobodyToAsk)
     rig.send("limited")
     rig.start(make_handler(lambda message: None, limits=ONE), make_handler(lambda message: None, "free"))
     broker.until(lambda: broker.counts().totals["released"])
     rig.send("free", key="free")
     rig.until_gone("free")
     assert rig.see("limited").failures == 0
-    broker.broken = False
+    broker.limiter.broken = False
     rig.until_gone("limited")
     rig.stop()
 

@@ -26,12 +26,10 @@ from django_delayq.brokers.base import (
     OnConflict,
     Pair,
     Pause,
-    PermitRequest,
     Risk,
     ServerReport,
     T,
     Takeover,
-    Throttled,
     Transition,
     WorkerInfo,
     check_batch,
@@ -48,7 +46,7 @@ from django_delayq.brokers.memory.apply import (
     rescue,
     settle,
 )
-from django_delayq.brokers.memory.limiter import Limits
+from django_delayq.brokers.memory.limiter import MemoryLimiter
 from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.shared_state import StateWithPauses
 from django_delayq.conf import Alias
@@ -68,12 +66,12 @@ class MemoryBroker:
 
     def __init__(self, alias: Alias, clock_ms: Callable[[], float] = lambda: time.time_ns() / 1_000_000) -> None:
         self.alias = alias
-        self.queue = self.timer = self.window = self.alarm_index = self.presence = self.limiter = self
+        self.queue = self.timer = self.window = self.alarm_index = self.presence = self
         self._clock_ms = clock_ms
         self._places = Places()
         self._tokens = count(1)
         self._state = StateWithPauses()
-        self._limits = Limits()
+        self._limits = self.limiter = MemoryLimiter(clock_ms)
         self._changed = Condition()
         self._wanted: list[SetName] = []
         self._woken = False
@@ -203,19 +201,9 @@ class MemoryBroker:
                     self._places.running.put(entry.id, self._now_ms() + lease_ms)
             return [entry is not None for entry in held]
 
-    def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        check_batch(requests)
-        with self._changed:
-            return self._limits.acquire(requests, lease_ms, int(self._clock_ms() * 1000))
-
-    def release(self, requests: Sequence[PermitRequest]) -> None:
-        check_batch(requests)
-        with self._changed:
-            self._limits.release(requests)
-
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         with self._changed:
-            self._limits.forget_over(self._now_ms())
+            self._limits.forget_over()
             result = maintain(self._places, self.alias.options, self._now_ms())
             self._changed.notify_all()
             return result

@@ -26,6 +26,11 @@ class RedisLimiter:
         check_batch(requests)
         return self._access.run(self._acquire(requests, lease_ms)) if requests else []
 
+    def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
+        check_batch(requests)
+        if requests:
+            self._access.run(self._renew(requests, lease_ms))
+
     def release(self, requests: Sequence[PermitRequest]) -> None:
         check_batch(requests)
         if requests:
@@ -48,13 +53,24 @@ class RedisLimiter:
             yield from _release(prefix, [requests[i] for i in refusals])
         return [refusals.get(i, answer) for i, answer in enumerate(answers)]
 
+    def _renew(self, requests: Sequence[PermitRequest], lease_ms: int) -> Operation[None]:
+        """Renew the permits of these requests."""
+        prefix, limits = self._access.options.prefix, by_limit(requests)
+        keys = [LimitKeys(prefix, limit.key, limit.value) for limit in limits]
+        identities = yield SkipUnavailable(
+            Call(load("renew_permits"), (each.permits, each.line), (lease_ms, *(requests[i].token for i in own)))
+            for each, own in zip(keys, limits.values(), strict=True)
+        )
+        for each, identity in zip(keys, identities, strict=True):
+            self._access.client.hear(each.permits, identity)
+
     def _too_soon(
         self, requests: Sequence[PermitRequest], answers: Sequence[Throttled | None], lease_ms: int
     ) -> dict[int, Throttled]:
         """Return a refusal, by position, for each granted request whose permit another worker may still hold."""
         refusals: dict[int, Throttled] = {}
         for i, (request, answer) in enumerate(zip(requests, answers, strict=True)):
-            if answer is None and request.most is not None and not request.held:
+            if answer is None and request.most is not None:
                 permits = LimitKeys(self._access.options.prefix, request.key, request.value).permits
                 left_ms = lease_ms - 1000 * self._access.client.unbroken_s(permits)
                 if left_ms > 0:
@@ -65,7 +81,7 @@ class RedisLimiter:
 def _acquire_call(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: int) -> Call:
     keys = LimitKeys(prefix, limit.key, limit.value)
     most, interval_us = ("" if each is None else each for each in (limit.most, limit.interval_us))
-    arguments = most, lease_ms, interval_us, int(limit.held), *tokens
+    arguments = most, lease_ms, interval_us, *tokens
     return Call(load("acquire"), (keys.permits, keys.line, keys.turn), arguments)
 
 

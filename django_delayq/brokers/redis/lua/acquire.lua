@@ -1,11 +1,10 @@
 -- uses: clock line epoch
 -- acquire: decide which leased messages of one limit may start now. core/limits.py explains the arithmetic.
 -- KEYS  1 permits 2 line 3 turn
--- ARGV  1 the most permits, or '' 2 lease in ms 3 µs between two starts, or '' 4 1 if the messages run already; then the
---       tokens
+-- ARGV  1 the most permits, or '' 2 lease in ms 3 µs between two starts, or ''; then the tokens
 -- Returns two values per token: after how many ms to ask again (0: the message may start), and 1 if it waits for its turn, else
 -- 0. The last value is the identity of the data (lib/epoch.lua).
-local most, lease, interval, runs = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local most, lease, interval = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local now_us = clock[1] * 1000000 + clock[2]
 local turn = interval and math.min(tonumber(string.match(redis.call('GET', KEYS[3]) or '', '^%d+$') or 0), now_us + interval) or 0
 local line = read_line(KEYS[2])
@@ -14,8 +13,8 @@ for _, late in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * lease, '+i
   redis.call('ZADD', KEYS[1], now + 10 * lease, late) -- the clock went back
 end
 local held, waits, refused = redis.call('ZCOUNT', KEYS[1], now + 1, '+inf'), {}, 0
-for i = 5, #ARGV do
-  local holds = runs or (most and tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or '0') > now)
+for i = 4, #ARGV do
+  local holds = most and tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or '0') > now
   local is_free = not most or held < most
   if holds or (is_free and turn <= now_us) then
     if not holds then held, turn = held + 1, now_us + (interval or 0) end
