@@ -31,7 +31,7 @@ MAX_PATH = 120
 Instant = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
 """Epoch ms that can be shown as a date. Reading JSON into a field of this type refuses any other number."""
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""A number that any program can carry."""
+"""A whole number from 0 to 2**53, which every JSON reader keeps exact."""
 
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 _ALWAYS_PLAIN = frozenset({str, bool, type(None)})
@@ -60,7 +60,7 @@ def loads(body: bytes | str) -> Any:
 
 
 def read(body: bytes | str, data_type: type[T]) -> T:
-    """Return JSON that anyone may have written as a value of a type. Raises `ValueError` unless it is one."""
+    """Convert JSON, whoever wrote it, to a value of a type and return it. Raises `ValueError` if it is none."""
     try:
         return decoder_for(data_type).decode(body)  # type: ignore[no-any-return, arg-type]
     except RecursionError as error:
@@ -154,7 +154,7 @@ def _has_unfinite(value: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_open(data_type: Any) -> bool:
-    """Return whether a type accepts any JSON in some place, like `Any`, `dict` and `list[Any]`.
+    """Return whether a type accepts any JSON, or any JSON in a part of it, like `Any`, `dict` and `list[Any]`.
 
     Decoding with such a type doesn't notice a value that JSON has changed, so its data must be plain.
     """
@@ -224,7 +224,7 @@ def _fault_of_text(text: str, path: str) -> str | None:
 
 
 def _short(path: str) -> str:
-    """Return at most the beginning and the end of a path, because data may be deep and its keys long."""
+    """Return a path; if it is long, only its beginning and end, because data may be deep and its keys long."""
     return path if len(path) <= MAX_PATH else f"{path[: MAX_PATH // 2]}…{path[-MAX_PATH // 2 :]}"
 
 

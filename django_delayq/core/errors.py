@@ -1,4 +1,4 @@
-"""The errors that django-delayq raises, and those that a handler raises to steer its message. Pure values."""
+"""Define the errors that django-delayq raises, and the exceptions with which handlers steer messages. Pure values."""
 
 from django_delayq.support.units import Duration, to_ms
 
@@ -30,7 +30,7 @@ class UnknownKey(DelayqError, LookupError):
 
 
 class DataMismatch(DelayqError):
-    """The data of a message doesn't fit its handler's type: trying again can't help."""
+    """The data of a message is no JSON, or doesn't fit its handler. Trying again can't help."""
 
 
 class BrokerUnavailable(DelayqError):
@@ -53,7 +53,7 @@ class BrokerRefused(DelayqError):
 
 
 class Unsupported(DelayqError):
-    """The alias can't do what was asked: finding messages by their tag needs a store."""
+    """The alias can't do what was asked. For example, finding messages by their tag needs a store."""
 
 
 class LeaseLost(DelayqError):
@@ -69,7 +69,7 @@ class Steer(Exception):
 
 
 class Retry(Steer):
-    """Fail this attempt and run again after `delay`; if none is given, after the handler's backoff."""
+    """Fail this attempt. If attempts are left, run again after `delay`; without one, after the handler's backoff."""
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or "Retry")

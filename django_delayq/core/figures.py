@@ -14,9 +14,9 @@ from django_delayq.core.transitions import SettleAction, Transition
 MINUTE_MS = 60_000
 
 MOST_PAIRS = 200
-"""The most queues and keys that are counted by their names."""
+"""The most pairs of queue and key that have counts of their own."""
 OTHERS: Pair = ("", "")
-"""The pair under which all other queues and keys are counted. No real name is empty."""
+"""The pair under which all others are counted. No real name is empty."""
 
 BOUNDS_MS = (2, 5, 10, 25, 50, 100, 250, 1_000, 5_000, 30_000, 300_000, 3_600_000)
 """The highest time of each bucket, in ms. One more bucket has the times beyond the last bound."""
@@ -38,16 +38,19 @@ _LATE = _LATE_MS + 1
 _FINISH = SettleAction.FINISH
 _FAILURES = {SettleAction.RETRY: _RETRIED, SettleAction.CRASH: _RETRIED, SettleAction.BURY: _BURIED}
 _ENDS = {_FINISH: _FINISHED, SettleAction.SNOOZE: _SNOOZED, **_FAILURES}
-"""The count of each action. A release or an interrupt ends no attempt, and a lapse has no worker to count it."""
+"""The position in `COUNTS` of the count that each action increases.
+
+A release or an interrupt ends no attempt, and a lapse has no worker to count it.
+"""
 
 
 def is_counted(transition: Transition) -> bool:
-    """Return whether a transition ends an attempt of a known queue and key."""
+    """Return whether `count` takes a transition: it ends an attempt or buries the message, and its key is known."""
     return (transition.action is _FINISH or transition.action in _ENDS) and transition.key != ""
 
 
 def count(counts: list[int], transition: Transition, due_ms: int) -> None:
-    """Add one attempt of a message that was due at `due_ms`. If it never started, no times are counted."""
+    """Add the transition of a message that was due at `due_ms`. If no attempt started, add no failure and no times."""
     action, started_ms, ended_ms = transition.action, transition.started_ms, transition.ended_ms
     if action is _FINISH:  # most actions are, and looking one up in a dict takes longer than all the rest
         counts[_FINISHED] += 1

@@ -1,6 +1,6 @@
 """Keep the history of a message: its earlier attempts, oldest first, as a JSON list that stays small. Pure functions.
 
-Of many attempts it keeps the first and the last ones: how the trouble began, and how it looks now.
+It keeps the first attempt and the last 19, which show how the trouble began, and how it looks now.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ class Ended(StrEnum):
 class PastAttempt:
     """One attempt that is over. `started` and `ended` are epoch ms; `started` is None if it never started.
 
-    If it was lost or interrupted, only the times of its claim and of the end of its lease are known: they stand for the
-    two.
+    For an attempt that was lost or interrupted, `started` is when it was claimed, and `ended` is when its lease ended:
+    nothing more exact is known.
     """
 
     attempt: int
@@ -44,7 +44,7 @@ class PastAttempt:
 
 
 def read(history: str) -> list[PastAttempt]:
-    """Return the attempts, oldest first; an empty list for a history that can't be read (someone else wrote it)."""
+    """Return the attempts, oldest first; an empty list if the history can't be read, because someone else wrote it."""
     if history == NOTHING:
         return []
     try:

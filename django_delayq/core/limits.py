@@ -2,15 +2,16 @@
 
 Pure values and arithmetic, for the limiters in Python; lua/acquire.lua computes the same in Redis.
 
-Starts are spaced by the generic cell rate algorithm (ITU-T I.371) without a tolerance: after a start the next is
-allowed one interval later, even if none used the intervals before. So n intervals never have more than n + 1 starts.
+Starts are spaced by the generic cell rate algorithm (ITU-T I.371) without a tolerance: the next start is allowed one
+interval after the last one, even if no message used the intervals before. So n intervals never have more than n + 1
+starts.
 
-A message that is refused a permit gets a place in a line: the time at which it may ask again. So of many messages that
-wait for a permit only a few ask in a second: at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no
+A message that is refused a permit gets a place in a line: the time at which it may ask again. So if many messages wait
+for a permit, only a few ask in a second: at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no
 permit has been free for long. Nobody is notified when a permit becomes free. Therefore the line reaches no further
-ahead than a quarter of the time for which none has been free: a backlog resumes soon after a permit that was held for
-long is released. Messages for which the line has no place left ask at its end, a millisecond apart, which takes few
-calls.
+ahead than a quarter of the time for which no permit has been free: when a permit that was held for long is released,
+a backlog resumes soon. Messages for which the line has no place left ask at its end, a millisecond apart, so that a few
+calls serve them.
 """
 
 import re
@@ -24,13 +25,13 @@ from django_delayq.core.requests import PermitRequest, Throttled
 from django_delayq.support.validation import MAX_NAME, check_count, short_repr
 
 MOST_CONCURRENCY = 1_000
-"""The largest `max_concurrency`: each request goes through all permits that are held."""
+"""The largest `max_concurrency`. Each request looks at all permits that are held, so more would make it slow."""
 MOST_RATE = 1_000_000
 
 LEAST_STEP_MS, MOST_STEP_MS = 10, 250
 LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
 LINGER_MS = 1_000
-"""How long after its end a line of refused requests is forgotten, if none joins it meanwhile. See the text above."""
+"""How long after its end a line of refused requests is forgotten, if no request joins it. See the text above."""
 LONGEST_WAIT_MS = 3_600_000
 MOST_LEASES = 10
 """A permit that ends later than this many leases from now was taken before the clock went back."""
@@ -57,15 +58,16 @@ class Limits:
     def most_of_all(self) -> int | None:
         """Return how many messages of the handler may run at once, whatever their data.
 
-        Return None if that is not limited, or only for each value of `concurrency_key`.
+        Return None if there is no such limit, or only one for each value of `concurrency_key`.
         """
         return None if self.concurrency_key is not None else self.max_concurrency
 
     def value_of(self, data: Any) -> str:
-        """Return `concurrency_key` with the fields of `data` filled in, which is a message's data as plain JSON values.
+        """Return `concurrency_key` with its fields filled in from `data`, a message's data as plain JSON values.
 
-        Several fields are followed by their lengths, because "1" and "2:3" would otherwise give what "1:2" and "3" do.
-        Raises `DataMismatch` if a field is missing, is neither text nor a whole number, or makes the result too long.
+        Return '' if there is no `concurrency_key`. If there are several fields, their lengths follow, because "1" and
+        "2:3" would otherwise give the same text as "1:2" and "3". Raises `DataMismatch` if a field is missing, is
+        neither text nor a whole number, or makes the result too long.
         """
         if self.concurrency_key is None:
             return ""
@@ -86,7 +88,7 @@ class Limits:
 
 
 def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_limit: str | None) -> Limits | None:
-    """Return the limits that `delay_execute` was given, or None if it was given none.
+    """Check the arguments of `delay_execute` that limit a handler, and return them as `Limits`; None if all are None.
 
     Raises `ValueError` or `TypeError`, naming the value and the fix.
     """
@@ -154,7 +156,10 @@ def _text_of(field: str, data: Any, template: str | None) -> str:
 
 @dataclass(slots=True)
 class Permits:
-    """The permits of one (key, value): the tokens that hold them, and the line of requests that wait. Epoch ms."""
+    """The permits of one (key, value): the tokens that hold them, and the line of requests that wait.
+
+    All times are epoch ms.
+    """
 
     ends: dict[int, int] = field(default_factory=dict)
     """When each token's permit ends."""
@@ -221,7 +226,8 @@ def acquire(
 ) -> tuple[list[Throttled | None], int]:
     """Grant or refuse a permit to each token, and change `permits` accordingly.
 
-    Return an answer for each token (None grants), and when the key's next start is allowed, which was `turn_us` before.
+    `turn_us` is when the key's next start is allowed, in epoch µs. Return an answer for each token (None grants), and
+    the new `turn_us`.
     """
     now_ms, interval_us = now_us // 1000, limit.interval_us or 0
     turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back

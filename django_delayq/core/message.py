@@ -71,8 +71,8 @@ class Message(Generic[T]):
         """Raise `LeaseLost` unless this worker still holds the message.
 
         Call it in a long handler before a step that must not be taken twice. It can only say what this process knows.
-        To shut out late workers for certain, pass `token` to the other system, and have it refuse every token but the
-        last one that it saw.
+        To shut out late workers for certain, pass `token` to the other system, and have it refuse a token after it has
+        seen a later one.
         """
         if not self.is_held():
             raise LeaseLost(f"Message {self.id!r} (key {self.key!r}) is no longer held: its lease was lost.")
@@ -82,7 +82,7 @@ OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
 
 
 class When(TypedDict, total=False):
-    """The options of a handler's `prepare`: those of `send_delay_message` without `using`, which the handler knows."""
+    """The options of a handler's `prepare`: the ones of `send_delay_message`, except `using` and `on_commit`."""
 
     delay: Duration | None
     at: datetime | None
@@ -107,7 +107,7 @@ class WhenToSend(When, total=False):
 class Send:
     """One message to send, with the arguments of `send_delay_message`. `None` leaves a choice to the handler.
 
-    It is checked when it is sent, not when it is made.
+    The arguments are checked when it is sent, not when it is made.
     """
 
     key: str
@@ -130,9 +130,9 @@ class Send:
 class Sent:
     """The answer to a send.
 
-    `created` is False if there was a message with this id already. `running` is True if that one runs now; then it was
-    left as it is. If the send waits for the commit of a transaction, `created`, `due_ms` and `due_at` are None, because
-    the authoritative clock has not seen it yet.
+    `created` is False if there was a message with this id already. `running` is True if that message runs now, so that
+    the send left it unchanged. If the send waits for the commit of a transaction, `created`, `due_ms` and `due_at` are
+    None, because nothing has been enqueued yet.
     """
 
     id: str
@@ -150,8 +150,8 @@ class Sent:
 class SentMany:
     """The answer to a bulk send, as counts: `accepted` messages, of which `created` are new.
 
-    There was a message already with the id of each of the others. `running` of these run now, and were left as they
-    are.
+    The others are not new: a message with the same id was there already. `running` counts those whose message runs now,
+    so that the send left it unchanged.
     """
 
     accepted: int = 0

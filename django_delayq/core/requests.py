@@ -123,9 +123,9 @@ class ClaimRequest:
 
 @dataclass(slots=True)
 class Claimed:
-    """One leased message. If `header` is None, it can't be read (someone else wrote it), and the message is buried.
+    """One leased message. A `header` that can't be read (someone else wrote it) is None, and the message is buried.
 
-    `unfit` says why the message was not read, if the backend knows; '' if it was.
+    `unfit` says why the message could not be read, if the backend knows; it is '' if the message was read.
     """
 
     id: str
@@ -149,9 +149,9 @@ class Claims:
     - `next_due_ms`: when the next message that was not claimed is due; None if none is known.
     - `more_available`: whether more is due than was claimed.
     - `without_body`: ids without a message, because someone else removed it; the claim has dropped them.
-    - `buried`: messages that must not start twice, and whose leases had run out.
+    - `buried`: messages that the claim buried: they must not start twice, and their leases had run out.
     - `away`: why a part of the broker could not be asked; empty if all could.
-    - `due`: pairs of which a timer has no alarms, but knows that rows are due, and since when.
+    - `due`: pairs for which a timer has no alarms but knows that rows are due, each with the time since when.
     """
 
     messages: list[Claimed]
@@ -169,8 +169,8 @@ class Claims:
 class PermitRequest:
     """The request of a leased message to start, if its handler has limits.
 
-    It asks for one of the `most` permits of (key, value), and for a turn, because the starts of the key must be at
-    least `interval_us` apart. None means that there is no such limit. The message's `token` holds the permit.
+    It asks for one of the `most` permits of (key, value), which the message's `token` then holds. It also asks for the
+    key's next start, because starts must be at least `interval_us` apart. None means that there is no such limit.
     """
 
     key: str
@@ -206,10 +206,10 @@ TOTALS = (
     "buried",
     "rescued",
 )
-"""The totals that are counted over all time, by transition."""
+"""The counts that a backend keeps over all time, each named after what became of the messages that it counts."""
 
 LEFT = ("finished", "cancelled", "purged", "dropped")
-"""The totals of messages that are gone. Their sum and the number of messages that are still there make "sent"."""
+"""The totals of messages that are gone. "sent" is their sum plus the number of messages that are still there."""
 
 
 @dataclass(slots=True)
@@ -286,8 +286,8 @@ class Counts:
 class MaintenanceResult:
     """The result of one `maintain`.
 
-    `reclaimed` counts leases that ran out, `dropped` failed messages that were trimmed. `without_body` are ids whose
-    leases had no message, because someone else removed it.
+    `reclaimed` counts leases that ran out, `dropped` failed messages that were trimmed. `without_body` has the ids of
+    leases whose message was missing, because someone else removed it.
     """
 
     now_ms: int
@@ -335,9 +335,9 @@ class ProcessInfo:
 class WorkerInfo:
     """A worker's heartbeat. `seen_ms` is set by the broker.
 
-    `runs` are the oldest of its running messages; `running` counts all that it holds. `processes` are its own process
-    and its supervisor's, if it has one: once all of them are gone, nothing can end its leases but another worker. It is
-    empty if the system can't tell, and in the heartbeat of an older version.
+    `runs` has the oldest of its running messages; `running` counts all that it holds. `processes` has its own process
+    and its supervisor's, if it has one: once all of them are gone, only another worker can end its leases. `processes`
+    is empty if the system can't identify a process, and in the heartbeat of an older version.
     """
 
     name: str
@@ -355,7 +355,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """The result of one `take_over`: the messages that were buried, and whether leases are left for another call."""
+    """The result of one `take_over`: the messages that it buried, and whether leases are left for another call."""
 
     buried: list[BuriedInfo] = field(default_factory=list)
     left: bool = False
@@ -363,10 +363,10 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A queue, a key in every queue (`queue` is None), or a key in one queue, of which workers start nothing.
+    """A pause of a queue, of a key in every queue (`queue` is None), or of a key in one queue: workers start nothing.
 
-    It lasts until `until_ms`, or else until it is resumed. `paused_ms` is set by the broker. Raises `TypeError` or
-    `ValueError` for names that no queue or key can have.
+    It lasts until `until_ms`; if that is None, until it is resumed. `paused_ms` is set by the broker. Raises
+    `TypeError` or `ValueError` for names that no queue or key can have.
     """
 
     queue: str | None
@@ -395,10 +395,10 @@ class Pause:
 
 
 class Heard(NamedTuple):
-    """The facts that came with the answer to a heartbeat, which spare a worker a question.
+    """The facts that come with the answer to a heartbeat, so that a worker need not ask for them.
 
-    `pauses` are those in force; None if workers notice every change of `pause_version`. `workers` are all that are
-    alive, the one that sent the heartbeat among them; None if the answer does not name them.
+    `pauses` has the pauses in force; None if workers notice every change of `pause_version`. `workers` has every live
+    worker, also the sender of the heartbeat; None if the answer does not name them.
     """
 
     pauses: list[Pause] | None = None
@@ -477,7 +477,7 @@ def check_batch(batch: Sequence[object]) -> None:
 
 
 def refuse_duplicates(enqueued: list[Enqueued], on_conflict: OnConflict) -> list[Enqueued]:
-    """Return `enqueued`; where `on_conflict` is "raise", raise `DuplicateMessage` with the ids that were there."""
+    """Return `enqueued`. If `on_conflict` is "raise" and ids were in use, raise `DuplicateMessage` naming them."""
     if on_conflict == "raise":
         refused = [answer.id for answer in enqueued if not answer.created]
         if refused:

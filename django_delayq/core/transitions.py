@@ -101,21 +101,22 @@ _OUTCOMES = {
 
 @dataclass(slots=True)
 class Transition:
-    """The change of one leased message, to be written only if its lease (`id`, `token`) is still held.
+    """A change to one leased message. A backend writes it only if the lease (`id`, `token`) is still held.
 
-    `failures` and `crashes` are the new counts. A message that waits again is due after `delay_ms`; if that is None, at
-    the due time that it had. `error` is one line on the failure; None keeps the last one. `detail` (the traceback) and
-    `fingerprint` are kept for a buried message. `history` is the JSON of the earlier attempts; None leaves it as it is.
-
-    `started_ms` is when the handler started (None if it did not), `ended_ms` when it ended (None means now). Both, and
-    the times in the history, are the worker's estimates of the authoritative clock, which may be ahead of it. In the
-    row of a message that has ended, a store lowers both to its own clock.
-
-    `lease_until_ms` is when the lease ran out; None if its holder ends it. A renewal keeps the token, so a lapse is
-    written only if the lease still ends then.
-
-    `pk` is the primary key of the row, with a store. `is_written` is True if the handler's own transaction has finished
-    the row already, so that only its alarm is left to drop.
+    - `failures`, `crashes`: the new counts.
+    - `started_ms`: when the handler started; None if it did not.
+    - `ended_ms`: when the handler ended; None means now. This, `started_ms` and the times in the history are the
+      worker's estimates of the authoritative clock, and may be ahead of it. When a store writes the row of a message
+      that has ended, it lowers a time that is ahead to that of its own clock.
+    - `pk`: the primary key of the row, with a store.
+    - `delay_ms`: how long from now a message that waits again is due; None keeps its due time.
+    - `error`: one line on the failure; None keeps the last one.
+    - `detail` (the traceback), `fingerprint`: kept for a buried message.
+    - `history`: the earlier attempts as JSON; None leaves them as they are.
+    - `lease_until_ms`: when the lease ran out; None if its holder ends it. A renewal keeps the token, so a lapse is
+      written only if the lease still ends at this time.
+    - `is_written`: whether the handler's own transaction has finished the row already, so that only its alarm is left
+      to drop.
     """
 
     id: str
@@ -138,18 +139,18 @@ class Transition:
 
     @property
     def state(self) -> State:
-        """Return the state of the message once this is written."""
+        """Return the state of the message once this transition is written."""
         return STATE_AFTER[self.action]
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether the message is a suspect then, which waits apart from the others and runs alone."""
+        """Return whether the message is a suspect from then on: it waits apart from the others and runs alone."""
         return self.crashes >= SUSPECT_CRASHES
 
     def is_repeated(self, *, interrupted: bool) -> bool:
-        """Return whether this interrupts a lease that is `interrupted` already.
+        """Return whether this transition interrupts a lease that is `interrupted` already.
 
-        Such a transition must not be written, because it would prolong the lease. SQL and Lua check the same.
+        It must not be written in that case, because it would prolong the lease. SQL and Lua check the same.
         """
         return interrupted and self.state is State.RUNNING
 
@@ -246,7 +247,7 @@ def snooze(claimed: Claimed, delay_ms: int, policy: Policy, span: Span = UNSTART
 
 
 def release(claimed: Claimed, delay_ms: int | None = None) -> Transition:
-    """Return the transition of a message that was not started: due after `delay_ms`, or when it was due before."""
+    """Return the transition of a message that was not started: it is due after `delay_ms`; if None, when it was due."""
     transition = _of(claimed, SettleAction.RELEASE, UNSTARTED)
     transition.delay_ms = delay_ms
     return transition
@@ -279,10 +280,10 @@ def interrupt(claimed: Claimed, policy: Policy, span: Span = UNSTARTED) -> Trans
 
 
 def crash(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) -> Transition:
-    """Return the transition of a message whose process died, in which other messages may have run too: ready again.
+    """Return the transition of a message that ran in a process that died, perhaps beside others: it is ready again.
 
-    Nobody knows whether it killed the process or only ran in it. So this counts a crash, but never the fatal one. An
-    `at_most_once` message is buried.
+    Nobody knows whether this message killed the process or only ran in it. So this counts a crash, but never the fatal
+    one. An `at_most_once` message is buried.
     """
     if policy.at_most_once:
         return bury(claimed, Failure(f"{death}; at_most_once: it may have run in part"), span)
@@ -292,7 +293,7 @@ def crash(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) 
 
 
 def crash_alone(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) -> Transition:
-    """Return the transition of a message whose sandbox died: ready again, or buried at the third crash.
+    """Return the transition of a message whose sandbox died: it is ready again, or buried at the third crash.
 
     Nothing else ran there, so the message is to blame. Only this function counts the fatal crash.
     """
@@ -323,7 +324,7 @@ def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrup
 
 
 def refuse(claimed: Claimed, policy: Policy, now_ms: int) -> Transition | None:
-    """Return the burial of a claimed message that must not start any more; None if it may start."""
+    """Return the transition that buries a claimed message which must not start; None if it may start."""
     if policy.at_most_once and (claimed.crashes or claimed.failures):
         return bury(claimed, Failure("at_most_once: it was handed out before, and may have run in part"))
     if policy.max_attempts is not None and claimed.failures >= policy.max_attempts:
@@ -341,9 +342,10 @@ def in_place_of(
 ) -> list[Transition]:
     """Return the transitions to try, in this order, instead of one that the backend keeps refusing.
 
-    The attempt counts as failed. If it was the last one, the first transition buries the message. The next one, for
-    when the burial is refused too, and the only one after an earlier attempt, lets it wait for `wait_ms(attempt)`;
-    later `refuse` keeps it from starting too often. `refusal` says in one line why the backend refuses.
+    The attempt counts as failed. If attempts are left, the only transition is a retry after `wait_ms(attempt)`. If not,
+    the first one buries the message; the second is such a retry, for the case that the burial is refused too. (At the
+    next claim, `refuse` keeps the message from starting once more.) Return none if the message has ended already, or if
+    no attempt has ended. `refusal` says in one line why the backend refuses.
     """
     if transition.is_written or transition.action in (SettleAction.RELEASE, SettleAction.INTERRUPT):
         return []  # the message has ended already, or no attempt has ended
@@ -372,7 +374,7 @@ def with_history(transition: Transition, claimed: Claimed) -> Transition:
 
 
 def describe(transition: Transition) -> str:
-    """Return the words for a transition that follow the message's name in a log line."""
+    """Return the words that say in a log line, after the message's name, what becomes of it."""
     match transition.action:
         case SettleAction.RETRY:
             return f"failed, runs again in {to_text(transition.delay_ms or 0)}: {transition.error}"
@@ -391,9 +393,9 @@ _REFUSED = " is refused: "
 
 
 def without_values(error: str) -> str:
-    """Return of an error what quotes no data: the class of the exception, or our own words.
+    """Return the part of an error that quotes no data: the class of the exception, or our own words.
 
-    Every error begins with one of the two.
+    Every error begins with one or the other.
     """
     if error.startswith(_OWN_WORDS):
         own, refused, _why = error.partition(_REFUSED)
