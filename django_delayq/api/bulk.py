@@ -80,9 +80,9 @@ async def asend_delay_messages(
 
 
 def _refuse_to_wait(alias: Alias, on_commit: bool | None) -> None:
-    """Raise for a bulk send that would have to wait for the caller's commit.
+    """Raise `TransactionManagementError` for a bulk send that would have to wait for the caller's commit.
 
-    Warn about a transaction on another database, like `must_wait`.
+    Like `must_wait`, warn about a transaction on another database.
     """
     # TestCase marks its own block, as it does for atomic(durable=True).
     if must_wait(alias, on_commit) and not getattr(
@@ -118,7 +118,7 @@ class Batches:
         self._in_flight: Sequence[NewMessage] = ()
 
     def of(self, sends: Iterable[Send]) -> Iterator[Batch]:
-        """Yield `sends` in batches. Reads only one send further than the batch that it yields."""
+        """Yield `sends` in batches. Before it yields a batch, it reads only one send more than the batch has."""
         for send in _iterable(sends):
             if full := self._add(send):
                 yield full
@@ -134,12 +134,12 @@ class Batches:
             yield self._batch
 
     def put_in_flight(self, batch: Batch) -> list[NewMessage]:
-        """Return the messages of a batch to send now. Until `record` is called, their outcome is unknown."""
+        """Mark a batch as being sent, and return its messages. Until `record` is called, their outcome is unknown."""
         self._in_flight = batch.messages
         return batch.messages
 
     def record(self, enqueued: Iterable[Enqueued]) -> None:
-        """Count the answers to the batch in flight."""
+        """Add the answers for the batch in flight to the totals, and end that batch."""
         self.sent.accepted += len(self._in_flight)
         self._in_flight = ()
         for answer in enqueued:
@@ -148,7 +148,7 @@ class Batches:
 
     @contextmanager
     def failing_as_send_error(self) -> Iterator[None]:
-        """Turn an exception of the block into a `SendError` that says which messages were taken before it."""
+        """Turn an exception in the block into a `SendError` that says which messages were taken before it."""
         try:
             yield
         except Exception as error:

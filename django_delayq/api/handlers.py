@@ -79,7 +79,7 @@ class Handler(Generic[T, R]):
 
     @functools.cached_property
     def policy(self) -> Policy:
-        """Return how often a message of this handler may start if its sender did not say."""
+        """Return how often a message of this handler may start if its sender does not say."""
         return Policy(self.at_most_once, max_attempts(None, self))
 
     def run(self, data: T = _NOTHING, **message_fields: Any) -> R:
@@ -155,10 +155,10 @@ def delay_execute(
     - `timeout`: how long one run may take.
     - `concurrency`: how many messages of the handler may run at once in one worker; None leaves it to the worker.
     - `max_concurrency`: how many may run at once over all workers. With a `concurrency_key` such as
-      "account:{account_id}" this holds for each value that it has with the data filled in.
+      "account:{account_id}", which is filled in from the data, each of its values has a limit of its own.
     - `rate_limit`: how many may start in a second, minute, hour or day ("100/m") over all workers, evenly spread. A
       message that has to wait for a limit uses no attempt, and does not hold up messages that need not wait.
-    - `expires`: a message that has not started this long after its due time is buried.
+    - `expires`: a message that has not started within this time after it was due is buried.
     - `atomic`: run the handler in a transaction of the alias's database. With a store, the same transaction ends the
       message, so that what the handler writes takes effect exactly once.
     - `at_most_once`: never start a message a second time.
@@ -242,7 +242,7 @@ def _checked_former_keys(keys: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def _check_own(handler: Handler[Any, Any]) -> None:
-    """Raise `ValueError` for a function of a site with a key of django-delayq's own."""
+    """Raise `ValueError` if a function of the site has a key that is reserved for django-delayq itself."""
     if handler.func.__module__.startswith("django_delayq."):
         return
     for key in (handler.key, *handler.former_keys):
@@ -265,10 +265,10 @@ def _check_signature(func: object) -> None:
 
 
 def _data_type_of(func: Callable[..., Any]) -> Any:
-    """Return the T of `Message[T]`, with which the function annotates its argument.
+    """Return the T of the annotation `Message[T]` of the function's argument.
 
-    Return `Any` for `Message` alone, and where there is no annotation. Raises `TypeError` for an annotation that can't
-    be resolved or is no `Message`, and for a T that msgspec can't convert.
+    Return `Any` for `Message` alone, and if there is no annotation. Raises `TypeError` for an annotation that can't be
+    resolved or is no `Message`, and for a T that msgspec can't convert.
     """
     annotation = _resolved(func)
     if annotation in (Any, Message):

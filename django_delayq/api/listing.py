@@ -24,13 +24,13 @@ def list_delay_messages(
     states: Collection[State] = STATES,
     using: str | None = None,
 ) -> Iterator[MessageInfo]:
-    """Yield the messages that have the tag, the key and ids that begin with `id_prefix`, if these are given.
+    """Yield the messages in one of `states` with this tag, this key and an id that begins with `id_prefix`, if given.
 
-    Those that wait or run come first, then those that failed, then those that finished or were cancelled, as far as
-    their rows are kept; within each part in no order. Rows are read as they are asked for, some at a time, so a message
+    Messages that wait or run come first, then failed ones, then finished and cancelled ones whose rows are still kept.
+    Within each of these parts they have no order. Rows are read as they are asked for, some at a time, so a message
     that changes meanwhile may be listed twice, or not at all.
 
-    Needs a store, or raises `Unsupported`. Raises `TypeError` or `ValueError`, naming the value and the fix.
+    Raises `Unsupported` without a store, and `TypeError` or `ValueError`, naming the value and the fix.
     """
     backend = get_backend(using)
     if backend.store is None:

@@ -21,7 +21,7 @@ from django_delayq.support.timestamps import wall_clock_ms
 
 @dataclass(slots=True, eq=False)
 class WaitingSend:
-    """A send without a store that waits for the commit. `over` is True once it was sent or cancelled.
+    """A send without a store that waits for the commit. `over` is True once the message has been sent or cancelled.
 
     `group` has the sends that were made one after another under the same savepoints. Each registers a callback for the
     commit. The first callback that runs sends all later ones of the group too, so that a loop of sends costs one round
@@ -83,7 +83,7 @@ def waiting_sends(alias: Alias) -> Iterator[WaitingSend]:
 
 
 def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
-    """Drop the sends with these ids that wait for the commit. Return the ids of those that it found."""
+    """Drop the sends with these ids that wait for the commit. Return the ids that were found."""
     found = _waiting_under(alias, ids)
     for send in found:
         send.over = True
@@ -91,7 +91,7 @@ def cancel_waiting(alias: Alias, ids: Iterable[str]) -> set[str]:
 
 
 def reschedule_waiting(alias: Alias, ids: Iterable[str], *, delay_ms: int, at_ms: int | None) -> set[str]:
-    """Change the due time of the sends with these ids that wait for the commit. Return the ids of those it found."""
+    """Change the due time of the sends with these ids that wait for the commit. Return the ids that were found."""
     found = _waiting_under(alias, ids)
     for send in found:
         send.reschedule(delay_ms, at_ms)
@@ -138,7 +138,7 @@ async def aemit_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Seq
 
 
 def _emit_failed(using: str, messages: Iterable[NewMessage], error: Exception) -> None:
-    """Send `send_failed` for messages that the broker may not have taken, although the transaction was committed."""
+    """Send `send_failed` for messages that the broker may not have taken, though the transaction was committed."""
     for message in messages:
         _emit(send_failed, using, message, error=error)
 

@@ -23,11 +23,11 @@ from django_delayq.support.validation import check_name, short_repr
 
 
 def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
-    """Cancel waiting messages, by id or all those with a `tag`, which needs a store.
+    """Cancel waiting messages: by id, and all that have the `tag`. A tag needs a store.
 
-    With a store all of them are cancelled or none, as a part of the caller's transaction or in one of its own. Without
-    a store they are cancelled at once, inside a transaction too, whose rollback does not bring them back. Sends that
-    wait for the commit of the caller's transaction are cancelled as well.
+    With a store this is a part of the caller's transaction, or else a transaction of its own: all of them are cancelled
+    or none. Without a store they are cancelled at once. If that happens inside a transaction, its rollback does not
+    bring them back. Sends that wait for the commit of the caller's transaction are cancelled as well.
 
     Return how many will now never start; messages that run, have ended or never existed don't count. Raises
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
@@ -53,8 +53,8 @@ def reschedule_delay_messages(
 ) -> int:
     """Give waiting messages a new due time: after `delay`, which may be 0, or at `at`.
 
-    Acts on ids, tags and transactions, and raises, like `cancel_delay_messages`. Return how many messages were waiting;
-    others stay as they are.
+    Ids, tags, transactions and errors are as with `cancel_delay_messages`. Return how many messages were waiting; only
+    these are changed.
     """
     backend = get_backend(using)
     delay_ms, at_ms = _new_due_ms(delay, at)
@@ -79,7 +79,7 @@ async def areschedule_delay_messages(
 
 
 def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
-    """Return the message with this id that waits or runs, else the one that was buried last, else None.
+    """Return the message with this id that waits or runs; else the one that was buried last; else None.
 
     A send that waits for a commit is not found. Raises `BrokerUnavailable` or `BrokerRefused`.
     """
@@ -168,7 +168,7 @@ def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | No
 
 
 def _wanted(backend: Backend, ids: list[str], tag: str | None) -> list[str]:
-    """Return the ids, and those of the messages that wait with the tag. A tag without a store raises `Unsupported`."""
+    """Return `ids` and the ids of waiting messages with the tag. Raises `Unsupported` for a tag without a store."""
     if tag is None:
         return ids
     if backend.store is None:

@@ -1,7 +1,7 @@
 """Keep the handlers of this process by alias and key.
 
-Sends look handlers up here, and handlers can send: to avoid a circle of imports this module knows no `Handler`, only
-the part of it that is in `Registered`.
+Sends look handlers up here, and handlers can send. To avoid a circular import, this module does not import `Handler`;
+`Registered` describes the part of it that is needed.
 """
 
 from collections.abc import Callable

@@ -76,7 +76,7 @@ def send_delay_message(
     noticed.
 
     If a message with this `id` waits already, `on_conflict` says what to do: `keep` it, `replace` it, give it the
-    `earliest` or the `latest` of both due times, or `raise` `DuplicateMessage`.
+    `earliest` or the `latest` of the two due times, or `raise` `DuplicateMessage`.
 
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent. Raises
     `SendError` if the broker was away or did not answer within 2 seconds, so that it may have taken the message;
@@ -129,7 +129,11 @@ def _send(backend: Backend, message: NewMessage, on_conflict: OnConflict, on_com
 async def asend_delay_message(
     key: str, data: Any = None, *, using: str | None = None, on_commit: bool | None = None, **when: Unpack[When]
 ) -> Sent:
-    """Send like `send_delay_message`, from async code. The transaction is that of the thread of `sync_to_async`."""
+    """Send like `send_delay_message`, from async code.
+
+    The caller's transaction is the one that is open in the thread in which `sync_to_async` runs sync code, because
+    Django's transactions belong to a thread.
+    """
     backend = get_backend(using)
     alias = backend.alias
     if alias.store is not None:
@@ -189,10 +193,10 @@ def _moment(milliseconds: int) -> str:
 
 
 def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is_own: bool = False) -> NewMessage:
-    """Return the message of a send, checked, with an id from `make_id` unless it has one. Nothing is sent.
+    """Check a send and return its message, with an id from `make_id` unless the send has one. Nothing is sent.
 
-    `is_own` says that it is one of django-delayq's own.
-    Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix.
+    `is_own` says that django-delayq itself sends it. Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value
+    and the fix.
     """
     if send.on_conflict != "keep":
         _check_on_conflict(send)
@@ -255,7 +259,7 @@ def _header_of(handler: registry.Registered | None, key: str, is_own: bool) -> H
 
 
 def _header(send: Send, own: Header) -> Header:
-    """Return the header of a send: the handler's `own`, shared by all sends that change nothing in it, or a new one."""
+    """Return the header of a send: `own`, which all sends share that change nothing in it, or a new one."""
     if (
         send.queue is None
         and send.at_most_once is None
@@ -313,8 +317,9 @@ def _instant_ms(at: datetime) -> int:
 def must_wait(alias: Alias, on_commit: bool | None) -> bool:
     """Return whether a send has to wait for a commit: without a store, in `atomic()` on the alias's database.
 
-    With a store it is part of that transaction instead. Warns if only another database has an open transaction, because
-    the caller may expect the send to be part of it. Raises `TypeError` for an `on_commit` that can't apply.
+    With a store the send is part of that transaction instead. Warns if only another database has an open transaction,
+    because the caller may expect the send to be part of that one. Raises `TypeError` for an `on_commit` that can't
+    apply.
     """
     if alias.store is not None:
         if on_commit is not None:

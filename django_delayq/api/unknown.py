@@ -1,4 +1,4 @@
-"""Say what to write in place of an option or a method that sends do not have, such as those of other libraries."""
+"""Say what to write in place of an option or a method that only other libraries have."""
 
 from collections.abc import Iterable
 from typing import Never
@@ -27,17 +27,17 @@ def refuse_unknown(options: Iterable[str]) -> None:
 
 
 def one_value(values: tuple[object, ...]) -> TypeError:
-    """Return the error for several values where a message has one."""
+    """Return the error for a send with several values as data, because a message has one."""
     return TypeError(
         f"a message has one value as data, not {len(values)}; send a list or a dict: {short_repr([*values])}."
     )
 
 
 class NoMethod:
-    """Stand where other libraries have a method that handlers do not have.
+    """A descriptor with the name of a method that handlers don't have, but the tasks of other libraries do.
 
     Looking it up raises `AttributeError`, which says what to write instead. A `__getattr__` of the handler would cost
-    each send 0.3 µs, because Python then looks up all of the handler's attributes the slow way.
+    each send 0.3 µs, because it makes Python look up all of the handler's attributes the slow way.
     """
 
     def __init__(self, instead: str) -> None:
