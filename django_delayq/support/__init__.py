@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of messages."""
+"""Offer small helpers that know nothing about messages."""

@@ -1,7 +1,7 @@
 """Write a line for each thing that an operator does, to the logger `django_delayq.audit`.
 
-The admin and the commands write the same line: the verb, who, from where, the alias, and what it was done to. It has no
-payload. Each value is quoted where that is needed, so that nobody forges a line, or another value in one.
+The admin and the commands write the same line: the verb, who did it, from where, the alias, and to which messages. It
+has no payload. Values are quoted where needed, so that nobody can forge a line, or a second value within a line.
 """
 
 import getpass
@@ -16,7 +16,7 @@ from django_delayq.support.logging import Enduring
 from django_delayq.support.sanitize import masked, one_line
 
 NAMED = 100
-"""The most ids that a line names. What is done to more takes several lines."""
+"""The most ids that a line names. If there are more, several lines are written."""
 
 _PLAIN = re.compile(r"[\w@.:/+*-]+")
 
@@ -25,14 +25,14 @@ logger = Enduring(logging.getLogger("django_delayq.audit"))
 
 
 class Operator(NamedTuple):
-    """Who does something, and from where."""
+    """The person or system user that does something, and from where."""
 
     who: str
     origin: str
 
 
 def operator_of_process() -> Operator:
-    """Return the user of the operating system who runs this process. The environment has no say in it."""
+    """Return the system user that runs this process. On Unix, environment variables can't change the answer."""
     try:
         import pwd
 
@@ -45,7 +45,7 @@ def operator_of_process() -> Operator:
 
 
 def record(operator: Operator, verb: str, alias: str, ids: Sequence[str] = (), /, **facts: object) -> None:
-    """Write that the operator did something, after it was done: to the messages of these ids, if there are any."""
+    """Log what an operator has done, and the ids of the messages, if any."""
     named = {"who": operator.who, "from": operator.origin, "alias": alias, **facts}
     line = " ".join([verb, *(f"{name}={_quoted(str(value))}" for name, value in named.items() if value is not None)])
     pages = [ids[at : at + NAMED] for at in range(0, len(ids), NAMED)]
@@ -56,7 +56,7 @@ def record(operator: Operator, verb: str, alias: str, ids: Sequence[str] = (), /
 
 
 def _quoted(text: str) -> str:
-    """Return the text as it is if nobody can take it for two, else in quotes and with escapes."""
+    """Return the text unchanged if it can't be mistaken for two values; else quoted, escaped, and without passwords."""
     if _PLAIN.fullmatch(text):
         return text
     return '"' + one_line(masked(text).replace("\\", "\\\\").replace('"', '\\"')) + '"'

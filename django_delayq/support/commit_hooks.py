@@ -13,10 +13,10 @@ class Connection(Protocol):
 
 
 def last_hook(connection: Connection, kind: type[H]) -> H | None:
-    """Return the object whose method was registered last with `on_commit`; None if it is not of this kind.
+    """Return the object whose method was registered last with `on_commit`; None if that object is not a `kind`.
 
-    Return None also if a savepoint has begun or ended after that, because a rollback may then undo the earlier call and
-    not the next one, or the other way round.
+    Also return None if a savepoint has begun or ended since that call, because a rollback might undo that call and not
+    the next one, or the next one only.
     """
     if not connection.run_on_commit:
         return None

@@ -20,13 +20,13 @@ class Safe(logging.Filter):
 
     The traceback is shortened and has no passwords. Its lines are indented, so that none can pass for a record.
 
-    It is a filter and not a formatter, so that it works with any handlers and formatters of the site. `exc_info` stays
-    as it is, for tools that group errors by it; but not if the site has texts scrubbed, because such tools would send
-    the exception itself.
+    It is a filter and not a formatter, so that it works with any handlers and formatters of the site. It keeps
+    `exc_info`, by which some tools group errors. If the site has texts scrubbed, it removes `exc_info`, because such
+    tools would send the exception itself.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Make the record safe in place, and let it pass."""
+        """Make the record safe in place, and let it pass the filter."""
         text = record.getMessage()
         if not text.isprintable():
             record.msg, record.args = one_line(text), ()
@@ -41,7 +41,7 @@ class Safe(logging.Filter):
 
 
 class Enduring(logging.LoggerAdapter[logging.Logger]):
-    """A logger that survives a filter of the site that raises, as `logging` itself survives a handler that raises.
+    """A logger that never raises, even if a filter of the site does: `logging` itself catches only errors of handlers.
 
     The caller may be about to settle a message, or be a thread that all others depend on.
     """

@@ -1,7 +1,7 @@
 """Make texts fit to be shown: without secrets and control characters, of bounded length. Pure functions.
 
 Text from outside is made harmless in linear time. A password is recognized only by its place: in the login of an
-address, or after a name such as `token=`. What else a site wants hidden, its own functions hide: `OPTIONS["scrub"]`.
+address, or after a name such as `token=`. A site hides anything else with a function of its own: `OPTIONS["scrub"]`.
 """
 
 import itertools
@@ -43,10 +43,10 @@ _PAIR = re.compile(
 def masked(text: str) -> str:
     """Return `text` with `***` in place of passwords.
 
-    Passwords are the one in `scheme://user:password@`; the value of an `Authorization` or `Cookie` header, the
-    `response=` of a digest, and what follows `Bearer`; and the values of names that end as `_NAMES` says, as in
-    `password=...`, `"token": "..."`, `("token", "...")`, and `X-Api-Key: ...` at the end of a line. The names are those
-    that Sentry and Django hide, without those that are mostly no secrets in a text: key, auth and session.
+    Passwords are: the one in `scheme://user:password@`; the value of an `Authorization` or `Cookie` header, the
+    `response=` of a digest, and the word after `Bearer`; and the values of names that end as `_NAMES` says, as in
+    `password=...`, `"token": "..."`, `("token", "...")`, and `X-Api-Key: ...` at the end of a line. The names are the
+    ones that Sentry and Django hide, except key, auth and session, which are rarely secrets in running text.
     """
     for found, instead in _MASKED:
         text = found.sub(instead, text)
@@ -72,9 +72,9 @@ def scrub_with(find: Callable[[], Sequence[Scrub]]) -> None:
 
 
 def clean(text: str) -> str:
-    """Return `text` without passwords, and as the site's functions leave it. Raises nothing.
+    """Return `text` without passwords, changed by the site's `scrub` functions. Raises nothing.
 
-    If one of them fails, the text is left out, because it may hold what the function was to remove.
+    If one of these functions fails, return a note instead of the text, which may hold what the function should remove.
     """
     text = masked(text)
     try:
@@ -86,7 +86,7 @@ def clean(text: str) -> str:
 
 
 def has_scrubs() -> bool:
-    """Return whether the site has such functions, or names one that can't be imported."""
+    """Return whether the site has `scrub` functions, or names one that can't be imported."""
     try:
         return bool(_find_scrubs())
     except BaseException:  # noqa: BLE001 - as above
@@ -96,7 +96,7 @@ def has_scrubs() -> bool:
 def hidden(address: str, harmless: Collection[str]) -> str:
     """Return an address with `***` in place of its password, and of the value of each option that is not in `harmless`.
 
-    It also works on an address that is badly written: then all of the login may be hidden.
+    It also works on an address that is badly written; it may hide the whole login of such an address.
     """
     # Up to the last @, because a password that was not percent-encoded may contain an @ or a slash.
     shown = re.sub(r"^(?>((?:[a-z][\w+.-]*://)?))(?!/)(.*)@", _hide_login, address, flags=re.DOTALL | re.IGNORECASE)
@@ -113,7 +113,7 @@ def _hide_login(found: re.Match[str]) -> str:
 def _hide_value(option: str, harmless: Collection[str]) -> str:
     """Return an option with its value hidden, unless its name is known to be harmless.
 
-    Any other option may be a secret under a misspelled name, or the rest of a secret that contains an `&`.
+    An unknown option may be a secret under a misspelled name, or the rest of a secret that contains an `&`.
     """
     name, equals, _ = option.partition("=")
     if not option or (equals and name in harmless):
@@ -151,7 +151,8 @@ _FRAME = 'File "'
 def text_of(exception: BaseException | None, frames: TracebackType | None) -> str:
     """Return the traceback, without the values of variables, in at most `MAX_TRACEBACK` characters.
 
-    Long parts are shortened first; then the beginning is cut off, which is farthest from the failure. Raises nothing.
+    Long parts are shortened first. If that is not enough, the beginning is cut off, because it is farthest from the
+    failure. Raises nothing.
     """
     try:
         keep_first_lines(exception)
@@ -165,8 +166,8 @@ def text_of(exception: BaseException | None, frames: TracebackType | None) -> st
 def keep_first_lines(exception: BaseException | None) -> None:
     """Cut the texts of database errors, among this exception and those that led to it, to their first lines.
 
-    The later lines quote a row (DETAIL), a statement or its parameters. It changes the exceptions, so that nothing that
-    formats them later shows more.
+    The later lines quote a row (DETAIL), a statement or its parameters. Values that the first line quotes are masked.
+    The exceptions themselves are changed, so that nothing that formats them later shows more.
     """
     left, met = [exception], set[int]()
     while left:
@@ -180,7 +181,7 @@ def keep_first_lines(exception: BaseException | None) -> None:
 
 
 def _is_of_a_database(exception: BaseException) -> bool:
-    """Return whether an exception is one of a database: Django's, or of a driver, which name theirs as PEP 249 says."""
+    """Return whether an exception is a database error, of Django or of a driver: PEP 249 fixes the classes' names."""
     return any(kind.__name__ in ("DatabaseError", "InterfaceError") for kind in type(exception).__mro__)
 
 
@@ -209,7 +210,7 @@ def _is_frame(part: str) -> bool:
 
 
 def _shortened(text: str) -> str:
-    """Return at most the beginning and the end of a text.
+    """Return a text; if it is longer than `MAX_TEXT`, only its beginning and end.
 
     The beginning has the type of an exception; the end has the line that introduces the next exception.
     """

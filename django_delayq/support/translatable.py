@@ -1,4 +1,4 @@
-"""Text that is English in a log line, a command and a table, and in the viewer's language on a page."""
+"""Define text that is English in log lines, commands and tables, and in the viewer's language on a page."""
 
 from collections.abc import Mapping
 

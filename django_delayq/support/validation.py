@@ -11,7 +11,7 @@ from typing import cast
 from django_delayq.support.translatable import text as _
 
 OWN = "delayq."
-"""How the keys of django-delayq's own messages begin, such as those of the admin's background jobs."""
+"""The prefix of the keys of django-delayq's own messages, such as those of the admin's background jobs."""
 
 MAX_NAME = 200
 """The most characters of an id, a key, a queue or a tag."""
@@ -64,7 +64,7 @@ def check_name(value: str, kind: str) -> str:
 
 
 def check_new_name(value: str, kind: str) -> str:
-    """Return `value` like `check_name`. Raises also for characters that only names which exist already may have."""
+    """Return `value` like `check_name`. Also raises for invisible characters, which only older names may still have."""
     value = check_name(value, kind)
     if not value.isprintable():
         for character in value:
@@ -75,7 +75,7 @@ def check_new_name(value: str, kind: str) -> str:
 
 
 def are_names(values: Sequence[object]) -> bool:
-    """Return True only if `check_new_name` would return each value unchanged; False may also mean that it might."""
+    """Return True only if `check_new_name` would return every value unchanged. If False, each must be checked."""
     if set(map(type, values)) != {str}:
         return not values
     texts = cast(Sequence[str], values)
@@ -83,7 +83,7 @@ def are_names(values: Sequence[object]) -> bool:
 
 
 def check_queue(value: str, check: Callable[[str, str], str] = check_name) -> str:
-    """Return `value` as the name of a queue. Raises like `check`, and for a colon."""
+    """Return `value` as the name of a queue. Raises like `check`, and `ValueError` for a colon."""
     name = check(value, "queue")
     if ":" in name:
         raise ValueError(
@@ -119,7 +119,7 @@ def check_flag(value: bool, kind: str) -> bool:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: the one of `known` that is most like `wrong`, or all if none is like it."""
+    """Return the end of an error message: the name in `known` that is most like `wrong`, or all if none is like it."""
     names = sorted(known)
     in_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(wrong, names, n=1) or [
