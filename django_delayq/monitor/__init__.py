@@ -1,4 +1,4 @@
-"""Read-only figures on one alias. The admin, the commands and the metrics take theirs only from here."""
+"""Offer read-only figures of one alias. The admin, the commands and the metrics take all of theirs from here."""
 
 from django_delayq.monitor.explain import Explanation, explain
 from django_delayq.monitor.forecast import Drain, Hour

@@ -21,10 +21,10 @@ from django_delayq.translation import translated
 class Explanation:
     """One message at `now_ms`, by the authoritative clock.
 
-    `happens_next` is in the active language. `parked` says that the message waits and no live worker asks for its key.
-    `pauses` are those of its queue and key. `max_attempts` is None if neither the message nor a handler known here sets
-    it. `story` has the facts that only a store has. `alarms` are those that the broker holds for a row; they are None
-    without a store, and if they can't be asked for, for the reason that `why_no_alarms` gives in English.
+    `happens_next` is in the active language. `parked` says that the message waits and no live worker asks for its queue
+    and key. `pauses` has the pauses of its queue and key. `max_attempts` is None if neither the message nor a handler
+    known here sets it. `story` has the facts that only a store has. `alarms` has the alarms that the broker holds for
+    the row; it is None without a store, and if they can't be listed. `why_no_alarms` gives the reason in English.
     """
 
     info: Info
@@ -41,7 +41,7 @@ class Explanation:
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
     """Explain the message that waits or runs under `id`, or else the one buried last. This changes nothing.
 
-    With a store a finished or cancelled message is explained too: if none waits or runs, it is the one that ended last.
+    With a store, finished and cancelled messages count too: if none waits or runs, explain the one that ended last.
     Return None if there is no message.
     """
     backend = get_backend(using)
@@ -71,7 +71,7 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
 
 
 def _why_no_alarms(store: Tables) -> str:
-    """Return why nothing is known of a row's alarm if no alarms could be listed."""
+    """Return the reason to show if the alarms of a row could not be listed."""
     if store.broker.alarm_index is not None:
         return "not known, the broker is away"
     if store.broker.window is None:

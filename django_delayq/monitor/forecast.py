@@ -1,6 +1,6 @@
 """Forecast what falls due in the next hours, and how long the live workers take for it.
 
-The times are estimated from the run times of each key, and how many messages run at once.
+The times are estimated from the mean run time of each key, and from how many messages run at once.
 """
 
 import math
@@ -15,7 +15,7 @@ from django_delayq.store.statistics import HOURS, Waiting
 from django_delayq.support.timestamps import HOUR_MS
 
 LEAST_MS = 0.2
-"""The cost of a message for its worker, however quick the handler is: it must be claimed and settled."""
+"""The least time, in ms, that a message costs its worker, however quick the handler is: it is claimed and settled."""
 
 NO_LIMITS = Limits()
 
@@ -24,8 +24,8 @@ NO_LIMITS = Limits()
 class Drain:
     """The time that some messages take.
 
-    `ms` is None if that is not known: no live worker asks for them (`unserved`), or no message of their keys has run
-    lately. `at_least` says that it may take longer: some messages are left out for these reasons, were not counted, or
+    `ms` is None if the time is not known: no live worker asks for them (`unserved`), or no run time of their keys is
+    known. `at_least` says that they may take longer: some messages are left out for these reasons, were not counted, or
     may wait for one another because of their data.
     """
 
@@ -59,7 +59,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The live workers, the recent mean run time per key, and the limits of keys over all workers.
+    """The live workers, the mean run time per key in ms, and the limits of keys over all workers.
 
     A run time is that of all attempts of a message together.
     """
@@ -71,8 +71,8 @@ class Capacity:
     def times_ms(self, load: Mapping[Pair, float]) -> dict[Pair, float | None]:
         """Return how long the messages of each pair take, for the pairs that a live worker serves.
 
-        It is the longest of the times that the pair, its key, its queue and all messages take. It is None if no message
-        of the key has run lately.
+        It is the longest of the times that the pair, its key, its queue and all messages take. It is None if no run
+        time of the key is known.
         """
         served = {pair: number for pair, number in load.items() if any(team.serves(pair) for team in self.teams)}
         times_ms = dict.fromkeys(served, 0.0)
@@ -91,7 +91,7 @@ class Capacity:
         return Drain(math.ceil(round(max(known, default=0), 3)), at_least)  # rounded first: a float's error adds no ms
 
     def _may_wait(self, key: str) -> bool:
-        """Return whether messages of a key may wait for one another because of their data, which are not known here."""
+        """Return whether messages of a key may wait for one another because of their data, which is not known here."""
         return self._limits_of({key}).concurrency_key is not None
 
     def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
@@ -118,7 +118,7 @@ class Capacity:
 
 
 def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
-    """Group the workers that are alike; if there are many, most of them are."""
+    """Group workers that are alike. In a large fleet most workers are."""
     alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
     for worker in workers:
         alike[(*worker.queues, *worker.keys, repr(worker.executors))].append(worker)
@@ -147,8 +147,8 @@ def _parts(pairs: Iterable[Pair]) -> Collection[Collection[Pair]]:
 class Hour:
     """The messages that fall due from `starts_ms` on, until the full hour.
 
-    `complete` says that all of them were counted; if not, `due` is only a part. `drain` is how long they take, with
-    what is left over from the hours before.
+    `complete` says that all of them were counted; if not, `due` is only a part. `drain` is how long they take, together
+    with the messages that are left over from before.
     """
 
     starts_ms: int
@@ -160,9 +160,8 @@ class Hour:
 def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
     """Return a forecast for the rest of this hour and for each of the next.
 
-    Messages that are ready now are in the first.
-
-    Without `capacity`, when no workers are known, it has no times.
+    The `drain` of the first hour includes the messages that are ready now. `capacity` is None if the workers are not
+    known; without it no times are known.
     """
     now_ms, known_until_ms = waiting.counts.now_ms, waiting.known_until_ms
     left: Mapping[Pair, float] = {one.pair: one.ready for one in waiting.counts.waiting if one.ready}
@@ -188,7 +187,7 @@ def _sum(left: Mapping[Pair, float], due: Mapping[Pair, int]) -> Mapping[Pair, f
 
 
 def _left(load: Mapping[Pair, float], times_ms: Mapping[Pair, float | None], span_ms: int) -> Mapping[Pair, float]:
-    """Return what is left after an hour, which includes all messages whose time is not known."""
+    """Return how many messages of each pair are left after `span_ms`: all of them if their time is not known."""
     left = {}
     for pair, number in load.items():
         taken_ms = times_ms.get(pair)

@@ -19,7 +19,7 @@ PATIENCE_S = 1.0
 
 
 class _Kept:
-    """The figures of one alias. Whoever asks while they are read waits, and gets the same."""
+    """The figures of one alias. A caller that comes while they are being read waits, and gets the same figures."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,7 +39,7 @@ _kept: defaultdict[str, _Kept] = defaultdict(_Kept)
 
 
 def kept_status(using: str) -> Status:
-    """Return the figures of an alias, which may be `KEEP_S` old. Raises like `status`, or `DatabaseError`."""
+    """Return an alias's figures, at most `KEEP_S` seconds old. Raises what `status` raises, or `DatabaseError`."""
     found = _kept[using].get(using)
     if isinstance(found, Exception):
         raise found.with_traceback(None)
@@ -55,7 +55,7 @@ def _read(using: str) -> Status | DelayqError | DatabaseError:
 
 
 def forget() -> None:
-    """Forget all figures, so that the next ones are new."""
+    """Forget all figures, so that the next call reads them again."""
     _kept.clear()
 
 

@@ -41,7 +41,8 @@ def _answer(answer: "Future[T]", look: Callable[[], T]) -> None:
 def closed_after(using: str) -> Iterator[None]:
     """Close the connection to the store's database if it was opened in the block.
 
-    One that was open before stays open. It is for threads that Django doesn't know, because it closes none there.
+    A connection that was open before stays open. Use it in a thread that serves no request: Django closes no connection
+    there.
     """
     alias = get_alias(using)
     if alias.store is None:

@@ -1,4 +1,4 @@
-"""The state of one alias, in one frozen value, with the waiting messages by queue and key."""
+"""Read the state of one alias into one frozen value, with the waiting messages by queue and key."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ class WaitingSet(SetCount):
 def waiting_sets(
     counts: Counts, workers: Sequence[WorkerInfo] | None, pauses: Sequence[Pause]
 ) -> tuple[WaitingSet, ...]:
-    """Return the waiting messages in the order of queue and key. If the workers are not known, none are parked."""
+    """Return the waiting messages, sorted by queue and key. If the workers are not known, no entry is marked parked."""
     ordered = sorted(counts.waiting, key=lambda count: count.pair)
     return tuple(_waiting_set(count, counts.now_ms, workers, pauses) for count in ordered)
 
@@ -85,17 +85,18 @@ class Status:
     """Every figure of one alias at `now_ms`, by the authoritative clock. Instants are epoch milliseconds, lengths ms.
 
     Suspects are counted apart: they are in no entry of `waiting`, and count as neither pending nor ready.
-    `clock_skew_ms` is the least by which the authoritative clock is ahead of this machine's (negative: behind),
-    `broker_skew_ms` the least by which the broker's clock is ahead of the database's. `broker_away` says that the
-    broker of a store does not answer. Then its workers are not known, and nothing is reported as parked.
+    `clock_skew_ms` says how far the authoritative clock is at least ahead of this machine's (negative: behind);
+    `broker_skew_ms` says the same of the broker's clock and the database's. `broker_away` says that the broker of a
+    store does not answer. In that case its workers are not known, and nothing is reported as parked.
 
-    Large numbers are counted in part. With a store, `capped` says that more may be waiting, ready or running, and the
-    `totals` are left to the audit. `in_part` names which of `error`, `errors_last_hour` and `retried` (waiting or
-    running after a failure) may be higher than counted, and `waiting` if there are more queues and keys.
+    Large numbers are counted only in part. With a store, `capped` says that more messages may be waiting, ready or
+    running than were counted, and `totals` is empty, because only the audit counts them. `in_part` names the ones of
+    `error`, `errors_last_hour` and `retried` (waiting or running after a failure) that may be higher than counted, and
+    `waiting` if there are more queues and keys.
 
-    With a store, `by_pair` has the figures of each queue and key in the `last_day`, and `ever` those of all time.
-    `untimed` are the waiting keys of which no message is known to have run: they are left out of the times of the
-    forecast. Without a store, the figures that only rows give are None, and there is no forecast.
+    With a store, `by_pair` has the figures of each queue and key in the `last_day`, and `ever` has them over all time.
+    `untimed` names the waiting keys of which no message is known to have run: the times of the forecast leave them out.
+    Without a store, the figures that only rows give are None, and there is no forecast.
     """
 
     now_ms: int
@@ -132,7 +133,7 @@ class Status:
 
     @property
     def ready(self) -> int:
-        """Return how many messages are due and held by nobody, parked ones included."""
+        """Return how many messages are due and held by nobody, including parked ones."""
         return sum(each.ready for each in self.waiting)
 
     @property
@@ -162,10 +163,10 @@ class Status:
 
 
 def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None, zone: tzinfo = UTC) -> Status:
-    """Look at everything of an alias once. This changes nothing. The forecast is by the hours of `zone`.
+    """Read every figure of an alias once. This changes nothing. The hours of the forecast are those of `zone`.
 
-    Raises `BrokerUnavailable` or `BrokerRefused` if a broker without a store can't answer, or has not done so within
-    `patience_s` seconds; and `StoreUnavailable`. The broker of a store may be away.
+    Without a store, raises `BrokerUnavailable` or `BrokerRefused` if the broker can't answer, or has not done so within
+    `patience_s` seconds. With a store, raises `StoreUnavailable`; a broker that is away is only reported.
     """
     backend = get_backend(using)
     if backend.store is not None:

@@ -1,4 +1,4 @@
-"""Find the messages in a broker without a store that somebody may want to do something about, a page at a time."""
+"""Find the messages that may need somebody's attention, a page at a time, in a broker without a store."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ PAGE = 50
 """How many messages of each kind are on a page."""
 
 LAST = 20
-"""The last page that is shown, because the broker reads all messages before a page too."""
+"""The last page that is shown. For each page the broker also reads all messages before it, so later ones cost more."""
 
 LOOKED_THROUGH = 500
-"""How many messages of each queue are looked through for retried ones."""
+"""How many messages of each queue are searched for retried ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Messages of one kind. `number` begins with 1, and `is_more` says whether others follow these."""
+    """Messages of one kind. Pages are counted from 1, and `is_more` says whether other messages follow these."""
 
     infos: Sequence[Info]
     number: int
@@ -39,8 +39,8 @@ class Page:
 class Storeless:
     """Pages of buried, retried and parked messages.
 
-    Buried messages come newest first, the others in due order. Retried ones wait for their next attempt; they are those
-    among the next 500 of each queue. No live worker asks for parked ones.
+    Buried messages come newest first, the others in due order. Retried ones have failed and wait for another attempt;
+    only the next 500 messages of each queue are searched for them. No live worker asks for parked ones.
     """
 
     buried: Page
@@ -51,9 +51,9 @@ class Storeless:
 def storeless(
     using: str = DEFAULT_ALIAS, pages: Mapping[str, int] | None = None, *, patience_s: float | None = None
 ) -> Storeless:
-    """Look at the messages that a broker carries. This changes nothing, and raises the errors that `status` does.
+    """Return a page of each kind of message that a broker carries: the first, or the one that `pages` names.
 
-    Return the first page of each kind, or the one that `pages` names, such as `{"buried": 2}`.
+    `pages` is such as `{"buried": 2}`. Nothing is changed. Raises the errors that `status` does.
     """
     return within(patience_s, partial(_storeless, get_backend(using), pages or {}))
 

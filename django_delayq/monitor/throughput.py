@@ -1,6 +1,6 @@
 """Measure the recent work of workers from the rows of figures that they wrote: nothing is sampled.
 
-The last minute is not known yet, because workers write when it is over.
+The current minute is not known yet, because workers write its figures when it is over.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,8 +47,8 @@ def _span(now_ms: int, parts: int, part_ms: int, period: Period) -> Span:
 class Throughput:
     """The work of all workers in the `span_ms` up to now.
 
-    `parts` are the numbers of messages that finished in equal parts of the span of `part_ms`, oldest first; the last
-    part is not over.
+    The span is divided into equal parts of `part_ms`; the last one is not over. `parts` has how many messages finished
+    in each, oldest first.
     """
 
     span_ms: int
@@ -73,13 +73,13 @@ class Throughput:
 
     @property
     def lateness(self) -> Quantiles | None:
-        """Return how late attempts started; None if none did."""
+        """Return how late attempts started; None if no attempt started."""
         return self.figures.lateness.quantiles
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The work of all workers: in some spans, and by queue and key in the last of these and in all time."""
+    """The work of all workers in each of `spans`, and per queue and key in the last span and over all time (`ever`)."""
 
     spans: Sequence[Throughput]
     by_pair: Mapping[Pair, Figures]
@@ -87,7 +87,7 @@ class Measured:
 
 
 def measure(database: Database, now_ms: int, spans: Sequence[Span]) -> Measured:
-    """Measure the work of all workers in the spans up to `now_ms`, by one statement."""
+    """Measure the work of all workers in the spans up to `now_ms`, with one statement."""
     of_spans = [Asked(span.period, span.starts_ms, span.part_ms) for span in spans]
     of_pairs = Asked(spans[-1].period, spans[-1].starts_ms), Asked(Period.TOTAL, 0)
     *found, by_pair, ever = rows.read(database, [*of_spans, *of_pairs])
@@ -96,9 +96,10 @@ def measure(database: Database, now_ms: int, spans: Sequence[Span]) -> Measured:
 
 
 def mean_run_times_ms(measured: Measured, pairs: Iterable[Pair]) -> dict[str, float]:
-    """Return the mean time that messages of each key ran in these queues, all attempts together, in ms.
+    """Return for each key of `pairs` how long a message runs on average, in ms, all of its attempts together.
 
-    It is from the last span, or from all time if nothing ran in that. Keys of which nothing ever ran are left out.
+    Each pair counts with the last span, or with all time if nothing of it ran in that span. A key is left out if none
+    of its messages has ever run.
     """
     of_keys: dict[str, list[Figures]] = {}
     for pair in pairs:
