@@ -44,7 +44,7 @@ class Command(BaseCommand):
     help = "Runs the handlers of delayed messages that are due, until it is stopped."
     requires_system_checks = "__all__"
     is_process = False
-    """Whether the process was started for this command, and not by a program that calls it among other things."""
+    """Whether this process runs only this command, and not a program that calls it among other things."""
 
     def run_from_argv(self, argv: list[str]) -> None:
         self.is_process = True
@@ -126,7 +126,7 @@ class Command(BaseCommand):
 def _chosen(options: dict[str, Any]) -> Options:
     """Return the workers' options.
 
-    With --processes, each runs one sync handler at a time unless an option says otherwise.
+    With --processes, each worker runs one sync handler at a time unless an option says otherwise.
     """
     default = Options()
     processes = options["processes"]
@@ -156,7 +156,7 @@ def _seconds(text: str) -> float:
 def summary(backend: Backend, ended: Counter[SettleAction], served: Sets) -> str:
     """Return a line that says how messages ended, and how many are left.
 
-    Some are due if the drain was stopped early.
+    If the drain was stopped early, some of these are due.
     """
     counts, pauses = backend.queue.counts(), backend.presence.pauses()
     waiting = counts.waiting

@@ -73,7 +73,7 @@ def _instant_ms(text: str) -> int | None:
 
 
 def _held_back(pause: Pause, counts: Counts) -> str:
-    """Return a text that says how many messages the pause holds back: none, if the name was mistyped."""
+    """Return a text that says how many messages the pause holds back. If it says none, a name may be mistyped."""
     waiting = [each for each in counts.waiting if covering([pause], each.queue, each.key)]
     pending, ready = sum(each.pending for each in waiting), sum(each.ready for each in waiting)
     return f"{pending} pending and {ready} ready wait there" if waiting else "nothing waits there"

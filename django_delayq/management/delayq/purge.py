@@ -47,7 +47,7 @@ def _purge_named(backend: Backend, ids: list[str], interactive: bool, write: Wri
 
 
 def _purge_wholly(backend: Backend, ids: Sequence[str]) -> list[bool]:
-    """Purge both the waiting and the buried messages of each id. Return for each whether there were any."""
+    """Purge both the waiting and the buried messages of each id. Return for each id whether there were any."""
     return [
         waited or erred for waited, erred in zip(backend.queue.purge(ids), backend.queue.purge_failed(ids), strict=True)
     ]

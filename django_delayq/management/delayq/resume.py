@@ -31,5 +31,5 @@ def run(options: Options, write: Write) -> None:
 
 
 def _meet(one: str | None, other: str | None) -> bool:
-    """Return whether a message can match both. None stands for any."""
+    """Return whether two filters by queue (or by key) can match the same message. None matches any."""
     return one is None or other is None or one == other

@@ -1,4 +1,4 @@
-"""The arguments that more than one subcommand takes, and what their values may be."""
+"""Define the arguments that more than one subcommand takes, and check their values."""
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def add_no_input(parser: ArgumentParser) -> None:
 
 
 def add_djangos_own(subparser: ArgumentParser) -> None:
-    """Let Django's own options stand after the subcommand too, where everybody writes them."""
+    """Accept Django's own options after the subcommand too, because everybody writes them there."""
     for name in ("--settings", "--pythonpath"):
         subparser.add_argument(name, default=SUPPRESS, help=SUPPRESS)
     for name in ("--traceback", "--no-color", "--force-color"):
@@ -53,7 +53,7 @@ def add_djangos_own(subparser: ArgumentParser) -> None:
 
 
 def checked(check: Callable[[str], T]) -> Callable[[str], T]:
-    """Return a type for argparse that converts by `check`, whose `ValueError` becomes argparse's error."""
+    """Return a type for argparse that converts with `check`. A `ValueError` of `check` becomes argparse's error."""
 
     def parse(text: str) -> T:
         try:
@@ -65,7 +65,7 @@ def checked(check: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return a type for argparse: a whole number between `least` and `most`."""
+    """Return a type for argparse: a whole number from `least` to `most`, or without an upper bound if that is None."""
     wanted = f"{least} or more" if most is None else f"{least} to {most}"
 
     def parse(text: str) -> int:
@@ -92,7 +92,7 @@ def add_queue_and_key(parser: ArgumentParser) -> None:
 
 
 def queue_and_key(options: Options) -> tuple[str | None, str | None]:
-    """Return the queue and the key, None for one that was not given. Raises `CommandError` if neither was."""
+    """Return the queue and the key, with None for the one that was not given. Raises `CommandError` if neither was."""
     queue, key = options["queue"], options["key"]
     if queue is None and key is None:
         raise CommandError("Say which: QUEUE, or --key KEY for every queue, or both.", returncode=USAGE)

@@ -1,4 +1,4 @@
-"""Move messages by their ids, which the operator named, or which a search by queue, key or state finds."""
+"""Move messages by their ids: ids that the operator named, or that a search by queue, key or state found."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,9 +20,9 @@ def add_ids(parser: ArgumentParser, *, required: bool) -> None:
 
 
 def move_named(backend: Backend, verb: str, move: Move, ids: Iterable[str], done: str, write: Write) -> None:
-    """Move each id once.
+    """Move the message of each id once.
 
-    Raises `CommandError` that names the messages that were not moved, and where they are instead.
+    Raises a `CommandError` that names the messages that were not moved, and says where they are instead.
     """
     named = list(dict.fromkeys(ids))
     refused = list(move_all(backend, verb, move, named))
@@ -65,9 +65,10 @@ def buried_ids(backend: Backend, key: str | None = None) -> list[str]:
 
 
 def waiting_pages(backend: Backend, queue: str, key: str | None, *, sent_by_ms: int) -> Iterator[list[str]]:
-    """Yield pages of the ids that wait in a queue, of one key if it is given, and were sent by `sent_by_ms`.
+    """Yield pages of the ids that wait in a queue and were sent no later than `sent_by_ms`; with a `key`, only its own.
 
-    The caller removes each page before it asks for the next, which is the front of the queue again.
+    The caller must remove each page before it asks for the next, because every page is read from the front of the
+    queue.
     """
     while page := [each.id for each in backend.queue.peek(queue, BATCH, key) if each.header.sent_ms <= sent_by_ms]:
         yield page

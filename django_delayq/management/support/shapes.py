@@ -1,4 +1,4 @@
-"""The shapes of messages in `--json` and in tables."""
+"""Define how messages look in `--json` and in tables."""
 
 import json
 from typing import Any

@@ -29,12 +29,12 @@ def to_iso(milliseconds: int | None) -> str | None:
 
 
 def end_words(until_ms: int | None, now_ms: int) -> str:
-    """Return the end of a pause for people."""
+    """Return a text for people that says when a pause ends."""
     return "until it is resumed" if until_ms is None else f"until {to_words(until_ms, now_ms)}"
 
 
 def to_words(milliseconds: int | None, now_ms: int) -> str:
-    """Return an instant for people: when it is, and how far from now."""
+    """Return a text for people that says when an instant is, and how far from now."""
     if milliseconds is None:
         return "-"
     shown = to_iso(milliseconds) or f"{milliseconds} ms"
@@ -44,7 +44,7 @@ def to_words(milliseconds: int | None, now_ms: int) -> str:
 
 
 def state_words(state: State) -> str:
-    """Return a state for people."""
+    """Return the word for a state that people read."""
     return "failed" if state is State.ERROR else str(state)
 
 
