@@ -1,4 +1,4 @@
-"""Define the store's tables. A message is a row of exactly one of three, and keeps its primary key in all of them.
+"""Define the store's tables. A message is a row in exactly one of three, and has the same primary key in each of them.
 
 The statements that write rows are in django_delayq/store/. These models are for queries, migrations and the admin.
 Don't change messages through them: a message that is changed regardless of its lease may run twice, or be lost.
@@ -158,9 +158,9 @@ class ErrorMessage(MessageRow):
 
 
 class PayloadDifference(models.Model):
-    """A change of a message's payload by an operator, from which both payloads can be restored.
+    """A change of a message's payload by an operator. Both the old and the new payload can be restored from it.
 
-    It lives as long as the message, whose primary key is `message_pk`. Django's log keeps only `mark`, a salted hash.
+    It is kept as long as the message, whose primary key is `message_pk`. Django's log keeps only `mark`, a salted hash.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -183,7 +183,7 @@ class PayloadDifference(models.Model):
 
 
 class Tally(models.Model):
-    """How many rows were removed for good, by reason (pruned, purged, …), so that audits account for each message."""
+    """The number of rows that were removed for good, per reason (pruned, purged, …), so that audits add up."""
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     name = models.CharField(_("name"), max_length=20)
@@ -259,7 +259,7 @@ class FigureRow(models.Model):
     """Counts of how attempts ended; see store/figures.py.
 
     `at` is when the minute, hour or day of the row begins; in a total, it is the last minute that was added. There is a
-    column for each of `COUNTS`. Several rows may be for the same time: readers add them up.
+    column for each of `COUNTS`. Several rows may have the same `at`: readers add them up.
     """
 
     class Period(models.TextChoices):

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
 COLLATIONS = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin", "postgresql": "C"}
-"""For each `database_name` a collation that compares text character by character, also spaces at its end."""
+"""For each `database_name`, a collation that compares text character by character, including spaces at the end."""
 
 
 def database_name(connection: Any) -> str:
@@ -22,8 +22,8 @@ def database_name(connection: Any) -> str:
 class InstantField(models.BigIntegerField):  # type: ignore[type-arg]  # not generic at run time
     """An instant to the millisecond: an aware UTC datetime in Python, epoch milliseconds in the database.
 
-    It is no `DateTimeField`, because with USE_TZ off, or on SQLite and MySQL, that stores times without a zone, in
-    which one hour a year occurs twice. A due time must mean the same to each database, to the broker and to Spark.
+    It is no `DateTimeField`, because that stores times without a zone if USE_TZ is off, or on SQLite and MySQL: one
+    hour a year would occur twice. A due time must mean the same to each database, to the broker and to Spark.
     """
 
     description = _("Instant (to the millisecond)")
@@ -54,7 +54,7 @@ class InstantField(models.BigIntegerField):  # type: ignore[type-arg]  # not gen
 class NameField(models.CharField):  # type: ignore[type-arg]  # not generic at run time
     """Text that is compared character by character: "a", "A" and "a " are three ids, on MySQL and MariaDB too.
 
-    Its indexes are ordered in the same way, so that they also find the beginning of a name, on PostgreSQL too.
+    Its indexes are ordered in the same way, so that they can find names by their beginning, on PostgreSQL too.
     """
 
     def db_parameters(self, connection: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Indexes of the store's tables that differ among the vendors."""
+"""Define the indexes of the store's tables that differ from one database vendor to another."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from django.db import models
 class PageIndex(models.Index):
     """An index for reading rows page by page, in the order of `fields`. The last field is the primary key.
 
-    On PostgreSQL the primary key is written as an expression, so that nothing looks up a row by it in this index, which
-    would read all of it. PostgreSQL might choose that: after a vacuum of a table without live rows, as a queue often
-    is, it expects no rows, so that every index seems equally cheap.
+    On PostgreSQL the primary key is written as an expression. Otherwise PostgreSQL might use this index to look up a
+    row by its primary key, and read the whole index: after a vacuum of a table without live rows, as a queue often is,
+    it expects no rows, so that every index seems equally cheap.
     """
 
     def create_sql(self, model: type[models.Model], schema_editor: Any, using: str = "", **options: Any) -> Any:
@@ -26,7 +26,7 @@ class PartialIndex(PageIndex):
 
     On every vendor but PostgreSQL, the condition's `column` is inserted after the first field. MySQL and MariaDB have
     no partial indexes, so they need the column. SQLite has no statistics until somebody runs ANALYZE; without them it
-    prefers the index with the most columns that are compared by `=`. PostgreSQL drops a comparison that the condition
+    prefers the index with the most columns that are compared with `=`. PostgreSQL drops a comparison that the condition
     implies, so it could not use the fields after the column.
     """
 
