@@ -1,1 +1,1 @@
-"""The template tags."""
+"""Offer the template tags and filters of the admin."""

@@ -1,4 +1,4 @@
-"""`{% delayq_breadcrumbs %}`: the way to a page of the admin, in the markup of the Django that is installed."""
+"""`{% delayq_breadcrumbs %}`: the breadcrumbs of a page of the admin, in the markup of the installed Django."""
 
 import django
 from django import template
@@ -12,9 +12,10 @@ register = template.Library()
 
 @register.simple_tag
 def delayq_breadcrumbs(title: object, *steps: object) -> SafeString:
-    """Return the links from the admin's index to a page: `steps` are an address and its text in turn, `title` the end.
+    """Return the breadcrumbs from the admin's index to the page `title`.
 
-    Django 6.1 has a list where the versions before it have lines with arrows.
+    `steps` has the address and the text of each page between them, one after the other. Django 6.1 shows breadcrumbs as
+    a list; earlier versions have links with arrows between them.
     """
     pairs = [(reverse("admin:index"), gettext("Home")), *zip(steps[::2], steps[1::2], strict=True)]
     if django.VERSION >= (6, 1):

@@ -9,7 +9,7 @@ register = template.Library()
 
 @register.filter
 def by_post(form: SafeString, token: str) -> SafeString:
-    """Return Django's search form, or a theme's, with another method. It has no block to override."""
+    """Return a search form, Django's or a theme's, changed to use POST: its template has no block to override."""
     hidden = format_html('<input type="hidden" name="csrfmiddlewaretoken" value="{}">', token)
     begin, form_tag, rest = form.partition("<form")
     attributes, end, inside = rest.partition(">")

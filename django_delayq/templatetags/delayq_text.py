@@ -1,4 +1,4 @@
-"""`{{ text|visible }}`: text from outside, with escapes for characters that hide it, or show it in another order."""
+"""`{{ text|visible }}`: text from outside, with escapes for characters that hide or reorder it."""
 
 from typing import Any
 
