@@ -15,8 +15,8 @@ pytest finds the fixtures `delayq_memory`, `run_due`, `sent_messages`, `assert_s
 An alias with a store keeps it: its rows are written and read in the test's own transaction, and only the timer is the
 broker in memory.
 
-Due times count by Python's clock, wherever time-machine or freezegun has moved it. `run_due` moves it too, by one of
-them; where neither is installed, messages get older instead.
+Due times count by Python's clock, even if time-machine or freezegun has moved it. `run_due` moves it too, with one of
+them; if neither is installed, messages get older instead.
 """
 
 from django_delayq.testing.broker import VirtualTimeBroker

@@ -1,4 +1,4 @@
-"""Offer a memory broker for tests, whose time is Python's, and a database whose statements take that time too."""
+"""Offer a memory broker for tests that goes by Python's clock, and a database whose statements go by it too."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -21,7 +21,7 @@ AnyHandler = Handler[Any, Any]
 
 
 class Due(NamedTuple):
-    """The message that is due next. `pk` is that of its row; None without a store."""
+    """The message that is due next. `pk` is the primary key of its row; None without a store."""
 
     due_ms: int
     queue: str
@@ -30,9 +30,9 @@ class Due(NamedTuple):
 
 
 class VirtualTimeDatabase(Database):
-    """The database of an alias, whose statements take Python's time in place of the server's.
+    """The database of an alias, with statements that go by Python's clock instead of the server's.
 
-    So `delay` and `at` count from one clock, also while time-machine, freezegun or `run_due` moves it.
+    So `delay` and `at` count from one clock, even while time-machine, freezegun or `run_due` moves it.
     """
 
     def __init__(self, alias: str, using: str) -> None:
@@ -41,7 +41,7 @@ class VirtualTimeDatabase(Database):
 
     @property
     def dialect(self) -> Dialect:
-        """Return the database's dialect with Python's time, which is asked for anew each time."""
+        """Return the database's dialect with Python's current time in place of the server's."""
         dialect, time_us = copy(super().dialect), now_us()
         dialect.now, dialect.now_up = str(time_us // 1000), str(-(-time_us // 1000))
         return dialect
@@ -55,9 +55,10 @@ class _NoMonitor(ClockMonitor):
 
 
 class VirtualTimeBroker(MemoryBroker):
-    """A memory broker that goes by Python's clock, and whose messages can get older.
+    """A memory broker that goes by Python's clock and can make its messages older.
 
-    It may be the `BROKER` in settings for tests. With a store it is the timer, and gives the store its database.
+    It may be the `BROKER` in settings for tests. With a store it is the timer, and makes the store use a
+    `VirtualTimeDatabase`.
     """
 
     def __init__(self, alias: Alias) -> None:
@@ -65,7 +66,7 @@ class VirtualTimeBroker(MemoryBroker):
         if alias.store is not None:
             self.database = VirtualTimeDatabase(alias.name, alias.database)
         self.aged_ms = 0
-        """By how much messages have got older, in all."""
+        """By how many ms messages have got older, in all."""
 
     def age(self, by_ms: int) -> None:
         """Make all messages and alarms older by `by_ms`."""
@@ -84,13 +85,13 @@ class VirtualTimeBroker(MemoryBroker):
         self.wake()
 
     def next_due(self, handlers: Mapping[str, AnyHandler]) -> Due | None:
-        """Return the message that is due next of those that have a handler."""
+        """Return the message that is due next, among those that have a handler; None if no such message waits."""
         waiting = [found for found in self.queue.counts().waiting if found.key in handlers]
         due = [Due(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
         return min(due, default=None)
 
     def claim_one(self, due: Due) -> Claimed:
-        """Lease the message that `next_due` returned, which must be due by now."""
+        """Lease the message that `next_due` returned. It must be due now."""
         (claimed,) = self.queue.claim([ClaimRequest(due.queue, due.key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
         return claimed
 

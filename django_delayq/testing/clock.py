@@ -1,7 +1,7 @@
-"""Read Python's clock, which the stores follow in tests, and move it by time-machine or freezegun.
+"""Read Python's clock, which the stores follow in tests, and move it with time-machine or freezegun.
 
-Neither library is needed. time-machine is used if it is installed, or else freezegun, or whichever has moved or stopped
-the clock already.
+Neither library is needed. If freezegun has moved or stopped the clock already, it is used; otherwise time-machine if it
+is installed, or else freezegun.
 """
 
 import sys
@@ -34,12 +34,12 @@ class Mover(Protocol):
         """Return whether the library has moved or stopped the clock."""
 
     def start(self, block: ExitStack) -> None:
-        """Take the clock over until the end of the block, without moving or stopping it yet."""
+        """Take over the clock until the end of the block, without moving or stopping it yet."""
 
     def leap(self, by_ms: int) -> Callable[[], None]:
-        """Move the clock ahead, which the library has taken over. If it stood still, it does so again.
+        """Move ahead the clock that the library has taken over. A clock that stood still stands still again.
 
-        Return a function that moves it back, unless the user of the library has put it back meanwhile.
+        Return a function that moves the clock back, or does nothing if the library's user has put it back meanwhile.
         """
 
 
@@ -96,7 +96,7 @@ def find_mover() -> Mover | None:
 
 @contextmanager
 def put_back_at_end() -> Iterator[None]:
-    """Take back at the end of the block how far `leap` moved Python's clock in it."""
+    """Move Python's clock back at the end of the block, by as much as `leap` has moved it ahead in the block."""
     with ExitStack() as block:
         _blocks.append(block)
         try:
@@ -113,7 +113,7 @@ def is_put_back() -> bool:
 def leap(mover: Mover, by_ms: int) -> None:
     """Move Python's clock ahead, until the end of the innermost block of `put_back_at_end`.
 
-    Without such a block the library must be active: then whoever uses it puts the clock back.
+    Without such a block the library must be active already, so that its user puts the clock back.
     """
     if not mover.is_active():
         mover.start(_blocks[-1])

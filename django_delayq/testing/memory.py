@@ -15,7 +15,7 @@ from django_delayq.testing.timeline import VIRTUAL_TIME_BROKER
 
 @contextmanager
 def use_memory_broker() -> Iterator[None]:
-    """Put every alias of DELAYQ on an empty memory broker that goes by Python's clock, for the block.
+    """Put every alias of DELAYQ, for the block, on an empty memory broker that goes by Python's clock.
 
     If `run_due` moves the clock, it is put back at the end of the block.
     """

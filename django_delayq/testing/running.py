@@ -103,7 +103,7 @@ async def arun_due(
     deliveries: int = 1,
     using: str = DEFAULT_ALIAS,
 ) -> list[Attempt]:
-    """Run due messages like `run_due`, from async code. Handlers run in the thread of `sync_to_async`."""
+    """Run due messages like `run_due`, from async code. Handlers run in the thread that `sync_to_async` uses."""
     return await sync_to_async(run_due)(until, errors=errors, deliveries=deliveries, using=using)
 
 
@@ -143,7 +143,7 @@ def _raise_if_failed(made: Attempt) -> None:
 
 
 def _deliver(messages: Messages, claimed: Claimed, handler: AnyHandler, deliveries: int) -> list[Attempt]:
-    """Run a message up to `deliveries` times, or until an attempt does not finish, and settle it."""
+    """Run a message up to `deliveries` times, until an attempt does not finish. After that, settle it."""
     if _is_never_repeated(claimed, handler):
         deliveries = 1
     attempts = []

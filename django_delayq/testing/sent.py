@@ -25,8 +25,8 @@ def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list
     """Return the messages that wait to run, of one key or of all keys, in due order.
 
     With a store these are its rows, as the transaction of this thread sees them. Without one, messages that wait for
-    the commit of an open transaction are included as if it were committed now, and `on_conflict` is applied: inside a
-    `TestCase` all sent messages are there. Messages that were cancelled or have run are not.
+    the commit of an open transaction are included as if it were committed now, and `on_conflict` is applied. So inside
+    a `TestCase` all sent messages are included, except ones that were cancelled or have run.
     """
     messages_of(using)  # raises if the alias is on no broker for tests
     backend = get_backend(using)
@@ -40,10 +40,10 @@ def sent_messages(key: str | None = None, *, using: str = DEFAULT_ALIAS) -> list
 
 
 def assert_sent(key: str, *, data: Any = ANY, delay: Duration | None = None, using: str = DEFAULT_ALIAS) -> MessageInfo:
-    """Fail unless a message of this key waits, with these `data`, due `delay` after it was sent. Return the first one.
+    """Fail unless a message of this key waits, with this `data`, due `delay` after it was sent. Return the first one.
 
-    What is not given may be anything. `delay` is compared to the second, so it may be that of a send with `at`, too.
-    Like in `sent_messages`, messages that were cancelled or have run are not there.
+    `data` or `delay` that is not given matches anything. `delay` may be up to a second off, so that it also fits a send
+    with `at`. As in `sent_messages`, messages that were cancelled or have run don't count.
     """
     __tracebackhide__ = True
     waiting = sent_messages(using=using)
@@ -54,7 +54,7 @@ def assert_sent(key: str, *, data: Any = ANY, delay: Duration | None = None, usi
 
 
 def assert_not_sent(key: str, *, data: Any = ANY, delay: Duration | None = None, using: str = DEFAULT_ALIAS) -> None:
-    """Fail if a message waits for which `assert_sent` would pass."""
+    """Fail if `assert_sent` would pass with these arguments."""
     __tracebackhide__ = True
     if found := _matching(sent_messages(using=using), key, data, delay):
         raise AssertionError(f"A message waits {_wanted(key, data, delay)}.\n{_listed(found)}")

@@ -1,4 +1,4 @@
-"""Let time pass in the tests of a site: Python's clock moves, or else messages get older."""
+"""Let time pass in a site's tests: Python's clock moves, or else messages get older."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,16 +27,16 @@ class Messages(Protocol):
 
     @property
     def aged_ms(self) -> int:
-        """Return by how much the messages have got older, in all."""
+        """Return by how many ms the messages have got older, in all."""
 
     def age(self, by_ms: int) -> None:
         """Make all messages older by `by_ms`."""
 
     def next_due(self, handlers: Mapping[str, AnyHandler]) -> Due | None:
-        """Return the message that is due next of those that have a handler."""
+        """Return the message that is due next, among those that have a handler; None if no such message waits."""
 
     def claim_one(self, due: Due) -> Claimed:
-        """Lease the message that `next_due` returned, which must be due by now."""
+        """Lease the message that `next_due` returned. It must be due now."""
 
     def apply(self, transitions: Sequence[Transition]) -> object:
         """End leases as the transitions say."""
@@ -45,8 +45,8 @@ class Messages(Protocol):
 class Rows:
     """The messages of an alias with a store.
 
-    Everything happens on the calling thread's connection and in its transaction, so no commit is needed. The timer that
-    holds their alarms gets older with them, but is never asked what is due.
+    Everything happens on the calling thread's connection and in its transaction, so no commit is needed. The alarms in
+    the timer get older together with the rows, but the timer is never asked what is due.
     """
 
     def __init__(self, queue: Tables, timer: VirtualTimeBroker) -> None:
@@ -104,7 +104,8 @@ def messages_of(using: str) -> Messages:
 class Passage:
     """The time that passes in one `run_due`.
 
-    Due times are rounded up to whole milliseconds, and each of a chain may be, so a leap counts 1 ms less than it took.
+    Due times are rounded up to whole milliseconds, which adds up in a chain of messages. So a leap counts 1 ms less
+    than it took.
     """
 
     def __init__(self, leap: Callable[[int], None], until_ms: int) -> None:
@@ -112,10 +113,10 @@ class Passage:
         self._until_ms = until_ms
         self._left_ms = until_ms
         self.passed_ms = 0
-        """The sum of all leaps."""
+        """The sum of all leaps, in ms."""
 
     def reach(self, due_ms: int) -> bool:
-        """Let time pass until `due_ms`. Return False, and do nothing, if that is after the end."""
+        """Let time pass until `due_ms` and return True. If that is after the end, do nothing and return False."""
         leap_ms = max(due_ms - clock.now_ms(), 0)
         counted_ms = max(leap_ms - 1, 0)
         if counted_ms > self._left_ms:
@@ -138,8 +139,8 @@ class Passage:
 def passing_time(messages: Messages, until_ms: int) -> Iterator[Passage]:
     """Yield the time that passes in one `run_due`: a library moves Python's clock, or else messages get older.
 
-    Outside `use_memory_broker` nothing would put the clock back after the test. So it is put back at the end of the
-    block, and the messages get older by as much as passed.
+    Outside `use_memory_broker`, nothing would put back a clock that the test itself has not moved. So it is put back at
+    the end of the block, and the messages get older by the time that passed.
     """
     mover = clock.find_mover()
     if mover is None:
