@@ -1,4 +1,4 @@
-"""Let only those who know a token see a page: monitoring has no session."""
+"""Protect pages with a token, because monitoring has no session."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -13,11 +13,11 @@ View = Callable[..., Any]
 
 
 def token_required(*tokens: str) -> Callable[[View], View]:
-    """Return a decorator for a view, sync or async, that answers only requests with one of these tokens.
+    """Return a decorator that lets a view, sync or async, answer only requests that have one of these tokens.
 
-    A request has it in its header, `Authorization: Bearer TOKEN`. All others get the status 401 and learn nothing.
-    Several tokens let you change them one after the other. Raises `ImproperlyConfigured` for an empty one, such as one
-    from an environment that lacks it.
+    A request has its token in the header `Authorization: Bearer TOKEN`. All others get the status 401 and learn
+    nothing. If you give several tokens, you can replace one after another. Raises `ImproperlyConfigured` if there is
+    no token, or an empty one, such as one from an environment that lacks it.
     """
     if not tokens or not all(tokens):
         raise ImproperlyConfigured(

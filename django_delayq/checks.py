@@ -31,6 +31,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     - E011: the store's database has AUTOCOMMIT off.
     - E013: a store shares its server and prefix with another alias.
     - E014: the broker carries no messages, and there is no store.
+    - E015: `scrub` names no function of a text.
     - W006: `confirm` is set, which does nothing with a store.
     - W012: `sign` is set, which does nothing with a store.
     """
@@ -49,7 +50,7 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     - E005: the annotation of its argument is wrong.
     - E009: `concurrency_key` names a field that its data does not have.
     - W001: it is `atomic`, and its alias has no store.
-    - I001: it is sync and has a time-out, which only `--processes` can enforce.
+    - I001: it is sync and has a time-out of its own, which only `--processes` can enforce.
 
     Wrong arguments of `delay_execute`, and two handlers with one key, raise at import.
     """
@@ -58,9 +59,9 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
 
 @register("delayq", deploy=True)
 def check_confirm(**kwargs: Any) -> list[CheckMessage]:
-    """Report E010 for each alias without a store whose broker refuses to open with `OPTIONS["confirm"]`.
+    """Report E010 for each storeless alias with `OPTIONS["confirm"]` whose broker refuses to open.
 
-    It does if it can't confirm writes. A broker that is away is skipped.
+    A broker that can't confirm writes refuses. Brokers that can't be reached are skipped.
     """
     found: list[CheckMessage] = []
     for alias in valid_aliases():
@@ -108,7 +109,7 @@ _RISKS: Mapping[Risk, tuple[str, str, str]] = {
 
 @register("delayq", Tags.security, deploy=True)
 def check_locations(**kwargs: Any) -> list[CheckMessage]:
-    """Check whether LOCATION of each alias is safe for a site in production (W007 to W011). Connects to nothing."""
+    """Check whether the LOCATION of each alias is safe in production (W007 to W011). Opens no connection."""
     found: list[CheckMessage] = []
     for alias in valid_aliases():
         try:
@@ -159,10 +160,10 @@ def _check_sign(alias: Alias) -> Iterator[CheckMessage]:
 
 
 def _check_places() -> Iterator[CheckMessage]:
-    """Yield an error for a store whose server and prefix another alias has too (E013).
+    """Yield an error for a store that has the same server and prefix as another alias (E013).
 
-    The workers of each alias would take messages of the other. Two aliases without a store may share a place: they are
-    one queue under two names.
+    The workers of each alias would take messages of the other. Two aliases without a store may share a server and
+    prefix: they are one queue under two names.
     """
     earlier: list[tuple[Alias, frozenset[str]]] = []
     for alias in valid_aliases():

@@ -1,4 +1,4 @@
-"""Read the setting DELAYQ into frozen dataclasses, which have all its defaults."""
+"""Read the setting DELAYQ into frozen dataclasses, which define all its defaults."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,9 +98,9 @@ def valid_aliases() -> Iterator[Alias]:
 
 
 def scrubs() -> Sequence[Scrub]:
-    """Return the functions of `OPTIONS["scrub"]`, of all aliases: a log line belongs to none.
+    """Return the functions in `OPTIONS["scrub"]` of all aliases, because a log line belongs to no alias.
 
-    Raises `ImportError` for one that can't be imported.
+    Raises `ImportError` for a function that can't be imported.
     """
     global _scrubs
     if _scrubs is None:

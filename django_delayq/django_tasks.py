@@ -1,4 +1,4 @@
-"""Name the parts of Django's tasks alike, whether Django (6.0 and later) or the package `django-tasks` has them."""
+"""Import the parts of Django's tasks under the same names from Django (6.0 and later) or the package `django-tasks`."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     AnyResult: TypeAlias = TaskResult[..., Any]
 
     def task(function: Any = None, **options: Any) -> Any:
-        """Stand for the decorator, whose own types know nothing of the options that a backend adds."""
+        """Stand in for the decorator, because its own types lack the options that a backend adds."""
 else:
     try:
         from django.tasks.backends.base import BaseTaskBackend

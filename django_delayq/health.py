@@ -1,4 +1,4 @@
-"""A check for django-health-check 4 (https://codingjoe.dev/django-health-check/), which the site has to install."""
+"""Offer a check for django-health-check 4 (https://codingjoe.dev/django-health-check/), which the site must install."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -49,6 +49,6 @@ class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
             raise self._said(ServiceUnavailable("The figures are not available."), type(error).__name__) from None
 
     def _said(self, error: HealthCheckException, more: str = "") -> HealthCheckException:
-        """Log what is wrong, with what the answer leaves out, and return the error."""
+        """Log what is wrong, including `more`, which the answer leaves out. Return the error."""
         logger.warning("Health of %r: %s %s", self.alias, error.message, more)
         return error

@@ -1,6 +1,6 @@
 """Export the figures of `django_delayq.monitor` to Prometheus. It needs the extra `metrics`.
 
-Nothing is counted here: a scrape looks at every alias at most once in some seconds, in bounded time.
+Nothing is counted here. A scrape reads the figures of every alias, at most once in some seconds, in bounded time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -68,9 +68,9 @@ class DelayqCollector(Collector):
     With a store, the other counters and the histograms are by queue and key. They are sums of the rows that workers
     write each minute, so any process may be scraped, and workers may come and go. They do not fall when rows are rolled
     up: the transaction that removes a row adds it to the total of its queue and key, and one statement reads rows and
-    totals. Once nothing of a queue and key has ended for 30 days, their total is removed. If they are used again they
-    begin at 0, which a scraper takes for a restart. At most 200 queues and keys have counters of their own; the others
-    are counted together under empty names.
+    totals. Once nothing of a queue and key has ended for 30 days, their total is removed. If that pair is used again,
+    its counters begin at 0, which a scraper takes for a restart. At most 200 pairs have counters of their own; the
+    others are counted together under empty names.
     """
 
     def collect(self) -> Iterable[Metric]:

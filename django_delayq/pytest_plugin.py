@@ -1,4 +1,4 @@
-"""The fixtures that pytest finds by itself where django-delayq is installed, by the entry point `pytest11`.
+"""Define the fixtures that pytest finds by itself if django-delayq is installed, by the entry point `pytest11`.
 
 pytest imports this module before Django is set up, so it imports the helpers of tests only in the fixtures.
 """

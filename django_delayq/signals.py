@@ -12,8 +12,8 @@ All signals but `broker_changed` also carry `id`, `key` and `queue`, and:
   is not known whether it did.
 - `message_started`: `attempt`, `lateness_ms`.
 - `message_finished`: `attempt`, `duration_ms`.
-- `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Sent after a snooze too; then `exception` is the
-  `Snooze`.
+- `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Also sent after a snooze, with the `Snooze` as
+  `exception`.
 - `message_failed`: `attempt`, `error`, `exception` (None when none was raised). The message was buried.
 
 The `sender` of `broker_changed` is the broker's class. It carries `reason`: why the broker may have lost its data (it

@@ -34,7 +34,7 @@ def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     """Check each alias with a store in one of `databases`.
 
     - E006: tables or columns are missing, or the database can't be used.
-    - E012: atomic handlers could not end at its isolation level.
+    - E012: atomic handlers could not end at the isolation level of the database.
     - W002: a SQLite file has settings that suit only one process.
     - W003: messages wait for a key without a handler.
     - W004: one worker may need more connections than the database or its pool has.

@@ -62,7 +62,7 @@ _HANDLER_OPTIONS = (
     *("max_attempts", "backoff", "timeout", "expires", "atomic", "at_most_once"),
     *("concurrency", "max_concurrency", "rate_limit"),
 )
-"""The options of `delay_execute` that a task, and `OPTIONS` for all tasks of a backend, can give."""
+"""The options of `delay_execute` that a task can set for itself, and `OPTIONS` for all tasks of a backend."""
 
 _STATUSES = {
     State.PENDING: TaskResultStatus.READY,
@@ -73,15 +73,15 @@ _STATUSES = {
     State.CANCELLED: TaskResultStatus.FAILED,
 }
 _ERRORS = (Ended.FAILED, Ended.CRASHED, Ended.LOST, Ended.BURIED)
-"""The ends of attempts that are errors of a task: it was neither told to wait nor interrupted by an orderly stop."""
+"""The ends of attempts that count as errors of a task. A snooze and an interruption by a worker's stop do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayqTask(AnyTask):
-    """A task with the options of a message that Django has no word for. `using` sets each of them.
+    """A task with the options of delayq that Django's tasks lack. `using` sets each of them.
 
-    The first ones are those of `delay_execute`. They hold for the function, so give them to `@task`, which hands them
-    on from Django 6.1 and from `django-tasks` on; Django 6.0 takes them from `OPTIONS` alone. The others are those of
+    The first ones are options of `delay_execute`. They hold for the function, so give them to `@task`. Django 6.1 and
+    `django-tasks` pass them on; with Django 6.0 only `OPTIONS` can set them. The others, from `id` on, are options of
     `send_delay_message`, for one message.
     """
 
@@ -121,8 +121,8 @@ class DelayqTask(AnyTask):
 class DelayqBackend(BaseTaskBackend):
     """The backend that sends tasks as delayed messages, and reads their results from the tables of a store.
 
-    `OPTIONS` may have `using`, the alias of `DELAYQ`, and defaults for the options of `DelayqTask` up to `rate_limit`.
-    Raises `ImproperlyConfigured` for any other. It opens no connection until it is used.
+    `OPTIONS` may have `using`, an alias of `DELAYQ`, and defaults for the options of `DelayqTask` up to `rate_limit`.
+    Raises `ImproperlyConfigured` for any other option. It opens no connection until it is used.
     """
 
     task_class = DelayqTask
@@ -217,7 +217,7 @@ class DelayqBackend(BaseTaskBackend):
         return None if handler is None else getattr(handler.func, "task", None)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
-        """Check that the alias exists (E016), and warn where it has no store to keep results (W013)."""
+        """Check that the alias exists (E016), and warn if it has no store to keep results (W013)."""
         names = alias_names()
         if self.using not in names:
             return [
@@ -292,7 +292,7 @@ async def _arun(task: AnyTask, backend: DelayqBackend, message: Message[Any]) ->
 
 
 def _starting(task: AnyTask, backend: DelayqBackend, message: Message[Any]) -> AnyResult:
-    """Return the result of a task whose attempt is about to start, and say so."""
+    """Send Django's `task_started` for an attempt that is about to start, and return the task's result, now running."""
     result = _read_data(task, backend, message.id, message.queue, message.data)
     started = from_ms(message.started_ms)
     earlier = [] if message.attempt == 1 else _earlier_attempts(backend, message)
@@ -325,7 +325,7 @@ def _keep(backend: DelayqBackend, message: Message[Any], value: Any) -> None:
 
 
 def _failed(backend: DelayqBackend, message: Message[Any], result: AnyResult, exception: BaseException) -> None:
-    """Say that a task has failed for good, if this was its last attempt."""
+    """Send Django's `task_finished` if the task has failed for good: at its last attempt, or with `Bury`."""
     handler = get_handler(backend.using, message.key)
     most = None if handler is None else handler.policy.max_attempts
     is_last = most is not None and message.attempt >= most
@@ -349,9 +349,9 @@ def _finished(backend: DelayqBackend, result: AnyResult, value: Any) -> None:
 
 
 def _data(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Return the data of a message.
+    """Return the data of a task's message: the arguments, and facts about the task that the row has no column for.
 
-    Beside the arguments it has what no column has, so that the result that is read equals the one that was returned.
+    So a result that is read from the row equals the one that `enqueue` returned.
     """
     data = {"args": args, "kwargs": kwargs, "backend": task.backend, "enqueued_at": now.isoformat()}
     if task.run_after is not None:
@@ -385,7 +385,10 @@ def _change(result: AnyResult, **values: Any) -> None:
 
 
 def _read_data(task: AnyTask, backend: DelayqBackend, id: str, queue: str, data: Any) -> AnyResult:
-    """Return the result of a message as it was when it was enqueued. Raises `Bury` for data that no task wrote."""
+    """Return the task's result as `enqueue` returned it, rebuilt from the message's `data`.
+
+    Raises `Bury` if `data` can't be read, because something else than a task wrote it.
+    """
     try:
         run_after = data.get("run_after")
         called = replace(
@@ -401,7 +404,7 @@ def _read_data(task: AnyTask, backend: DelayqBackend, id: str, queue: str, data:
 
 
 def _read_result(backend: DelayqBackend, task: AnyTask, facts: MessageFacts) -> AnyResult:
-    """Return the result of a message from the tables."""
+    """Return the result of a task's message, read from the tables. Raises `TaskResultDoesNotExist` for other data."""
     info = facts.info
     try:
         result = _read_data(task, backend, info.id, info.header.queue, json.loads(info.body))
