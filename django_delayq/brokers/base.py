@@ -124,10 +124,11 @@ class Window(Protocol):
         """
 
     def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
-        """Hold alarms, and then set the cursor forward to `to_ms`. Return the cursor.
+        """Store the alarms; after that, set the cursor forward to `to_ms`. Return the cursor.
 
-        The cursor stays as it is if it was lost, was set back below `from_ms`, or is later already. If `from_ms` is
-        None, only a cursor that was lost is set. Parts of the broker that are unavailable are left out.
+        `from_ms` is the cursor as the caller has read it; None if it was lost. The cursor is not changed if it has been
+        lost or set back below `from_ms` meanwhile, or is later than `to_ms` already. If `from_ms` is None, it is
+        changed only if it is still lost. Parts of the broker that are unavailable are left out.
         """
 
     def set_cursor_back(self, to_ms: int) -> None:

@@ -44,9 +44,11 @@ LATE_COMMITS_MS = 1_000
 
 
 class TableClaims:
-    """Claims of rows without alarms: each goes on where the last one of its (queue, key) ended.
+    """Claims of due rows from the table, without alarms.
 
-    Once a second a claim begins at the low end of the index, because a row that was due before may have become ready.
+    A claim of a (queue, key) begins at the due time that the last one reached, so that it need not read the index from
+    its low end. At most once a second it begins at the low end, because a row with an earlier due time may have become
+    ready meanwhile.
     """
 
     def __init__(self, database: Database) -> None:

@@ -216,10 +216,10 @@ def _lapse(
 
 
 def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
-    """Find the leases that ran out, also those that no alarm leads to, the due suspects, and whether limits are over.
+    """Look with one statement for leases that ran out, suspects that are due, and limits that are over.
 
-    It is one statement. It reads the next `BATCH` due rows, and the leased suspects and at-most-once messages: each of
-    these two kinds has an index.
+    A lease is found even if no alarm leads to its row. The statement reads the next `BATCH` due rows from the position
+    in `after` on. It also reads the leased suspects and at-most-once messages, for which there is an index each.
     """
     began_at = monotonic()
     parts = _parts_of_look(database, after)

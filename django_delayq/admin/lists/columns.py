@@ -74,7 +74,7 @@ class Columns:
 
     @admin.display(description=gettext_lazy("next"))
     def next_step(self, row: ReadyMessage) -> str:
-        """Return what comes next without an operator, and when."""
+        """Return what will happen to the message next if no operator acts, and when."""
         now = now_utc()
         if is_abandoned(row):
             if row.at_most_once:

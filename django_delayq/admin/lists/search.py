@@ -147,7 +147,7 @@ def _has(data: str, path: list[str], text: str) -> bool:
 
 
 def _name(part: str) -> str:
-    """Return one part of a path, unquoted: a name with a dot is written as a JSON string."""
+    """Return one part of a path, unquoted. A name with a dot must be written as a JSON string."""
     try:
         return str(loads(part)) if part.startswith('"') else part
     except ValueError:

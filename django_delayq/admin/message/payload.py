@@ -33,7 +33,11 @@ _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # they sho
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The `text` to show. If it is None, `why_hidden` says why. `masked` says whether the hook changed something."""
+    """A message's payload as one user may see it.
+
+    `text` is None if the payload is hidden; `why_hidden` says why. `masked` says whether the site's function in
+    `OPTIONS["mask"]` changed the payload.
+    """
 
     text: str | None
     why_hidden: str = ""

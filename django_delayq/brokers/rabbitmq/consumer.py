@@ -328,7 +328,7 @@ def _name(alarm: Alarm) -> _Name:
 
 
 class Leases:
-    """Leased deliveries by alarm. One alarm may have several, because nothing keeps a row from having two alarms."""
+    """The alarms that are leased, each with its AMQP deliveries. A row may have two alarms: they share one lease."""
 
     def __init__(self) -> None:
         self._deliveries: dict[_Name, list[Delivery]] = {}

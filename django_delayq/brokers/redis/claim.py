@@ -567,7 +567,7 @@ def _fill(
 
 
 def _exclude(snapshot: _DueSnapshot, shard: int, error: TransientError) -> None:
-    """Remove a shard whose node is away from the snapshot."""
+    """Drop all entries of a shard from the snapshot, because its node can't be reached. Keep the reason in `away`."""
     snapshot.away = str(error)
     snapshot.due = {place: at for place, at in snapshot.due.items() if place[0] != shard}
 

@@ -59,7 +59,7 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def publish(path: str, names: Iterable[str]) -> None:
-    """Move these files, of the tasks whose results count, into the directory where they are read."""
+    """Move these files, which were written by tasks whose results count, to where readers find them."""
     filesystem, directory = located(path)
     for name in names:
         filesystem.move(f"{directory}/{_UNFINISHED}/{name}", f"{directory}/{name}")

@@ -257,9 +257,10 @@ class Dialect:
         raise NotImplementedError
 
     def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
-        """Move the row from ready to finish, at the end of the caller's transaction. Return False if the lease is lost.
+        """Move the row to `delayq_finish`, as the end of an atomic handler's transaction. Return False if it can't.
 
-        This waits for a transaction that has the row: a renewal, or a cancel that may be rolled back.
+        It can't if the lease is lost. If another transaction has locked the row, wait for it to end: it may be a
+        renewal, or a cancel that is rolled back.
         """
         raise NotImplementedError
 

@@ -138,11 +138,14 @@ def _array(numbers: Iterable[int | None]) -> str:
 
 
 def insert_from(dialect: Dialect, values: str, kind: str = _HEADER) -> str:
-    """Return an INSERT of the messages in `values`, up to where it says what to do about conflicts.
+    """Return an INSERT of messages without its ON CONFLICT clause, which the caller adds.
 
-    A kind is what messages have in common besides id and data; see `_kinds_of`. `values` is SQL for FROM: a table of
-    ids, data and numbers of kinds. `kind` are the columns of a kind. If they have no due time, `values` must have it.
-    The parameters are the kinds as JSON, those of `values`, and the alias.
+    Messages that differ only in id and data are of one kind, and share its columns; see `_kinds_of`.
+
+    - `values`: a table for FROM, as SQL, with the columns `message_id`, `data` and `kind` (the number of the kind).
+    - `kind`: the columns of the table of kinds. If `delay_ms` and `at_ms` are not among them, `values` must have them.
+
+    The parameters of the statement are the kinds as JSON, the parameters of `values`, and the alias.
     """
     return (
         f"WITH clock AS MATERIALIZED (SELECT {dialect.now} AS n, {dialect.now_up} AS u),"
