@@ -259,7 +259,7 @@ def _header_of(handler: registry.Registered | None, key: str, is_own: bool) -> H
 
 
 def _header(send: Send, own: Header) -> Header:
-    """Return the header of a send: `own`, which all sends share that change nothing in it, or a new one."""
+    """Return the header of a send: `own` itself if the send changes nothing in it, else a new one."""
     if (
         send.queue is None
         and send.at_most_once is None

@@ -150,8 +150,8 @@ class Sent:
 class SentMany:
     """The answer to a bulk send, as counts: `accepted` messages, of which `created` are new.
 
-    The others are not new: a message with the same id was there already. `running` counts those whose message runs now,
-    so that the send left it unchanged.
+    The others are not new: a message with the same id was there already. `running` is how many of these earlier
+    messages run now, so that the send left them unchanged.
     """
 
     accepted: int = 0

@@ -118,7 +118,7 @@ class Capacity:
 
 
 def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
-    """Group workers that are alike. In a large fleet most workers are."""
+    """Group workers that are alike. If there are many workers, most of them are alike."""
     alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
     for worker in workers:
         alike[(*worker.queues, *worker.keys, repr(worker.executors))].append(worker)

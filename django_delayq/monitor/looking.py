@@ -41,8 +41,8 @@ def _answer(answer: "Future[T]", look: Callable[[], T]) -> None:
 def closed_after(using: str) -> Iterator[None]:
     """Close the connection to the store's database if it was opened in the block.
 
-    A connection that was open before stays open. Use it in a thread that serves no request: Django closes no connection
-    there.
+    A connection that was open before stays open. This is for threads that serve no request, because Django closes no
+    connection there.
     """
     alias = get_alias(using)
     if alias.store is None:

@@ -1,6 +1,6 @@
 """Write a line for each thing that an operator does, to the logger `django_delayq.audit`.
 
-The admin and the commands write the same line: the verb, who did it, from where, the alias, and to which messages. It
+The admin and the commands write the same line: the verb, who did it, from where, the alias, and what was acted on. It
 has no payload. Values are quoted where needed, so that nobody can forge a line, or a second value within a line.
 """
 
