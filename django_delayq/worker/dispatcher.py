@@ -17,7 +17,7 @@ from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
 DRAIN_S = 0.5
-"""How long after a successful claim known due messages wait for a busy slot, before a claim asks for everything."""
+"""For how many seconds after a successful claim none asks for everything, while what is due waits for busy slots."""
 UNSTARTED_LOOK_S = 0.25
 """How often to look for leases that have waited too long for a slot, in seconds."""
 UNSTARTED_S = 1.0
@@ -74,7 +74,7 @@ class Dispatcher:
         self.skipped = False
         """Whether the last claim left a buffer out, or a limit refused one of its messages.
 
-        The broker wakes the loop only for what was claimed, so after its sleep the loop must claim in any case.
+        The broker wakes the loop only for what the claim asked for, so after its sleep the loop must claim in any case.
         """
 
     @property
@@ -134,7 +134,7 @@ class Dispatcher:
         return found or not planned.is_complete
 
     def _plan(self, executors: Sequence[ExecutorState]) -> Plan:
-        """Plan the next claim. If queues with an order have a backlog, first look which pairs it is in."""
+        """Plan the next claim. If queues with an order may have a backlog, first look up which pairs are due."""
         in_order = len(self._queues) > 1
         free_permits = {} if self._limiter is None else self._limiter.free_permits(self._all_buffers)
         if in_order and self._backlog.needs_look and wants_any(executors, free_permits) and not self.spent:
@@ -195,9 +195,9 @@ class Dispatcher:
         more_available: bool,
         running: Collection[str],
     ) -> bool:
-        """Give a buffer its leases, one part for each queue with how many of it to keep.
+        """Give a buffer its claimed leases: each part has the leases of one queue, and how many of them to keep.
 
-        Return whether any was kept.
+        Return whether any lease was kept.
         """
         buffer, executor = self._buffers[key]
         at_most_once = {lease for leases, _ in parts for lease in leases if _is_at_most_once(lease)}
@@ -214,7 +214,7 @@ class Dispatcher:
         return bool(kept)  # don't claim again at once for leases that were all released: they would come again
 
     def _leases_of(self, claims: Claims, sent_at: float) -> tuple[dict[tuple[int, str], list[Lease]], list[Lease]]:
-        """Return the leases by (place of the queue, key of the handler), and apart those of foreign messages.
+        """Return the leases by (position of the queue, key of the handler), and separately those of foreign messages.
 
         A message is foreign if no handler here has its key, or its header can't be read.
         """
@@ -243,10 +243,10 @@ class Dispatcher:
         size: int,
         at_most_once: Collection[Lease],
     ) -> tuple[list[Lease], list[Lease]]:
-        """Return the leases to keep, at most its limit from each part, and the surplus.
+        """Return the leases to keep, which are at most the limit of each part, and the surplus.
 
-        There may be more at-most-once messages than idle slots: each (queue, key) pair of a buffer is asked for all
-        that the buffer wants, and buffers share slots.
+        At-most-once messages are kept only for idle slots. A claim may give more of them, because it asks each (queue,
+        key) pair of a buffer for all that the buffer wants, and buffers share slots.
         """
         kept: list[Lease] = []
         surplus: list[Lease] = []

@@ -14,7 +14,10 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.worker.logs import OutageLog, guarded
 
 HOLD = 0.8
-"""The part of a lease after which this process gives it up, counted from when its last good renewal was sent."""
+"""The fraction of a lease's length after which this process gives it up, counted from its last good renewal's sending.
+
+The lease itself has not run out by then, so no other worker can have it while a handler is being stopped.
+"""
 LONGEST_PAUSE_S = 5.0
 """The longest time between renewals, which are otherwise due after a third of the lease.
 
@@ -41,13 +44,13 @@ class Lease:
     released: bool = False
     """Whether it was released unstarted. Set before `ended`, because every other lease that has ended counts as run."""
     lost: bool = False
-    """Whether another move took the lease."""
+    """Whether somebody else took the lease away, or this worker cut it short because it stops."""
     abandoned: bool = False
     """Whether its handler was stopped, or told to stop, because the lease could not be renewed in time."""
     interrupted: bool = False
     """Whether this worker itself ended the lease, because the worker stops."""
     maybe_settled: bool = False
-    """Whether its handler ended in a worker process that died, which may have settled it."""
+    """Whether its handler ended in a worker process that then died, so that the lease may be settled already."""
     overdue: bool = False
     """Whether a log line has said that the handler runs past its time-out."""
     cancel: Callable[[], object] | None = None
@@ -94,7 +97,7 @@ class Lease:
 
 
 class LeaseLog:
-    """A log of this process's leases, for its supervisor. This base class keeps nothing: nobody supervises."""
+    """A log of this process's leases, for its supervisor. This base class, for a worker without one, keeps nothing."""
 
     def lease(self, leases: Iterable[Lease]) -> None:
         """Note new leases, before any handler starts."""
@@ -106,15 +109,16 @@ class LeaseLog:
         """Note that the threads of this process run: no handler holds the interpreter's lock."""
 
     def held_until(self, lease: Lease) -> float:
-        """Return until when another process has renewed a lease for this one; 0 where none has."""
+        """Return until when (in monotonic seconds) another process has renewed a lease for this one; 0 if none has."""
         return 0.0
 
 
 class Leases:
-    """The leases of this process, with a thread that renews them and one that gives up those not renewed in time.
+    """The leases of this process, with a thread that renews them and one that gives up a lease not renewed in time.
 
-    The threads are two because a renewal may hang, and no handler may run on past its lease meanwhile. A lease that was
-    given up is still renewed: the answer tells whether another worker has taken it, because that changes the token.
+    To give a lease up is to stop its handler. There are two threads because a renewal may hang, and meanwhile no
+    handler may run on past its lease. A lease that was given up is still renewed, because the answer tells whether
+    another worker has taken it.
     """
 
     def __init__(self, backend: Backend, lease_ms: int, outage_log: OutageLog, log: LeaseLog | None = None) -> None:
@@ -138,7 +142,7 @@ class Leases:
             thread.start()
 
     def close(self, timeout: float) -> None:
-        """End the threads, and wait `timeout` seconds for a renewal under way. Leases still held lapse.
+        """End the threads, and wait at most `timeout` seconds for a renewal under way. Leases still held lapse.
 
         The process must not exit during a renewal: one that connects with TLS would use memory that OpenSSL has freed,
         and crash.
@@ -206,7 +210,10 @@ class Leases:
             pause = renew_s if renewed else min(self._lease_ms / 20_000, renew_s)
 
     def _renew(self) -> bool:
-        """Renew every page, and return whether all were renewed. A page that fails must not keep the others from it."""
+        """Renew all leases, page by page, and return whether every page was renewed.
+
+        A page that fails must not keep the others from being renewed.
+        """
         asked = pages(self.held(), BATCH)
         renewed = [self._renew_page(page) for page in asked]
         # Permits come last and together, so that a limiter that is away is waited for only once.
@@ -226,7 +233,7 @@ class Leases:
         for lease, is_held in zip(page, held, strict=True):
             if is_held:
                 lease.held_until = sent_at + self.hold_s
-        # A lease that was settled meanwhile was removed, and is not lost. Nor is one whose answer is None: not known
+        # A lease that was settled meanwhile was removed, so it is not lost. An answer of None says that it is not known
         # yet.
         lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
         self.lose(lease for lease in lost if lease in self._held)

@@ -37,10 +37,10 @@ from django_delayq.worker.takeover import Takeovers, processes_of, signature_of
 EVERY_S = 1.0
 PRUNE_EVERY_S = 60.0
 HEARTBEAT_EVERY_S = 7.0
-"""How often a heartbeat is sent. A worker counts as alive for 15 s after one, so one may be lost."""
+"""How often a heartbeat is sent, in seconds. A worker counts as alive for 15 s after each, so one may get lost."""
 LEAST_PAUSE_S = 0.05
 MOST_RUNS = 32
-"""The most running handlers that a heartbeat lists: every dashboard reads it."""
+"""The most running handlers that a heartbeat lists. The list is short because every dashboard reads it."""
 _STATM = Path("/proc/self/statm")
 _PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -80,7 +80,7 @@ class Pauses:
         self.take([pause for pause in self.known if pause.holds(now_ms)])
 
     def take(self, pauses: list[Pause]) -> None:
-        """Replace the known pauses by `pauses`, and log the changes."""
+        """Replace the known pauses with `pauses`, and log the changes."""
         before, self.known = self.known, pauses
         for pause in pauses:
             if pause not in before:
@@ -143,10 +143,10 @@ class Maintenance:
         return self._pauses.known != paused
 
     def _try(self, what: str, work: Callable[[], None], *, ends_turn: type[Exception] | tuple[()] = ()) -> None:
-        """Do one task, and raise only an error that `ends_turn`.
+        """Do one task. Raise its error only if it is of the type `ends_turn`; log any other error.
 
-        No other may keep the rest from being done, nor messages from being claimed: RabbitMQ that is out of memory, for
-        one, takes no heartbeat, but still gives alarms.
+        Other errors must not stop the other tasks or the claims. For example, a RabbitMQ server that is out of memory
+        takes no heartbeats, but still delivers alarms.
         """
         try:
             work()
@@ -183,10 +183,10 @@ class Maintenance:
 
 
 class TableMaintenance:
-    """The thread that schedules the window, sweeps and prunes, on a connection of its own.
+    """The thread that schedules the window, sweeps and prunes.
 
-    So neither claims nor settlements wait for it. It also asks a timer that is away whether it is back, so that nothing
-    else has to wait for the answer.
+    It has its own connection, so that claims and settlements don't wait for it. It also checks whether an unreachable
+    timer is back, so that nothing else has to wait for the answer.
     """
 
     def __init__(self, tables: Tables, lease_ms: int, outage_log: OutageLog) -> None:
@@ -231,7 +231,7 @@ class TableMaintenance:
         return bool(is_left)
 
     def prune_due(self) -> bool:
-        """Prune a batch once a minute, and at once after a full one. Return whether there is more."""
+        """Prune a batch if a minute has passed since the last one, or that was full. Return whether there may be more."""
         if monotonic() < self._prune_at:
             return False
         is_full = self._tables.prune()
@@ -250,7 +250,7 @@ def new_info(
 
 
 def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:
-    """Return the handlers that run, longest first, and at most `MOST_RUNS`."""
+    """Return at most `MOST_RUNS` of the handlers that run, the longest-running first."""
     started = sorted((lease for lease in leases if lease.started_at), key=lambda lease: lease.started_at)
     return [_run_of(lease) for lease in started[:MOST_RUNS]]
 
@@ -295,7 +295,7 @@ def resident() -> int:
 
 
 def check_limit(limit: int) -> None:
-    """Raise `MemoryRefused` if this process already takes more than `limit` bytes: each message would be its last."""
+    """Raise `MemoryRefused` if this process already takes over `limit` bytes, so it would stop after one message."""
     taken = resident()
     if taken > limit:
         raise MemoryRefused(

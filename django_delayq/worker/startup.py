@@ -1,4 +1,4 @@
-"""Check and report what a worker has before it starts: handlers, slots, connections, and a broker that it may use."""
+"""Check and report what a worker has before it starts: handlers, slots, connections, and a broker fit for use."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ BROKER_CONNECTIONS = 4
 SUPERVISOR_CONNECTIONS = 2
 """A connection each for settling and for renewing what a dead worker leaves.
 
-The store has one more, to look up what was committed.
+With a store there is one more, to look up what was committed.
 """
 STORE_CONNECTIONS = 4
 """A connection each for claims, settlements, renewals and the maintenance of the tables."""

@@ -1,33 +1,33 @@
 """Take over at once what a dead worker of this host held, without waiting for its leases to run out.
 
-A heartbeat names the processes that look after a worker's leases, and is signed with the site's SECRET_KEY, so that who
-can only write to the broker can't name others. A worker can tell for certain whether processes of its own host are
-gone. So an old heartbeat does no harm: it only says where to look. A process is gone if:
+A heartbeat names the processes that look after a worker's leases. It is signed with the site's SECRET_KEY, so that
+somebody who can only write to the broker can't name other processes. A worker can tell for certain whether processes of
+its own host are gone. So an old heartbeat does no harm: it only says where to look. A process is gone if:
 
-- its number is free, or belongs to a process with another start time, because the kernel has used it again;
+- its id is free, or belongs to a process with another start time, because the kernel has used it again;
 - it is a zombie, none of whose threads can run.
 
-A process that is stopped (SIGSTOP) lives, and one that can't be looked at counts as alive: then the lease decides, as
-it does for every worker on another host.
+A process that is stopped (SIGSTOP) is alive, and one that can't be looked at counts as alive. Its leases have to run
+out, like those of a worker on another host.
 
-A number means something only on one host: in one boot of one kernel, in one namespace of process numbers, by one clock.
-Machines that were restored from one snapshot share the boot, so the name of the machine counts too. A container with
-its own namespace is a host of its own. Linux may use the name of a namespace again, but only once every process in it
-has ended.
+A process id means something only on one host: in one boot of one kernel, in one namespace of process ids, by one clock.
+Machines that were restored from one snapshot share the id of the boot, so the name of the machine counts too. A
+container with its own namespace is a host of its own. Linux may use the name of a namespace again, but only once every
+process in it has ended.
 
-Never held by two: a takeover is an early lapse, and fenced like one. The step that takes the token away checks that the
-dead worker still holds the row, or that the end of the lease is unchanged. So if two workers take over at the same
-time, one of them changes nothing; and if the dead worker were alive after all, its settlements would be refused. The
-name of a worker is not used again, because a part of it is random.
+No message is ever held by two workers: a takeover is an early lapse, and is fenced like one. The step that takes the
+token away checks that the dead worker still holds the row, or that the end of the lease is unchanged. So if two workers
+take over at the same time, one of them changes nothing. If the dead worker were alive after all, its settlements would
+be refused. The name of a worker is never used again, because a part of it is random.
 
-At most once: such a message is buried, as at a lapse. It never starts a second time, whatever of it may still run.
+An at-most-once message is buried, as at a lapse. It never starts a second time, whatever part of it may still run.
 
 Processes that a worker started may outlive it. A child process that runs handlers is killed by the kernel together with
 its worker, before the worker counts as gone, and also ends by itself when its socket closes. It can't settle its
 message, because it never talks to the broker. A supervisor may end the leases of a worker that died under it, and knows
-best what had started: so it stands in the heartbeat too, and the worker is dead only once both are gone. A program that
-a handler has started, though, may run on beside the second run of the message, without the time that a lease would have
-given it: end it with its worker, as systemd and containers do, or guard what it does with `message.token`.
+best what had started. So the heartbeat names it too, and the worker counts as dead only once both are gone. But a
+program that a handler has started may run on while the message runs a second time, and does not get the rest of the
+lease to end in. End it with its worker, as systemd and containers do, or guard what it does with `message.token`.
 """
 
 import os
@@ -43,7 +43,7 @@ from django_delayq.support.logging import logger
 from django_delayq.worker.events import UnstartedEvents
 
 _PROC = Path("/proc")
-_HOST = ("ns/pid", "ns/time")  # a start counts from the boot, by the clock of the second
+_HOST = ("ns/pid", "ns/time")  # a start time counts from the boot, by the clock of the time namespace
 _ENDED = ("Z", "X")
 
 
@@ -57,17 +57,17 @@ class Takeovers:
         self._ended: set[str] = set()  # whoever can write to the broker can put their heartbeats back
 
     def learn(self, own: WorkerInfo, workers: Sequence[WorkerInfo] | None = None) -> None:
-        """Note the other workers of this host, including those that died just now.
+        """Note the other workers of this host, including any that died just now.
 
-        `workers` are all that are alive or seem so; None has them asked for.
+        `workers` are all workers that are alive or seem to be. With None, the broker is asked for them.
         """
         self._others = self._neighbours(own, workers)
 
     def take_over(self, own: WorkerInfo) -> None:
-        """End the leases of workers that are gone. If that raises, call it again the next time."""
+        """End the leases of workers that are gone. If this raises, the next call tries again."""
         if not any(map(_is_dead, self._others)):
             return
-        self._others = self._neighbours(own)  # asked for anew: without workers that have stopped in good order
+        self._others = self._neighbours(own)  # read again: without workers that have stopped in good order
         dead = [one.name for one in self._others if _is_dead(one)]
         if dead:
             self._end_leases(dead)
@@ -102,7 +102,7 @@ def _is_dead(worker: WorkerInfo) -> bool:
 
 
 def signature_of(worker: WorkerInfo) -> str:
-    """Return the signature that a worker's heartbeat needs: of its name, which is not used again, and its processes."""
+    """Return the signature for a worker's heartbeat. It covers the processes and the name, which is never used again."""
     return _signer().signature(_signed(worker))
 
 
@@ -124,7 +124,10 @@ def _signed(worker: WorkerInfo) -> str:
 
 
 def processes_of(*pids: int) -> list[ProcessInfo]:
-    """Return processes in a form that others of this host recognise; [] if the system can't tell their start times."""
+    """Return the processes `pids` in a form that other processes of this host recognise.
+
+    Return [] if the system can't tell the host or the start time of each.
+    """
     host = _host()
     found = [ProcessInfo(host, pid, _started(_fields(_PROC / str(pid)))) for pid in pids]
     return found if host and all(one.started for one in found) else []
@@ -147,7 +150,7 @@ def is_gone(process: ProcessInfo) -> bool:
 
 @cache
 def _host() -> str:
-    """Return a text that processes share if they see one another by number and start time; '' if it is not known."""
+    """Return an id for this host, the same for all processes that see the same pids and start times; '' if unknown."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         namespaces = [os.readlink(_PROC / "self" / name) for name in _HOST if _is_there(name)]
@@ -176,7 +179,7 @@ def _started(fields: Sequence[str]) -> int:
 
 
 def _fields(directory: Path) -> list[str]:
-    """Return the kernel's facts on a process or thread, from its state on; nothing if they can't be read."""
+    """Return the fields of a process's or thread's `stat` file, from its state on; [] if it can't be read."""
     try:
         return (directory / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -1,10 +1,11 @@
 """The transactions and connections of handlers.
 
 - Exactly once: an atomic handler runs in a transaction whose last statement ends its message. Whatever dies, and
-  whenever, both took effect or neither did. A worker that lost its lease finds no row to end, and rolls back.
-- What a handler leaves open is rolled back, and the attempt fails. Otherwise later transactions in the same thread
-  would run inside it, and have no effect. A transaction in which the handler was called, as in a TestCase, is left
-  alone.
+  whenever, the handler's writes and that end take effect together or not at all. A worker that lost its lease finds
+  no row to end, and rolls back.
+- A transaction that a handler leaves open is rolled back, and the attempt fails. Otherwise later transactions in the
+  same thread would run inside it, and have no effect. A transaction in which the handler was called, as in a
+  TestCase, is left alone.
 - Connections that broke or are too old are closed, because a worker's threads run for days.
 """
 
@@ -40,22 +41,23 @@ ACTIVE means that a statement runs. Only another thread can see that.
 _MYSQL_IN_TRANS = 1
 _MYSQL_AUTOCOMMIT = 2
 LEAST_AGE_S = 60
-"""How old a connection must be before it is closed, in seconds, even if CONN_MAX_AGE is less."""
+"""The age in seconds below which no connection is closed for its age, even if CONN_MAX_AGE is less."""
 IDLE_S = 60.0
 """How long a thread that runs no message keeps its connections, in seconds."""
 Blocks = Mapping[BaseDatabaseWrapper, int]
-"""The connections in a transaction, each with the number of its `atomic()` blocks; 0 if it was begun otherwise."""
+"""Connections in a transaction, each with its number of open `atomic()` blocks; 0 if the transaction began without."""
 NONE: Blocks = {}
 EndLeftOpen = Callable[[], Awaitable[str]]
-"""A function that rolls back what an async handler left open, and returns what to say of it; '' if there is nothing."""
+"""A function that rolls back what an async handler left open, and returns an error text about it; '' if nothing was."""
 
 
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, database: Database) -> None:
     """Run a handler and finish the row of its message, in one transaction.
 
-    Raises the error of the handler or of the commit, or `LeaseLost` if another worker holds the message. A commit may
-    have taken place although it raised: the connection was lost before its answer, or an `on_commit` callback failed.
-    Then the message counts as finished if its row is in delayq_finish.
+    Raises the error of the handler or of the commit, `LeaseLost` if this worker no longer holds the message, or
+    `TransactionManagementError` if the handler ended this transaction or left another one open. A commit can raise
+    although it took place, if the connection is lost before its answer or an `on_commit` callback fails. So if the row
+    is in delayq_finish after an error of the commit, the message counts as finished and only a warning is logged.
     """
     connection = database.connection
     ended = False
@@ -77,7 +79,7 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
 
 
 def staying_in_it(using: str) -> AbstractContextManager[None]:
-    """Raise `TransactionManagementError` if the block's transaction ends before the block does."""
+    """Return a block that raises `TransactionManagementError` if the transaction around it ends before the block."""
     connection = connections[using]
     return _watching_status(connection) if connection.vendor == "postgresql" else _holding_savepoint(connection)
 
@@ -86,8 +88,9 @@ def staying_in_it(using: str) -> AbstractContextManager[None]:
 def _watching_status(connection: BaseDatabaseWrapper) -> Iterator[None]:
     """Watch the driver's transaction status, on PostgreSQL.
 
-    After an error PostgreSQL refuses all statements but those that end the transaction. The driver is idle before the
-    first statement, which begins the transaction, and after the end.
+    The driver is idle before the first statement, which begins the transaction, and again after the transaction has
+    ended. An error does not end it: PostgreSQL refuses every statement after an error except those that end the
+    transaction.
     """
     is_begun = is_over = False
 
@@ -114,10 +117,10 @@ def _watching_status(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 @contextmanager
 def _holding_savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Hold a savepoint, which is gone at the end if the transaction has ended, on MySQL, MariaDB and SQLite.
+    """Hold a savepoint, on MySQL, MariaDB and SQLite. If it is gone at the block's end, the transaction has ended.
 
-    MySQL rolls back the victim of a deadlock, and SQLite a transaction that finds its disk full. Both run the
-    statements that follow all the same, in another transaction or in none.
+    MySQL and MariaDB roll back the victim of a deadlock, and SQLite rolls back a transaction when the disk is full.
+    They run the statements that follow all the same, in another transaction or in none.
     """
     errors: list[DatabaseError] = []
 
@@ -177,7 +180,7 @@ def _note(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 def blocks_open() -> Blocks:
-    """Return the connections of this thread that are in a transaction."""
+    """Return this thread's connections that are in a transaction, with their numbers of `atomic()` blocks."""
     blocks = NONE
     for one in _opened.connections:
         if _is_open(one):
@@ -186,9 +189,10 @@ def blocks_open() -> Blocks:
 
 
 def end_left_open(before: Blocks = NONE) -> str:
-    """Roll back and close transactions that were not open `before`.
+    """Roll back the transactions and `atomic()` blocks of this thread that were not open `before`.
 
-    Return what to say of them; '' if there are none.
+    `before` is what `blocks_open` returned before the handler ran. A connection that is not in it is closed. Return an
+    error text that names the databases; '' if nothing was left open.
     """
     left = _left_open(before)
     if not left:
@@ -221,9 +225,10 @@ def _roll_back(left: list[BaseDatabaseWrapper], before: Blocks = NONE) -> None:
 
 
 class LeavingNothingOpen:
-    """A block that raises `TransactionManagementError` if it leaves a transaction open in this thread.
+    """A `with` block that rolls back the transactions that its code leaves open in this thread.
 
-    Each message runs in one. A generator in place of this class would cost three times as much.
+    If there are any, it raises `TransactionManagementError`, or adds a note to the error that the code raised. Each
+    message runs in such a block. With `@contextmanager` in place of a class it would cost three times as much.
     """
 
     __slots__ = ("_before",)
@@ -237,7 +242,10 @@ class LeavingNothingOpen:
 
 @asynccontextmanager
 async def aleaving_nothing_open(end: EndLeftOpen) -> AsyncIterator[None]:
-    """Do as `LeavingNothingOpen` does, for an async handler, whose sync code runs in another thread."""
+    """Do what `LeavingNothingOpen` does, for an async handler. Its sync code runs in another thread: `end` looks there.
+
+    Call `SyncThread.watch` before the handler to get `end`.
+    """
     try:
         yield
     except BaseException as error:
@@ -273,7 +281,7 @@ class SyncThread:
         return end
 
     def end_left_open(self) -> None:
-        """Roll back what a handler left open. Call it in that thread."""
+        """Roll back the transactions that handlers left open. Call it in the thread of the sync code."""
         if left := _left_open():
             self._text = _text_of(left)
             self._found += 1  # first: an attempt that ends beside this may already see nothing open
@@ -290,7 +298,10 @@ def _is_open(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _is_begun_by_hand(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the driver knows of a transaction. This asks no server; mysqlclient and some pools don't tell."""
+    """Return whether the driver says that a transaction is open; False if it can't say (mysqlclient, some pools).
+
+    The server is not asked.
+    """
     raw = connection.connection
     match connection.vendor:
         case "postgresql":
@@ -313,8 +324,8 @@ def postgresql_status(connection: BaseDatabaseWrapper) -> int | None:
 def _is_autocommit_off_by_hand(connection: BaseDatabaseWrapper) -> bool:
     """Return whether a handler ran `SET autocommit=0` as SQL, which Django does not notice.
 
-    The transaction that the next statement begins may not show: PyMySQL learns of one from statements without rows, and
-    Django's INSERT … RETURNING on MariaDB has rows.
+    The next statement begins a transaction that the driver may not notice either: PyMySQL learns of transactions only
+    from statements that return no rows, and Django's INSERT … RETURNING on MariaDB returns some.
     """
     if connection.vendor != "mysql":
         return False
@@ -330,7 +341,7 @@ def _what_is_open(connection: BaseDatabaseWrapper) -> str:
 
 
 def _leave_blocks(connection: BaseDatabaseWrapper, blocks: int) -> None:
-    """Leave all blocks but the outermost `blocks`, as an error does."""
+    """Leave all `atomic()` blocks but the outermost `blocks`, as if an error had been raised in them."""
     error = TransactionManagementError("left open")
     while len(connection.atomic_blocks) > blocks:
         with suppress(Error):  # the server may be gone
@@ -358,16 +369,17 @@ def _report(text: str, error: BaseException | None = None) -> None:
 
 
 def health_checks_are_on() -> bool:
-    """Return whether a database has CONN_HEALTH_CHECKS: its connections are then checked before each handler."""
+    """Return whether any database sets CONN_HEALTH_CHECKS, which has its connections checked before each handler."""
     return any(database["CONN_HEALTH_CHECKS"] for database in connections.settings.values())
 
 
 def close_stale_connections() -> None:
     """Close this thread's connections that broke, or are older than both CONN_MAX_AGE and a minute.
 
-    This costs no query unless one failed. With CONN_HEALTH_CHECKS the next use checks whether its connection lives.
-    Django's own `close_old_connections` would reconnect for each message at the default CONN_MAX_AGE of 0. A connection
-    inside a transaction, as in a TestCase, is left alone.
+    Also close those with another autocommit than in the settings: a handler left a transaction open. This costs a query
+    only for a connection on which one has failed. With CONN_HEALTH_CHECKS the next use of a connection checks whether
+    it works. Django's own `close_old_connections` would reconnect for each message at the default CONN_MAX_AGE of 0. A
+    connection inside a transaction, as in a TestCase, is left alone.
     """
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block and connection.connection is not None:

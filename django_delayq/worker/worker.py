@@ -128,7 +128,7 @@ class Worker:
         return self.settler.counts
 
     def run(self) -> bool:
-        """Work until there is a reason to stop, then wind down. Return False if a handler did not end in time."""
+        """Work until there is a reason to stop, then wind down. Return whether all handlers have ended."""
         self._leases.start()
         self.settler.start()
         for thread in (self._table_maintenance, self._figures):
@@ -138,11 +138,11 @@ class Worker:
         return self._wind_down()
 
     def stop(self) -> None:
-        """Claim no more, let running handlers finish within the shutdown time-out, and release the rest."""
+        """Claim no more, release what has not started, and let running handlers finish within the shutdown time-out."""
         self._loop.stop()
 
     def hurry(self) -> None:
-        """Interrupt running handlers instead of waiting for them."""
+        """Make the worker interrupt running handlers when it winds down, instead of waiting for them."""
         self._hurried.set()
 
     def _wind_down(self) -> bool:
