@@ -39,7 +39,7 @@ from django_delayq.worker.transactions import (
 _forks = 0
 """How many forks lie between the process that imported this module and this one.
 
-Asking for the process id costs more.
+Comparing this number costs less than asking for the process id.
 """
 FORKED = (
     b"A process that a handler forked has left the handler, and is ended. "
@@ -113,7 +113,7 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 def _end_fork() -> None:
-    """End this process, which a handler forked and which has left the handler: it would act as a second worker."""
+    """End this process, because a handler forked it and it has left the handler: it would act as a second worker."""
     with suppress(OSError):
         os.write(2, FORKED)
     os._exit(1)
@@ -140,7 +140,7 @@ async def run_async(
 ) -> BaseException | None:
     """Run an async handler on the running event loop, and return the exception that it raised, or None.
 
-    A handler that was cancelled gives its `CancelledError`.
+    For a handler that was cancelled, return its `CancelledError`.
     """
     try:
         await _acall(handler, message, end_left_open)
@@ -162,7 +162,7 @@ async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_ope
 def after(
     claimed: Claimed, handler: Handler[Any, Any], exception: BaseException | None, started_ms: int, now_ms: int
 ) -> Transition:
-    """Return what becomes of a message after an attempt that raised `exception`, or nothing if that is None."""
+    """Return the transition of a message after its attempt. `exception` is what the attempt raised; None if nothing."""
     span = Span(started_ms, now_ms)
     if exception is None:
         return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
@@ -180,7 +180,7 @@ def after(
 
 
 def policy_of(claimed: Claimed, handler: Handler[Any, Any]) -> Policy:
-    """Return how often a message may start, and until when."""
+    """Return how many times a message may be tried, whether it may start again, and until when it may start."""
     header = claimed.header
     if header is None or not header.has_own_policy:
         return handler.policy
@@ -188,7 +188,7 @@ def policy_of(claimed: Claimed, handler: Handler[Any, Any]) -> Policy:
 
 
 def bury_foreign(claimed: Claimed) -> Transition:
-    """Return the transition that buries a message which was not read, or that django-delayq did not write."""
+    """Return the transition that buries a message that can't be read or that django-delayq did not write."""
     reason = claimed.unfit or "its header can't be read, or is not of the set it lay in: not written by django-delayq"
     return transitions.bury(claimed, Failure(reason))
 
@@ -197,7 +197,8 @@ def interrupted_settlement(lease: Lease, what: str) -> Transition | None:
     """Return the transition for a handler that was stopped, or told to stop, because its lease is no longer held.
 
     If nobody has taken the message meanwhile, it runs again soon, and nothing is counted. Return None if another worker
-    has it, or if it is at most once: its lease then lapses, and maintenance buries it. `what` ends the log line.
+    has it. Return None for an at-most-once message too: its lease lapses, and maintenance buries it. `what` says in the
+    log line what was done to the handler.
     """
     claimed, handler = lease.claimed, lease.handler
     logger.warning(
@@ -218,7 +219,7 @@ def _why(lease: Lease) -> str:
 
 
 def in_ascii(transition: Transition) -> Transition:
-    """Return the transition with all but ASCII escaped in its texts, because not every database can keep the rest."""
+    """Return the transition with non-ASCII characters in its texts escaped: some databases can't store them all."""
     return replace(
         transition,
         error=None if transition.error is None else failure.to_ascii(transition.error),

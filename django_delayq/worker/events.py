@@ -46,7 +46,7 @@ class AttemptEvents:
             signals.emit(signals.message_started, lease.handler, **_start_facts(lease, message))
 
     async def abegun(self, lease: Lease, message: Message[Any]) -> None:
-        """Report as `begun` does, on an event loop."""
+        """Do what `begun` does, on an event loop."""
         if signals.message_started.receivers:
             await signals.aemit(signals.message_started, lease.handler, **_start_facts(lease, message))
 
@@ -63,7 +63,7 @@ class AttemptEvents:
     async def aended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
-        """Report as `ended` does, on an event loop."""
+        """Do what `ended` does, on an event loop."""
         self.settling(lease, transition)
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)
@@ -103,7 +103,7 @@ class AttemptEvents:
 class UnstartedEvents:
     """The log lines and signals of messages that were buried without running here, or are gone.
 
-    Each message gets a log line with its id, and a buried one the signal `message_failed`.
+    Each message gets a log line with its id. A buried one also emits the signal `message_failed`.
     """
 
     def __init__(
@@ -119,7 +119,10 @@ class UnstartedEvents:
         self._count = count
 
     def report(self, buried: Sequence[BuriedInfo], without_body: Iterable[str] = ()) -> None:
-        """Report each message, and count the buried ones. Call it once for each message that was buried or is gone."""
+        """Report each message, and count the buried ones. `without_body` has the ids of messages that are gone.
+
+        Report a message only once.
+        """
         if self._count is not None:
             self._count(buried)
         for info in buried:

@@ -40,7 +40,7 @@ def _line_of(exception: BaseException, text: str) -> str:
 def traceback_of(exception: BaseException, handler: Callable[..., Any]) -> str:
     """Return the traceback, as short as `text_of` makes it.
 
-    If there are no frames, because the process was killed, it ends with the place of the handler.
+    If there are no frames, because the process was killed, it ends with the handler's name and where it is defined.
     """
     frames = exception.__traceback__.tb_next if exception.__traceback__ else None  # the first frame is ours
     text = text_of(exception, frames)
@@ -82,7 +82,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """Return `text` with escapes for all but ASCII: a database's character set may lack the rest, such as emoji."""
+    """Return `text` with non-ASCII characters escaped: a database's character set may lack some, such as emoji."""
     return text.encode("ascii", "backslashreplace").decode()
 
 

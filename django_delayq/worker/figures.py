@@ -20,16 +20,16 @@ from django_delayq.worker.leases import Lease
 from django_delayq.worker.logs import OutageLog
 
 SPREAD_S = 2.0
-"""Workers write at a random time within these seconds after the end of a minute, not all at once."""
+"""Workers write at a random time within this many seconds after the end of a minute, so not all at once."""
 MOST_UNWRITTEN = 10_000
-"""The most rows that are kept while the database is away; the oldest go first."""
+"""The most rows that are kept while the database is away; the oldest are dropped first."""
 
 _Place = tuple[int, str, str]
 """A minute in epoch ms, a queue and a key."""
 
 
 class FigureWriter:
-    """The counts of one process: taken in the threads that end attempts, written by its own thread each minute.
+    """The counts of one process, which other threads add to and its own thread writes each minute.
 
     A process that is killed loses what it has not written: about a minute. Rows that the database does not take are
     written with the next minute. Their primary keys are drawn here, so a row is not written twice if only the answer
@@ -110,13 +110,13 @@ class FigureWriter:
         return now_ms - now_ms % MINUTE_MS
 
     def _now_ms(self) -> int:
-        """Return the time of the authoritative clock, as the last lease had it."""
+        """Return the time of the authoritative clock, reckoned from the last lease that was counted."""
         return int(self._clock_ms + monotonic() * 1000)
 
     def _counts_of(self, place: _Place) -> list[int]:
-        """Return the counts of a minute, queue and key, to add to.
+        """Return the counts of a minute, queue and key, for adding to them.
 
-        Pairs beyond `MOST_PAIRS` share those of `OTHERS`.
+        Pairs beyond `MOST_PAIRS` share the counts of `OTHERS`.
         """
         at_ms, queue, key = place
         pair = queue, key

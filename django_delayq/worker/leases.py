@@ -14,9 +14,9 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.worker.logs import OutageLog, guarded
 
 HOLD = 0.8
-"""The fraction of a lease's length after which this process gives it up, counted from its last good renewal's sending.
+"""The fraction of a lease's length for which this process holds it, from when its last good renewal was sent.
 
-The lease itself has not run out by then, so no other worker can have it while a handler is being stopped.
+After that the process gives the lease up, before it runs out and another worker may have it.
 """
 LONGEST_PAUSE_S = 5.0
 """The longest time between renewals, which are otherwise due after a third of the lease.

@@ -26,10 +26,10 @@ from django_delayq.support.logging import logger
 LOOK_S = 1.0
 """How often the main thread wakes to handle signals, in seconds.
 
-Also how often `--reload` looks for a change of code that can't be loaded.
+While the code can't be loaded, `--reload` also checks this often whether it has changed.
 """
 LAST_WORDS_S = 5.0
-"""How long a worker that ends tries to tell the broker, in seconds."""
+"""How long a worker that ends waits for each of its threads to do its last work, such as settling, in seconds."""
 INTERRUPTED = (
     "Not every handler ended in time. What still ran was interrupted: it runs again, but what is at_most_once fails."
 )
@@ -50,10 +50,10 @@ class Runnable(Protocol):
         """Work until there is a reason to stop, then wind down. Return False if a handler did not end in time."""
 
     def stop(self) -> None:
-        """Claim no more, let running handlers finish within the shutdown time-out, and release the rest."""
+        """Claim no more, release what has not started, and let running handlers finish within the shutdown time-out."""
 
     def hurry(self) -> None:
-        """Interrupt running handlers instead of waiting for them."""
+        """Interrupt running handlers when winding down, instead of waiting for them."""
 
 
 Run = Callable[[Runnable], bool]
@@ -62,8 +62,9 @@ Run = Callable[[Runnable], bool]
 def run_until_signalled(make_worker: Callable[[], Runnable], run: Run = lambda worker: worker.run()) -> None:
     """Make and run a worker until it is done, or SIGTERM or SIGINT stops it. Call it in the main thread.
 
-    It returns if the worker ended well, and raises what `make_worker` raised. A second signal ends the process at once.
-    So does a handler that doesn't end in time, with exit code 0: its message is safe.
+    It returns if the worker ended well, and raises what making or running the worker raised. A second signal interrupts
+    the handlers, and ends the process within 10 s. If a handler doesn't end in time, the process ends without waiting
+    for it, with exit code 0, because its message is safe.
     """
     # The main thread only reads this pipe: a signal handler must take no lock, and the thread that it interrupts
     # might hold any.
@@ -116,7 +117,7 @@ class _Running:
         self._worker: Runnable | None = None
 
     def stop(self) -> bool:
-        """Stop the worker. Return False if it has not been made: then it never will be."""
+        """Stop the worker. Return False if it has not been made yet; if so, it will never run."""
         with self._lock:
             self._stopped = True
         if self._worker is None:
@@ -248,10 +249,10 @@ def _start_again_and_again() -> int:
 
 
 def _wait_for_change(since: float, stopping: threading.Event) -> int:
-    """Wait until a loaded file of the code changes, and return `CODE_CHANGED`.
+    """Wait until a loaded file of the code changes or `stopping` is set, and return `CODE_CHANGED`.
 
-    The inner process would do so itself, but could not load the code. Modules that are newer than this process are not
-    known here.
+    The inner process would wait itself, but could not load the code. Only the modules that this process has loaded are
+    watched.
     """
     while not any(_changed_at(path) > since for path in autoreload.iter_all_python_module_files()):
         if stopping.wait(LOOK_S):
@@ -303,7 +304,7 @@ STOPPING = "STOPPING=1"
 WATCHDOG = "WATCHDOG=1"
 
 SEND_S = 1.0
-"""How long a datagram to systemd may take."""
+"""How long a datagram to systemd may take, in seconds."""
 
 
 class HeartbeatRefused(DelayqError):
@@ -344,7 +345,10 @@ class HeartbeatFile:
         self._failing = False
 
     def beat(self) -> None:
-        """Give a sign of life: the main loop got an answer from the broker, or waits for slots on schedule."""
+        """Give a sign of life, unless the last one was within a second.
+
+        Call it when the main loop has got an answer from the broker, or waits for slots on schedule.
+        """
         if monotonic() < self.due_at:
             return
         self.due_at = monotonic() + EVERY_S

@@ -17,14 +17,14 @@ AWAY_MS = 1_000
 """How long a message with limits waits if the limiter can't be asked."""
 
 ROUNDED_MS = 2
-"""How long after a wait the message is due at the latest: due times are rounded up."""
+"""A refused message is due at most this long (in ms) after its wait is over, because due times are rounded up."""
 
 
 class Limiter:
     """The part of a worker that asks for permits, and remembers for which buffers nothing may start for now.
 
-    Nothing is claimed for these until their wait is over, because a backlog would be claimed and released over and
-    over.
+    Nothing is claimed for such a buffer until its wait is over. Otherwise a backlog would be claimed and released over
+    and over.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Limiter:
 def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
     """Return the permit request of a lease.
 
-    None if the data can't be read: the message is then buried instead of started.
+    Return None if the data can't be read. Such a message is buried instead of started.
     """
     try:
         value = limits.value_of(codec.loads(lease.claimed.body)) if limits.concurrency_key is not None else ""

@@ -1,4 +1,4 @@
-"""Log a worker's own troubles: errors that its threads outlive, and outages, each said once."""
+"""Log a worker's own troubles: errors that its threads outlive, and outages, each logged once."""
 
 import logging
 import random
@@ -55,7 +55,10 @@ class OutageLog:
         logger.error("%s Trying again until it works.", text)
 
     def end(self, work: str) -> None:
-        """Note that a call worked, and log the end of an outage. Costs nothing while nothing fails."""
+        """Note that a call worked. If nothing fails any more, log the end of the outage.
+
+        This costs nothing while nothing fails.
+        """
         if work not in self.failing:
             return
         with self._lock:
@@ -79,9 +82,9 @@ def _end_of(error: Exception) -> str:
 
 
 def backoff_delays() -> Iterator[float]:
-    """Yield the seconds to wait after each failure in a row: at most 0.1 at first, and 5 at last.
+    """Yield the seconds to wait after each failure in a row: 0.1, then twice as long each time, up to 5.
 
-    Up to a third is left off at random, so that workers spread out.
+    Each wait is up to 30 % shorter at random, so that workers spread out.
     """
     seconds = 0.1
     while True:

@@ -231,7 +231,7 @@ class TableMaintenance:
         return bool(is_left)
 
     def prune_due(self) -> bool:
-        """Prune a batch if a minute has passed since the last one, or that was full. Return whether there may be more."""
+        """Prune a batch if the last one was full, or over a minute ago. Return whether there may be more to prune."""
         if monotonic() < self._prune_at:
             return False
         is_full = self._tables.prune()

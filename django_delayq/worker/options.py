@@ -23,7 +23,7 @@ class Options:
     """The options of one worker; lengths of time in seconds."""
 
     queues: tuple[ServedQueue, ...] = ()
-    """Empty: every queue that a handler names, and "default", in no order."""
+    """The queues to serve, in this order. If empty, every queue that a handler names and "default", in no order."""
     threads: int = 4
     max_threads: int = 16
     processes: int = 0

@@ -1,8 +1,8 @@
 """Plan which queues and keys to claim, and how many messages of each. Pure: no clock, no lock, no I/O.
 
-There is one claim a turn. Without a backlog it asks all queues. While queues that have an order have a backlog, it
-asks, for each handler, only the first queue with something due; the handler's later queues wait until that one is
-empty. Slots that an earlier queue may use are not filled from a later one.
+There is one claim a turn. Without a backlog it asks all queues. While ordered queues have a backlog, it asks for each
+handler only the first queue with something due, and the handler's later queues wait until that one is empty. Slots that
+an earlier queue may use are not filled from a later one.
 """
 
 from collections import defaultdict
@@ -15,11 +15,11 @@ from django_delayq.brokers.base import BATCH, ClaimRequest, Pair, Pause, coverin
 from django_delayq.worker.options import ServedQueue
 
 Given = Mapping[tuple[int, str], int]
-"""How many messages a claim gave, by (place of the queue in the order, key of the handler)."""
+"""How many messages a claim gave, by (position of the queue in the order, key of the handler)."""
 SEEN_FOR_S = 0.020
-"""How long one look serves, in seconds.
+"""How long the pairs that one look found due are used, in seconds.
 
-Something that comes due in an earlier queue meanwhile waits that much longer.
+A message that comes due in an earlier queue meanwhile may wait that much longer.
 """
 
 
@@ -33,7 +33,7 @@ class BufferState(NamedTuple):
     slots: int
     """How many messages of the handler may run at once in this worker."""
     max_slots: int
-    """How many may run at once here within the handler's limit over all workers as well."""
+    """`slots`, or the handler's limit over all workers if that is lower."""
     available: int
     """How many more slots of the executor the buffer may get, besides those that work for it."""
     active: int = 0
@@ -74,12 +74,12 @@ class ExecutorState(NamedTuple):
 
     slots: int
     idle: int
-    """How many slots are idle with no message waiting for them, so that as many more would start at once."""
+    """How many slots are idle and have no message waiting for them; that many more messages would start at once."""
     buffers: Sequence[BufferState]
 
 
 class Plan(NamedTuple):
-    """A claim to make. `requests` is empty if all is paused: the broker then sleeps until it hears of a resume."""
+    """A claim to make. If all that it wants is paused, `requests` is empty: the loop sleeps until a resume wakes it."""
 
     requests: list[ClaimRequest]
     sizes: dict[str, int]
@@ -87,7 +87,7 @@ class Plan(NamedTuple):
     is_complete: bool
     """Whether the claim asks for everything that there are slots for, not only for pairs known to be due."""
     skipped: bool
-    """Whether the claim asks for nothing for some buffer."""
+    """Whether there is a buffer for which the claim asks nothing."""
     is_busy_with_due: bool
     """Whether something is due for a buffer that has messages running or waiting here."""
 
@@ -145,9 +145,9 @@ def plan(
 
 
 def accept(executors: Sequence[ExecutorState], sizes: Mapping[str, int], given: Given) -> Mapping[tuple[int, str], int]:
-    """Return how many messages of a claim to keep from each queue: from a later one only what earlier ones leave.
+    """Return how many messages of a claim to keep: from a later queue only as many as earlier ones leave slots for.
 
-    A queue that gave a handler all that was asked for may have more. Then nothing is kept for that handler from later
+    If a queue gave a handler all that was asked for, it may have more. So nothing is kept for that handler from later
     queues, and its slots stay reserved.
     """
     kept: dict[tuple[int, str], int] = {}
@@ -177,7 +177,10 @@ def accept(executors: Sequence[ExecutorState], sizes: Mapping[str, int], given: 
 def _due_pairs(
     served: Sequence[BufferState], queues: Sequence[str], due: Collection[Pair]
 ) -> Iterator[tuple[str, Pair]]:
-    """Yield (key of the buffer, pair) for what is due in each buffer's queue. `queues` has one for each of `served`."""
+    """Yield (key of the buffer, pair) for each pair that is due in its buffer's queue.
+
+    `queues` has the queue of each buffer in `served`, in the same order.
+    """
     is_due = frozenset(due)
     for buffer, queue in zip(served, queues, strict=True):
         for key in buffer.keys:
@@ -193,9 +196,9 @@ def _all_pairs(served: Sequence[BufferState], queues: Sequence[str], *, in_order
 
 
 def _first_due(buffers: Collection[BufferState], queues: Sequence[str], due: Collection[Pair]) -> dict[str, int]:
-    """Return the place of the first queue with something due, by key of the buffer.
+    """Return the position of the first queue with something due, by key of the buffer.
 
-    Buffers without any are left out.
+    Buffers for which nothing is due are left out.
     """
     if not due:
         return {}
@@ -212,7 +215,7 @@ def _sizes(
 ) -> dict[str, int]:
     """Return how many messages of one queue to claim for each buffer.
 
-    Slots that a buffer may use for its earlier queue stay reserved for it, unless they are idle anyway.
+    Slots that a buffer may use stay reserved for it against buffers whose first due queue is later, except idle slots.
     """
     sizes = {}
     for executor in executors:
@@ -232,11 +235,11 @@ def _sizes(
 
 
 class Backlog:
-    """The pairs that a look at the broker found due, without those that claims have emptied meanwhile.
+    """The pairs that a look at the broker found due, without the pairs that claims have emptied meanwhile.
 
-    A look is used until claims have asked for each of its pairs, or for `SEEN_FOR_S`. Then a new look is needed,
-    because messages may have fallen due in earlier queues. A claim that finds nothing
-    does not end the look, but removes the pairs that it asked for. If no pair is left, the next claim asks for all.
+    A look is used until claims have asked for each of its pairs, or until it is older than `SEEN_FOR_S`. After that a
+    new look is needed, because messages may have fallen due in earlier queues. A claim that finds nothing does not end
+    the look, but removes the pairs that it asked for. If no pair is left, the next claim asks for all.
     """
 
     def __init__(self) -> None:
@@ -262,7 +265,7 @@ class Backlog:
         self.pairs.clear()
 
     def note_claim(self, asked: Collection[Pair], emptied: Collection[Pair], *, found: bool, now: float) -> None:
-        """Note a claim of known pairs: those it `asked` for, and those of them that are now `emptied`."""
+        """Note a claim of known pairs: the pairs that it `asked` for, and which of these it `emptied`."""
         self._unasked.difference_update(asked)
         self.pairs.difference_update(emptied)
         self._may_have_more = bool(self.pairs)
@@ -278,8 +281,8 @@ class Backlog:
 def claim_order(queues: Iterable[ServedQueue], random: Random) -> list[str]:
     """Return the names of the queues in the order in which the next claim asks them.
 
-    Neighbours with weights are put in a random order: each comes first with the probability of its weight over the sum
-    of their weights, then each of the others likewise.
+    Neighbouring queues with weights are put in a random order: each comes first with a probability of its weight
+    divided by the sum of their weights. The rest are ordered in the same way.
     """
     names: list[str] = []
     for is_weighted, group in groupby(queues, key=lambda queue: queue.weight is not None):

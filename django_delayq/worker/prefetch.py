@@ -34,11 +34,11 @@ class PrefetchBuffer:
     ended: int = 0
     """How many of its messages have run."""
     mean_s: float | None = None
-    """The mean of recent run times; None while unknown."""
+    """The mean of recent run times, in seconds; None while unknown."""
     has_at_most_once: bool = False
     """Whether the last claim gave at-most-once messages: there may be more of them, so nothing is claimed ahead."""
     more_available: bool = False
-    """Whether the last claim may have left something behind. Then a slot that becomes free is worth another claim."""
+    """Whether the last claim may have left something behind. If so, a slot that becomes free is worth another claim."""
     refill_at: int = -1
     """The number of waiting leases at which to claim more; -1 for never."""
     last_snapshot: tuple[int, int] = (0, 0)
@@ -80,7 +80,7 @@ class PrefetchBuffer:
 
     @property
     def is_draining(self) -> bool:
-        """Return whether its slots made progress since the last claim and will soon be free: the handler is fast."""
+        """Return whether its slots made progress since the last claim and will soon be free, as the handler is fast."""
         ended, waiting = self.last_snapshot
         return self.prefetch_per_slot > 1 and (self.ended != ended or len(self.leases) < waiting)
 
@@ -141,11 +141,11 @@ class Executor(ABC):
     @property
     @abstractmethod
     def idle(self) -> int:
-        """Return how many slots are idle with no message waiting for them, so that as many more would start at once."""
+        """Return how many slots are idle and have no message waiting for them; that many more would start at once."""
 
     @abstractmethod
     def state(self) -> ExecutorState:
-        """Return a snapshot to plan a claim by.
+        """Return a snapshot for planning a claim.
 
         From now until `PrefetchBuffer.note_claim`, each slot that becomes free wakes the loop for another claim.
         """

@@ -17,12 +17,12 @@ from django_delayq.worker.leases import Lease, Leases, release_permits
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 
 LINGER_S = 0.050
-"""How long to gather settlements into one batch."""
+"""How long to gather settlements into one batch, in seconds."""
 REFUSED_PAUSE_S = 2.0
 REFUSED_TRIES = 5
-"""How often a rejected settlement is tried again unchanged, because the cause may pass."""
+"""How many times a rejected settlement is tried again unchanged, because the cause may pass."""
 ENOUGH = 100
-"""How many settlements are sent without lingering."""
+"""How many settlements are enough for a batch that is sent at once."""
 
 Settlement = tuple[Lease, Transition]
 """A lease that ends, and what becomes of its message."""
@@ -38,7 +38,7 @@ class Rejected(NamedTuple):
 
 
 class Settler:
-    """The thread that collects settlements from all slots, and sends them after 50 ms or at 100."""
+    """The thread that collects settlements from all slots, and sends them after 50 ms or once there are 100."""
 
     def __init__(
         self,
@@ -67,7 +67,10 @@ class Settler:
         self._thread.start()
 
     def add(self, lease: Lease, transition: Transition, *, urgent: bool = True) -> None:
-        """Settle a lease soon, at once when `urgent`. Never blocks, and takes no lock while a batch gathers."""
+        """Settle a lease soon; at once if it is `urgent` or holds a permit.
+
+        This never blocks, and takes no lock while a batch gathers.
+        """
         self._ended.append((lease, transition))
         if not self._some.is_set():
             self._some.set()
@@ -81,7 +84,7 @@ class Settler:
             self.add(lease, transitions.release(lease.claimed))
 
     def put_off(self, waits_ms: Mapping[Lease, int]) -> None:
-        """Release leases that may not start yet, each to be due again after its milliseconds."""
+        """Release leases that may not start yet. Each message is due again after its wait in milliseconds."""
         for lease, wait_ms in waits_ms.items():
             self.add(lease, transitions.release(lease.claimed, wait_ms))
 
@@ -149,7 +152,7 @@ class Settler:
     def _fail(self, lease: Lease, transition: Transition, error: Exception) -> None:
         """Count the attempt as failed because its settlement is rejected for good.
 
-        Otherwise its message would run for ever.
+        Otherwise its message would run again and again.
         """
         then = "Its lease is left to lapse."
         for instead in attempt.in_place_of(transition, lease.claimed, lease.handler, error):
@@ -203,10 +206,13 @@ class Settler:
         return held
 
     def _report_lost(self, lost: Sequence[Settlement], repeated: bool) -> None:
-        """Log each end that found its lease gone; of those that a dead process may have settled, only the number."""
+        """Log each settlement whose lease is gone, except releases.
+
+        Of those that a dead process may have sent already, log only the number.
+        """
         for lease, transition in lost:
             if not lease.maybe_settled and transition.action is not SettleAction.RELEASE:
-                _log_lost(lease, transition, repeated)  # of a release nothing was done that another could do twice
+                _log_lost(lease, transition, repeated)  # a released message has not run: nothing is done twice
         count = sum(lease.maybe_settled for lease, _ in lost)
         if count:
             logger.info(

@@ -45,7 +45,7 @@ LEAST_AGE_S = 60
 IDLE_S = 60.0
 """How long a thread that runs no message keeps its connections, in seconds."""
 Blocks = Mapping[BaseDatabaseWrapper, int]
-"""Connections in a transaction, each with its number of open `atomic()` blocks; 0 if the transaction began without."""
+"""Connections in a transaction, each with its number of `atomic()` blocks; 0 if it was begun in another way."""
 NONE: Blocks = {}
 EndLeftOpen = Callable[[], Awaitable[str]]
 """A function that rolls back what an async handler left open, and returns an error text about it; '' if nothing was."""
@@ -79,7 +79,7 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, data
 
 
 def staying_in_it(using: str) -> AbstractContextManager[None]:
-    """Return a block that raises `TransactionManagementError` if the transaction around it ends before the block."""
+    """Return a `with` block that raises `TransactionManagementError` if its transaction ends before the block does."""
     connection = connections[using]
     return _watching_status(connection) if connection.vendor == "postgresql" else _holding_savepoint(connection)
 
@@ -180,7 +180,7 @@ def _note(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 def blocks_open() -> Blocks:
-    """Return this thread's connections that are in a transaction, with their numbers of `atomic()` blocks."""
+    """Return this thread's connections that are in a transaction, each with its number of `atomic()` blocks."""
     blocks = NONE
     for one in _opened.connections:
         if _is_open(one):
@@ -191,8 +191,8 @@ def blocks_open() -> Blocks:
 def end_left_open(before: Blocks = NONE) -> str:
     """Roll back the transactions and `atomic()` blocks of this thread that were not open `before`.
 
-    `before` is what `blocks_open` returned before the handler ran. A connection that is not in it is closed. Return an
-    error text that names the databases; '' if nothing was left open.
+    `before` is what `blocks_open` returned before the handler ran. A connection that was not in a transaction before
+    is closed too. Return an error text that names the databases; '' if nothing was left open.
     """
     left = _left_open(before)
     if not left:
@@ -227,8 +227,8 @@ def _roll_back(left: list[BaseDatabaseWrapper], before: Blocks = NONE) -> None:
 class LeavingNothingOpen:
     """A `with` block that rolls back the transactions that its code leaves open in this thread.
 
-    If there are any, it raises `TransactionManagementError`, or adds a note to the error that the code raised. Each
-    message runs in such a block. With `@contextmanager` in place of a class it would cost three times as much.
+    If there are any, it raises `TransactionManagementError`. If the code raised an error other than `Snooze`, it adds a
+    note to that instead. Each message runs in such a block. With `@contextmanager` it would cost three times as much.
     """
 
     __slots__ = ("_before",)
@@ -242,9 +242,9 @@ class LeavingNothingOpen:
 
 @asynccontextmanager
 async def aleaving_nothing_open(end: EndLeftOpen) -> AsyncIterator[None]:
-    """Do what `LeavingNothingOpen` does, for an async handler. Its sync code runs in another thread: `end` looks there.
+    """Do what `LeavingNothingOpen` does, for an async handler.
 
-    Call `SyncThread.watch` before the handler to get `end`.
+    Its sync code runs in another thread, so `end` rolls back what was left open there, and returns the error text.
     """
     try:
         yield

@@ -35,7 +35,7 @@ from django_delayq.worker.transactions import (
 CONCURRENCY = 100
 """How many messages of an async handler run at once if it doesn't say."""
 GRACE_S = 5.0
-"""How long a cancelled handler may take to end before its lease is given up."""
+"""How many seconds a handler that was cancelled at its time-out may take to end before its lease is given up."""
 
 
 class AsyncioExecutor(Executor):

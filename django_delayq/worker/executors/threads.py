@@ -29,15 +29,20 @@ from django_delayq.worker.transactions import (
 )
 
 CHECK_EVERY_S = 1.0
-"""How often a thread checks its database connections, besides after a failure: it costs as much as a small handler."""
+"""How often a thread checks its database connections, in seconds; it also checks after a failure.
+
+A check costs as much as a small handler, so it is not made for each message, except with CONN_HEALTH_CHECKS.
+"""
 
 
 class ThreadExecutor(Executor):
-    """An executor of at most `slots` threads, which serve the buffers that have leases in turn.
+    """An executor of at most `slots` threads, which take turns at the buffers that have leases.
 
-    A thread is started when it is needed. It ends, and closes its database connections, when it was idle for `IDLE_S`.
+    A thread is started when it is needed. When it has been idle for `IDLE_S`, it closes its database connections and
+    ends.
 
-    `make_run` gives each thread its function to run a message: in the thread itself, or in a child process.
+    `make_run` returns a context manager for each thread. It yields the function that runs a message: in the thread
+    itself, or in a child process.
     """
 
     def __init__(
@@ -100,7 +105,10 @@ class ThreadExecutor(Executor):
         return self.slots - self.running - max(awaited - self._called, 0)
 
     def _frees_soon(self, buffer: PrefetchBuffer) -> bool:
-        """Return whether a slot will soon leave a buffer: it drains, or a thread is on its way to fast messages."""
+        """Return whether a slot will soon leave a buffer.
+
+        It does if the buffer drains, or if its messages are fast and a thread is on its way to it.
+        """
         if buffer.active:
             return buffer.is_draining
         return self._called > 0 and buffer in self._ready and buffer.prefetch_per_slot > 1
@@ -142,7 +150,7 @@ class ThreadExecutor(Executor):
             self._free_slot()
 
     def _free_slot(self) -> None:
-        """Leave the slot of a thread that ends to what has come while the thread closed its connections."""
+        """Free the slot of this thread, which ends. Let others serve what came while it closed its connections."""
         with self._lock:
             self._threads.remove(threading.current_thread())
             self._call_threads()

@@ -17,15 +17,15 @@ class ProcessDied(Exception):
 
 
 class SandboxDied(ProcessDied):
-    """A process that ran this message and no other died, and nobody had ended it."""
+    """A sandbox, which ran this message and no other, ended by itself."""
 
 
 class ProcessGaveUp(Exception):
-    """A process ended, or was ended, because the lease of a message had ended."""
+    """A process ended itself, or was killed, because the lease of a message that it ran was no longer held."""
 
 
 class ProcessEnded(Exception):
-    """A process was ended for another reason than this message."""
+    """A process was killed for a reason other than this message."""
 
 
 def timeout_of(lease: Lease) -> HandlerTimeout:
@@ -37,7 +37,7 @@ def timeout_of(lease: Lease) -> HandlerTimeout:
 def after_death(lease: Lease, ending: Exception, events: AttemptEvents) -> Transition | None:
     """Return what becomes of a started message whose process ended, and report it; None leaves its lease to lapse.
 
-    An atomic handler may have committed. Then its message is finished, whatever ended its process.
+    If an atomic handler has committed, its message is finished, whatever ended its process.
     """
     claimed, handler = lease.claimed, lease.handler
     started_ms, now_ms = lease.ms_of(lease.started_at), lease.now_ms()

@@ -23,9 +23,9 @@ from django_delayq.core.transitions import SettleAction, Span, Transition
 from django_delayq.worker.leases import Lease, LeaseLog
 
 _HALF = 1 << 25
-"""The size of a half. When the half in use is full, the notes of leases still held are copied to the other."""
+"""The bytes in each half of the memory for notes. When one half is full, the notes of held leases go to the other."""
 _LEAST = 1 << 18
-"""A half counts as full at this size, or at twice what was copied into it, so that little memory is used."""
+"""A half counts as full at this many bytes, or at twice the bytes copied into it, so that little memory is used."""
 _HALVES = (4_096, 4_096 + _HALF + 8)
 _SIZE = _HALVES[1] + _HALF
 
@@ -44,7 +44,7 @@ _FINISH = struct.Struct("!qq?")
 
 
 class _LeasedNote(NamedTuple):
-    """The note of a lease, written as an array: with names it would take twice as long."""
+    """The note of a lease. It is written as a JSON array, because an object with names would take twice as long."""
 
     id: str
     token: int
@@ -76,7 +76,7 @@ class Leased:
 class Started:
     """The start of a handler, by the monotonic clock, which all processes of a machine share.
 
-    The supervisor ends the process at the `deadline`. If that is 0, the process itself keeps the time-out.
+    The supervisor ends the process at the `deadline`. If that is 0, the process itself enforces the time-out.
     """
 
     at: float
@@ -141,7 +141,7 @@ class Journal(LeaseLog):
     def beat(self, state: str = "") -> None:
         """Note that the main loop is alive.
 
-        `HeartbeatFile` calls this in place of a datagram to systemd; ignore the state.
+        `HeartbeatFile` calls this in place of sending a datagram to systemd. The state is ignored.
         """
         self._put(_BEAT, _REAL, monotonic())
 
@@ -197,7 +197,7 @@ class Journal(LeaseLog):
             self._put(_HELD, _WHOLE, len(self._notes))
 
     def held_until(self, lease: Lease) -> float:
-        """Return until when the supervisor holds a lease that this process could not renew; 0 if it does not."""
+        """Return until when (monotonic) the supervisor has renewed a lease that this process could not; 0 if not."""
         renewed_for = _get(self._memory, _RENEWED_FOR, _WHOLE)  # read first, because it is written first
         notes = self._notes.get(lease)
         return _get(self._memory, _HELD_UNTIL, _REAL) if notes is not None and 0 < notes.start <= renewed_for else 0.0
@@ -283,7 +283,7 @@ class JournalReader:
 
     @property
     def deadline(self) -> float:
-        """Return when the first of the running handlers is over its time-out; 0 if there is none.
+        """Return when the first of the running handlers reaches its time-out, by the monotonic clock; 0 if none does.
 
         Only handlers that must be ended from outside count.
         """
@@ -301,7 +301,7 @@ class JournalReader:
         return Counter({action: count for action, count in counted.items() if count})
 
     def held(self) -> list[Held]:
-        """Return the leases that the worker holds. This is exact once it is dead or can't write."""
+        """Return the leases that the worker holds. They are exact once the worker is dead or can't write."""
         held: dict[int, Held] = {}
         for kind, number, body in self._notes():
             if kind == _LEASED:
@@ -330,7 +330,7 @@ class JournalReader:
             at += size
 
     def hold(self, started: int, until: float) -> None:
-        """Tell the worker that the leases of its first `started` messages are held until `until`; with 0, none are."""
+        """Tell the worker that the leases of its first `started` messages are held until `until` (monotonic)."""
         if started != self._get(_RENEWED_FOR, _WHOLE):
             _put(self._memory, _HELD_UNTIL, _REAL, 0.0)  # the old time must not be read for the new leases
             _put(self._memory, _RENEWED_FOR, _WHOLE, started)

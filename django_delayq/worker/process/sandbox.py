@@ -19,16 +19,16 @@ from django_delayq.worker.process.sandboxed import LEASE_ENDED, NOT_STARTED, Job
 from django_delayq.worker.process.spawn import death_of, spawn
 
 START_S = 60.0
-"""How long a child may take to load the site's code."""
+"""How long a child may take to load the site's code, in seconds."""
 LOOK_S = 1.0
-"""How often a waiting parent checks that its child lives: a grandchild may hold the socket open."""
+"""How often a waiting parent checks that its child lives, in seconds: a grandchild may hold the socket open."""
 END_S = 5.0
 RESTART_PAUSE_MS = 1_000
 """How long a message waits if its child process can't run it: the next one may fail as well."""
 
 
 class SandboxUnavailableError(Exception):
-    """A child process can't be given the message."""
+    """A child process can't start, or can't take its message."""
 
 
 def run_in_sandbox(worker: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:

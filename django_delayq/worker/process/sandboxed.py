@@ -1,4 +1,4 @@
-"""The child process of a sandbox: it runs the one message that its parent hands it, and ends.
+"""The child process of a sandbox: it runs the one message that its parent gives it, and ends.
 
 It is started as `python -m django_delayq.worker.process.sandboxed FD PID`, with its end of a socket pair and the
 parent's process id. Lines go over the socket: the child writes an empty one when it is ready; the parent writes the job
@@ -124,7 +124,10 @@ def _take(lines: Lines) -> tuple[Job, Lease]:
 
 
 def _listen(lines: Lines, lease: Lease) -> None:
-    """End this process once its lease has ended, or the parent is gone, or frozen for too long to renew."""
+    """Note renewals, and end this process once its lease has run out (the parent may be frozen) or the parent is gone.
+
+    If the handler has ended by then, leave the process to end by itself.
+    """
     with suppress(EOFError, OSError):
         while (line := lines.next(max(lease.held_until - monotonic(), 0))) is not None:
             lease.held_until = float(line)
@@ -133,7 +136,7 @@ def _listen(lines: Lines, lease: Lease) -> None:
 
 
 def _leave_to_parent(signum: int) -> None:
-    """Ignore the signal: the parent ends its child, and a signal to the whole group must not do so earlier."""
+    """Ignore the signal: the parent ends its child, and a signal to all processes must not end it earlier."""
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def death_of(code: int) -> str:
 def die_with_parent(parent: int) -> None:
     """Let the kernel kill this process when the thread that started it ends (on Linux; elsewhere do nothing).
 
-    That works even while a handler holds the interpreter's lock.
+    That works even while a handler holds the interpreter's lock. End at once if `parent` is not the parent any more.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):

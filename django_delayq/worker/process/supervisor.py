@@ -43,7 +43,7 @@ from django_delayq.worker.worker import name_worker
 LOOK_S = 0.1
 """How often the supervisor checks its workers, in seconds: a handler is ended at most this long after its time-out."""
 SILENT = 0.2
-"""The part of a lease for which a worker's threads may give no sign, before its leases are renewed for it."""
+"""The fraction of a lease's length for which a worker's threads may be silent before its leases are renewed for it."""
 
 
 class SupervisedWorker:
@@ -156,15 +156,15 @@ class Supervisor:
         return ended_well
 
     def stop(self) -> None:
-        """Let every worker claim no more, finish its handlers within the shutdown time-out, and release the rest."""
+        """Let every worker claim no more, release what has not started, and finish within the shutdown time-out."""
         self._stopping.set()
 
     def hurry(self) -> None:
-        """Interrupt running handlers instead of waiting for them."""
+        """Make the workers interrupt running handlers when they wind down, instead of waiting for them."""
         self._hurried.set()
 
     def _orders(self) -> list[Order]:
-        """Return the options of each worker that has anything to do. `--max-messages` is divided among them."""
+        """Return an order for each worker that has anything to do. `--max-messages` is divided among the workers."""
         options = self._options
         orders = []
         for index in range(options.processes):
@@ -245,17 +245,21 @@ class Supervisor:
             self._leases.add(process.adopted)
 
     def _tell_renewed(self, process: SupervisedWorker) -> None:
-        """Tell a worker until when its leases are held, once each was renewed for it.
+        """Tell a worker until when the leases of its running handlers are held, once each was renewed for it.
 
         Otherwise it would give them up as soon as it goes on, before it can renew them itself. If one of them is lost,
-        the worker is killed.
+        the worker is killed instead.
         """
         runs = [lease for lease in process.adopted if lease.cancel is not None]
         if all(lease.held_until > lease.claimed_at + self._leases.hold_s for lease in runs):
             process.journal.hold(process.adopted_starts, min((lease.held_until for lease in runs), default=0.0))
 
     def _replace(self, process: SupervisedWorker, code: int) -> None:
-        """End the leases of a worker that has ended, and start another in its place unless its work was done."""
+        """End the leases of a worker that has ended, and plan to start another in its place.
+
+        None is started if the worker's work was done or the supervisor is stopping. After a worker that died before it
+        had claimed anything, the next one waits for a backoff delay.
+        """
         self._processes.remove(process)
         self._leases.remove(process.adopted)
         death = process.killed_for or self._death_of(code)
@@ -297,10 +301,11 @@ class Supervisor:
         """End the leases that a dead worker left.
 
         - A message that had not started is released.
-        - One that had ended is settled as it ended.
-        - One that ran for too long has failed, and is why the process was killed: what ran beside it is interrupted.
-        - If the process died by itself, each running message is charged a crash. It is never the one that buries,
-          because the sandbox of a suspect also dies when its worker does.
+        - A message that had ended is settled as it ended.
+        - If a handler ran for too long, the process was killed for it: its message has failed, and the other running
+          messages are interrupted.
+        - If the process died by itself, each running message is charged a crash, or buried if it is at most once. The
+          crash is never the third, fatal one, because the sandbox of a suspect also dies when its worker does.
         """
         now = monotonic()
         for one in held:
@@ -335,7 +340,7 @@ class Supervisor:
         return lease
 
     def _wind_down(self) -> bool:
-        """Stop the workers and wait. Those that don't end in time are killed, and what they ran is interrupted."""
+        """Stop the workers, and return whether all ended in time. Kill the others, and interrupt what they ran."""
         self._heartbeat.begin_end()
         for process in self._processes:
             process.tell_to_stop()
@@ -364,7 +369,7 @@ def _share_of_max_messages(options: Options, index: int) -> int | None:
 
 
 def _order_in_place_of(process: SupervisedWorker) -> Order:
-    """Return the order for a worker's successor: `--max-messages` is less by what the worker had started."""
+    """Return the order for a worker's successor, with `--max-messages` reduced by what the worker had started."""
     order = process.order
     most = order.options.max_messages
     if most is None:

@@ -128,7 +128,7 @@ def _leave(lease: Lease) -> None:
 
 
 def _leave_to_supervisor(signum: int) -> None:
-    """Ignore the signal: the supervisor ends its workers, and a signal to the whole group must not do so earlier."""
+    """Ignore the signal: the supervisor ends its workers, and a signal to all processes must not end them earlier."""
 
 
 if __name__ == "__main__":
