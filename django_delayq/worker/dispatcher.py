@@ -17,7 +17,10 @@ from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
 DRAIN_S = 0.5
-"""For how many seconds after a successful claim none asks for everything, while what is due waits for busy slots."""
+"""How long, in seconds, no claim asks for everything after a successful one.
+
+This applies only while the messages that are known to be due wait for busy slots.
+"""
 UNSTARTED_LOOK_S = 0.25
 """How often to look for leases that have waited too long for a slot, in seconds."""
 UNSTARTED_S = 1.0

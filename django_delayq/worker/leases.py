@@ -116,9 +116,9 @@ class LeaseLog:
 class Leases:
     """The leases of this process, with a thread that renews them and one that gives up a lease not renewed in time.
 
-    To give a lease up is to stop its handler. There are two threads because a renewal may hang, and meanwhile no
-    handler may run on past its lease. A lease that was given up is still renewed, because the answer tells whether
-    another worker has taken it.
+    Giving a lease up stops its handler, where that is possible. There are two threads because a renewal may hang, and
+    meanwhile no handler may run on past its lease. A lease that was given up is still renewed: because every claim
+    changes the token, the answer tells whether another worker has taken it.
     """
 
     def __init__(self, backend: Backend, lease_ms: int, outage_log: OutageLog, log: LeaseLog | None = None) -> None:

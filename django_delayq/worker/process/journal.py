@@ -330,7 +330,10 @@ class JournalReader:
             at += size
 
     def hold(self, started: int, until: float) -> None:
-        """Tell the worker that the leases of its first `started` messages are held until `until` (monotonic)."""
+        """Tell the worker that the leases of its first `started` messages are held until `until` (monotonic).
+
+        If `started` is 0, none are held for it.
+        """
         if started != self._get(_RENEWED_FOR, _WHOLE):
             _put(self._memory, _HELD_UNTIL, _REAL, 0.0)  # the old time must not be read for the new leases
             _put(self._memory, _RENEWED_FOR, _WHOLE, started)
