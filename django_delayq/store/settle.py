@@ -145,18 +145,20 @@ class Leases(NamedTuple):
     """The position at which the next look begins."""
 
 
-def reclaim(
-    database: Database, pks: Sequence[int], now_ms: int, dead: Sequence[str] = ()
-) -> dict[int, BuriedInfo | None]:
+def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, BuriedInfo | None]:
     """End the leases that ran out. Their rows are ready again, or buried if they must not start twice.
 
-    With the names of `dead` workers, end the leases that these hold, and no others. Return the pks of the rows, each
-    with its message if that was buried. A row that another transaction holds is left alone. `now_ms` is the database's
-    time at which `ClockMonitor` allowed this: later statements don't read the clock again, because it may jump.
+    Return the pks of the rows, each with its message if that was buried. A row that another transaction holds is left
+    alone. `now_ms` is the database's time at which `ClockMonitor` allowed this: later statements don't read the clock
+    again, because it may jump.
     """
+    return _reclaim(database, pks, now_ms, Sql("r.lease_until <= %s", [now_ms]))
+
+
+def _reclaim(database: Database, pks: Sequence[int], now_ms: int, over: Sql) -> dict[int, BuriedInfo | None]:
+    """End the leases for which the condition `over` holds, as `reclaim` does."""
     if not pks:
         return {}
-    over = Sql(*_among(dead, "r.worker")) if dead else Sql("r.lease_until <= %s", [now_ms])
     try:
         return _reclaim_all(database, pks, now_ms, over)
     except (DatabaseError, BrokerRefused) as error:
@@ -309,7 +311,7 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
         found = database.rows(f"{page_of_dead.text} ORDER BY number", page_of_dead.parameters)
         after = _end_of([row[:-1] for row in found])
         for page in pages([row for row in found if row[-1]], PAGE):
-            ended = reclaim(database, [pk for _, pk, *_ in page], now_ms, dead)
+            ended = _reclaim(database, [pk for _, pk, *_ in page], now_ms, Sql(*_among(dead, "r.worker")))
             taken.alarms.extend(Alarm(queue, key, str(pk)) for _, pk, queue, key, *_ in page if pk in ended)
             taken.buried.extend(info for info in ended.values() if info)
             is_over &= len(ended) == len(page)
