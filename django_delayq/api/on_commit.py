@@ -105,7 +105,7 @@ def _waiting_under(alias: Alias, ids: Iterable[str]) -> list[WaitingSend]:
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
     """Return the group of the last send if the next send may join it, else a new group.
 
-    It may join if no other callback was registered in between, and no savepoint has begun or ended.
+    It may join if no other callback was registered in between, and the same savepoints are open.
     """
     if on_conflict == "raise":  # a duplicate must not make the sends beside it fail
         return []

@@ -191,7 +191,7 @@ class Heartbeats(Protocol):
     """The workers that are alive, and a way to notify all of them that pauses have changed."""
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
-        """Record a worker's heartbeat, which is forgotten 60 s after the last one."""
+        """Record a worker's heartbeat in place of its last one. Heartbeats over 60 s old may be removed."""
 
     def leave(self, worker: str) -> None:
         """Delete a worker's heartbeat when it stops."""
@@ -211,7 +211,7 @@ class Presence(Protocol):
     """The workers that are alive, and the pauses: queues and keys whose messages workers don't start."""
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
-        """Record a worker's heartbeat, which is forgotten 60 s after the last one."""
+        """Record a worker's heartbeat in place of its last one. Heartbeats over 60 s old may be removed."""
 
     def leave(self, worker: str) -> None:
         """Delete a worker's heartbeat when it stops."""

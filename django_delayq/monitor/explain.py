@@ -24,7 +24,8 @@ class Explanation:
     `happens_next` is in the active language. `parked` says that the message waits and no live worker asks for its queue
     and key. `pauses` has the pauses of its queue and key. `max_attempts` is None if neither the message nor a handler
     known here sets it. `story` has the facts that only a store has. `alarms` has the alarms that the broker holds for
-    the row; it is None without a store, and if they can't be listed. `why_no_alarms` gives the reason in English.
+    the row; it is None without a store, and if they can't be listed. Only in that second case does `why_no_alarms`
+    count: it gives the reason in English.
     """
 
     info: Info

@@ -180,7 +180,7 @@ def isolation_problems(database: Database) -> list[str]:
 
 
 def missing_grants(database: Database) -> list[str]:
-    """Return why a worker can't end messages: rights that its user lacks. One line, or none. This changes no row."""
+    """Return the rights that a worker needs and its database user lacks. One line, or none. This changes no row."""
     statements = {
         _WRITES[verb].format(table=table): (verb, table) for table, verbs in _WRITTEN.items() for verb in verbs
     }

@@ -397,8 +397,8 @@ class Underfilled:
     ) -> None:
         """Record which pairs got fewer messages than were wanted.
 
-        If the timer has more that is due (`left`), a pair that gave any alarm does not count: the rest may be behind
-        stale alarms.
+        If the timer has more alarms that are due (`left`), record only the pairs that gave none: a pair that gave some
+        may have its other messages behind alarms that are stale.
         """
         rang = Counter([(alarm.queue, alarm.key) for alarm in alarms])
         given = count_by_pair(messages)

@@ -15,8 +15,8 @@ class Connection(Protocol):
 def last_hook(connection: Connection, kind: type[H]) -> H | None:
     """Return the object whose method was registered last with `on_commit`; None if that object is not a `kind`.
 
-    Also return None if a savepoint has begun or ended since that call, because a rollback might undo that call and not
-    the next one, or the next one only.
+    Also return None if other savepoints are open now than at that registration: a rollback could then undo that
+    call and not the next one, or the next one only.
     """
     if not connection.run_on_commit:
         return None

@@ -359,7 +359,10 @@ def _close(connection: BaseDatabaseWrapper) -> None:
 
 
 def _report(text: str, error: BaseException | None = None) -> None:
-    """Raise `TransactionManagementError` with `text`, or add it as a note to an error that fails the attempt anyway."""
+    """Raise `TransactionManagementError` with `text`, or add it as a note to an error that fails the attempt anyway.
+
+    Do nothing if `text` is empty.
+    """
     if not text:
         return
     if error is not None and not isinstance(error, Snooze):

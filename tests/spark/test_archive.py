@@ -163,7 +163,7 @@ def test_what_leaves_the_table_while_it_is_archived_is_not_in_the_lake(
 
     monkeypatch.setattr(job, "_write", rescued_meanwhile)
     done = archive(spark, STORED, lake, "error", LATER)
-    assert (done.rows, done.given_back) == (3, 1)
+    assert (done.rows, done.empty_tries) == (3, 1)
     assert in_lake(spark, lake, "error") == [0, 1, 3]
     assert list(ReadyMessage.objects.using(using).values_list("pk", flat=True)) == [2]
 

@@ -18,7 +18,7 @@ from django_delayq.worker import leases, maintenance
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.options import served_queues
 from django_delayq.worker.settler import Settler
-from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, WatchedLimiter, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, WatchedLimiter, make_handler
 
 ONE = Limits(max_concurrency=1)
 ONE_EACH = Limits(max_concurrency=1, concurrency_key="account:{account}")

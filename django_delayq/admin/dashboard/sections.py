@@ -61,7 +61,10 @@ def tiles(request: HttpRequest, alias: str, seen: Status) -> list[Row]:
 
 
 def _tiles() -> list[tuple[str, type[MessageRow], dict[str, str]]]:
-    """Return the name of each tile, and the list and its filters that show what it counts."""
+    """Return the name of each tile, and the list and its filters that it links to.
+
+    The list of "Waiting" also shows what runs, which `tiles` does not count.
+    """
     return [
         (_("Waiting"), ReadyMessage, {}),
         (_("Due now"), ReadyMessage, {"state": "ready"}),

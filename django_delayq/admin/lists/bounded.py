@@ -255,7 +255,7 @@ class BoundedAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic a
 
 
 def is_primary_key(text: str) -> bool:
-    """Return whether `text` can be a primary key: a number, and not larger than databases keep."""
+    """Return whether `text` may pass as a primary key: a number of at most 18 digits, which every database stores."""
     return text.isdecimal() and len(text) < _MOST_DIGITS
 
 

@@ -1,6 +1,8 @@
 """The filters beside the lists, and the condition on rows that each of their values asks for.
 
-Conditions are pure, so that a job can repeat them. Finding the choices of a filter never scans a table.
+A condition depends only on its value and on `now`, once `asked` has put times into UTC, so a job can repeat it. The
+choices of a filter are found without a scan; only for a user who sees some of the rows are these read, within the time
+limit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -64,7 +66,7 @@ def asked(address: Mapping[str, str]) -> dict[str, str]:
 
 
 def instant_of(text: str) -> datetime:
-    """Return the instant that a person wrote, in the viewer's zone unless the text names another.
+    """Return the instant that a person wrote, in UTC. A text that names no zone is read in the viewer's zone.
 
     Raises `ValueError` if the text is no date and time.
     """
@@ -143,9 +145,9 @@ class Names:
 
 
 def names_in_rows(request: HttpRequest, model: type[Model]) -> Names:
-    """Return the names in the rows of a table, found through an index without reading each row.
+    """Return the names in the rows of a table that the user may see. They are found once for all filters of a page.
 
-    They are found once for all filters of a page.
+    For a user who sees all rows an index gives them, without a look at each row.
     """
     names: Names | None = getattr(request, "delayq_names", None)
     if names is None:

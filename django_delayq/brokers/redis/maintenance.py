@@ -46,9 +46,10 @@ class MaintenanceSchedule:
         self._ownership = ownership
 
     def maintain(self, lease_ms: int) -> Operation[MaintenanceResult]:
-        """Maintain the shards whose turn it is.
+        """Maintain the shards whose turn it is, and return one result for all shards.
 
-        For every other shard, the result takes into account when the next lease ends there, or that its node was away.
+        Every other shard adds only its time and the end of its next lease, as this process last heard them. A shard
+        whose node was away the last time always has its turn.
         """
         spans_s = self._ownership.spans_s(lease_ms)
         turns = {

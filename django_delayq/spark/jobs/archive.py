@@ -39,12 +39,12 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """The counts of a run: rows and chunks moved, rows moved for a killed run, and chunks that stay in their tables."""
+    """The counts of a run: rows and chunks moved, rows moved for a killed run, and tries of a chunk that moved none."""
 
     rows: int = 0
     chunks: int = 0
     recovered: int = 0
-    given_back: int = 0
+    empty_tries: int = 0
 
 
 def archive(
@@ -58,7 +58,7 @@ def archive(
         raise SparkError(f"table={table!r} has nothing that ended: give 'finish' or 'error'.")
     check_zone(spark)
     database = database_of(using)
-    recovered, given_back = recover(lake, database)
+    recovered, empty_tries = recover(lake, database)
     rows = chunks = 0
     stayed: list[tuple[int, int]] = []
     while (span := _next_span(database, TABLES[table], before, chunk_rows)) is not None:
@@ -69,8 +69,8 @@ def archive(
         rows, chunks = rows + taken, chunks + (taken > 0)
         if not taken:
             stayed.append(span)
-    given_back += len(stayed)
-    return Archived(rows, chunks, recovered, given_back)
+    empty_tries += len(stayed)
+    return Archived(rows, chunks, recovered, empty_tries)
 
 
 def database_of(using: str) -> Database:
@@ -83,8 +83,8 @@ def database_of(using: str) -> Database:
 
 
 def recover(lake: Lake, database: Database) -> tuple[int, int]:
-    """Finish what a killed run began. Return how many rows were moved, and how many chunks stay in their tables."""
-    rows = given_back = 0
+    """Finish what a killed run began. Return how many rows were moved, and how many tries moved none."""
+    rows = empty_tries = 0
     for chunk, note in lake.unfinished():
         if not chunk.startswith(f"{database.alias}-"):
             continue
@@ -92,8 +92,8 @@ def recover(lake: Lake, database: Database) -> tuple[int, int]:
             lake.forget(chunk)
         else:
             taken = _end(lake, database, chunk, note)
-            rows, given_back = rows + taken, given_back + (not taken)
-    return rows, given_back
+            rows, empty_tries = rows + taken, empty_tries + (not taken)
+    return rows, empty_tries
 
 
 def _next_span(database: Database, table: str, before: datetime, chunk_rows: int) -> tuple[int, int] | None:

@@ -31,10 +31,11 @@ class Plan:
     """The rules for due times.
 
     `due` is an SQL expression for a local time: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". `zone` is an SQL
-    expression for the name of a time zone. In the `quiet` hours (from, until) nothing is due: a message waits until
-    they end. On `holidays`, and with `business_days` on weekends, nothing is due: a message waits for the next business
-    day, at the same time of day. `spread_s` delays each row by 0 to that many seconds, always the same for a row.
-    `max_per_second` delays the rows above that rate.
+    expression for the name of a time zone. A message that would be due in the `quiet` hours (from, until) waits until
+    they end. One that would be due on one of the `holidays`, or with `business_days` on a weekend, waits for the next
+    business day, at the same time of day. After that `spread_s` delays each row by 0 to that many seconds, always the
+    same for a row, and `max_per_second` delays the rows above that rate. These two may carry a row into a holiday or a
+    weekend; `planned` refuses rows that they carry into quiet hours.
     """
 
     due: str
@@ -50,8 +51,9 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
     """Add an instant `due_at`, and in `moved` the reasons why it is not what the plan's `due` says.
 
     A local time that a clock change skips is due later by the length of the skip. If a local time comes twice, the
-    first one counts. Raises `SparkError` for a wrong expression, an unknown zone, or a session whose time zone is not
-    UTC.
+    first one counts. A column with the zones stays, for `in_quiet_hours`; `without_zone` drops it. `max_per_second` is
+    left to `with_rate`. Raises `SparkError` if `due` is no local time, for an unknown zone, or for a session whose time
+    zone is not UTC, and Spark's own error for an expression that Spark can't read.
     """
     check_zone(rows.sparkSession)
     rows = rows.withColumn(_FIRST, f.expr(plan.due)).withColumn(_ZONE, f.expr(plan.zone))

@@ -259,8 +259,7 @@ class Dialect:
     def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
         """Move the row to `delayq_finish`, as the end of an atomic handler's transaction. Return False if it can't.
 
-        It can't if the lease is lost. If another transaction has locked the row, wait for it to end: it may be a
-        renewal, or a cancel that is rolled back.
+        It can't if the lease is lost. If another transaction has locked the row, such as a renewal, wait for its end.
         """
         raise NotImplementedError
 

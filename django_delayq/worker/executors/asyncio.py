@@ -198,7 +198,7 @@ class AsyncioExecutor(Executor):
         self._idle_timer = loop.call_later(IDLE_S, self._close_idle_connections, loop)
 
     def _close_idle_connections(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close the connections of the thread in which the sync code of async handlers runs."""
+        """Close the connections of the thread that runs the sync code of async handlers, unless a handler runs."""
         if not self.running:
             self._start_task(loop, sync_to_async(guarded)(connections.close_all))
 

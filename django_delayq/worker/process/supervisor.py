@@ -301,11 +301,17 @@ class Supervisor:
         """End the leases that a dead worker left.
 
         - A message that had not started is released.
-        - A message that had ended is settled as it ended.
-        - If a handler ran for too long, the process was killed for it: its message has failed, and the other running
-          messages are interrupted.
-        - If the process died by itself, each running message is charged a crash, or buried if it is at most once. The
-          crash is never the third, fatal one, because the sandbox of a suspect also dies when its worker does.
+        - A message that had ended is settled as it ended. One whose atomic handler had committed is finished.
+        - If the process was killed because a handler ran for too long, the message of that handler has failed, and the
+          other running messages are interrupted, or buried if they are at most once. The same holds if it was killed
+          at the end of the shutdown time-out.
+        - If the process ended, or was killed, because a lease was no longer held, the running messages are interrupted;
+          those that are at most once are left to lapse.
+        - If the process died, or hung and was killed, each running message is charged a crash, or buried if it is at
+          most once. The crash is never the third, fatal one, because the sandbox of a suspect also dies when its worker
+          does.
+
+        A message whose key has no handler here is left to lapse.
         """
         now = monotonic()
         for one in held:

@@ -1,6 +1,7 @@
 """Run operations on one Redis server, on a primary behind sentinels, or on a cluster.
 
-The rest of the Redis backend imports only this package, and no module of this package knows what the calls are for.
+The rest of the Redis backend imports this package itself and none of its modules, and none of these knows what the
+calls are for.
 """
 
 from django_delayq.brokers.redis.client.calls import (

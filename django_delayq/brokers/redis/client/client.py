@@ -121,7 +121,7 @@ class Client(ABC):
 
     @abstractmethod
     def contact(self, key: str) -> "Contact | None":
-        """Return the `Contact` of the server that has a key: since when it answers. None if it is not known."""
+        """Return the `Contact` of the server that has a key: since when it has answered. None if it is not known."""
 
     @abstractmethod
     def connect(self, timeout: float) -> AbstractConnection:
@@ -477,7 +477,7 @@ def _receive(requests: Requests, sent: Sequence[Sent], budget: RetryBudget) -> l
 
 
 async def _arun(steps: Steps[R], budget: RetryBudget) -> R:
-    """Do all steps on the running event loop."""
+    """Do all steps on the running event loop, and return their result. A step that is a function runs in a thread."""
     try:
         step = next(steps)
         while True:
@@ -508,7 +508,7 @@ async def _aoutcome(request: Request, budget: RetryBudget) -> Outcome:
 
 
 class _LoopConnections:
-    """The idle connections of one event loop. They close with the loop, which ends its async generators first."""
+    """The idle connections of one event loop. An async generator closes them, which the loop ends before it closes."""
 
     def __init__(self) -> None:
         self.idle: deque[AsyncConnection] = deque()
