@@ -111,7 +111,7 @@ class DelayqTask(AnyTask):
     def reschedule(
         self, *ids: str, tag: str | None = None, delay: Duration | None = None, at: datetime | None = None
     ) -> int:
-        """Give tasks that wait another time to run, like `reschedule_delay_messages`."""
+        """Give waiting tasks a new due time, like `reschedule_delay_messages`."""
         return reschedule_delay_messages(*ids, tag=tag, delay=delay, at=at, using=self._alias())
 
     def _alias(self) -> str:
@@ -160,9 +160,9 @@ class DelayqBackend(BaseTaskBackend):
     def enqueue(  # type: ignore[override]  # in the types a result is of the task's own
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyResult:
-        """Send the task as a message, in the caller's transaction.
+        """Send the task as a message: a part of the caller's transaction or, without a store, after its commit.
 
-        Raises like `send_delay_message`, and like Django for arguments that JSON does not carry.
+        Raises like `validate_task` and `send_delay_message`, and like Django for arguments that JSON does not carry.
         """
         self.validate_task(task)
         now = timezone.now()
@@ -245,7 +245,7 @@ def autodiscover() -> None:
 
 
 def _register(task: AnyTask, backend: DelayqBackend) -> Handler[Any, Any]:
-    """Register the handler that runs the function of a task. Raises `ImproperlyConfigured`, naming the function."""
+    """Register the handler that runs the function of a task. Raises like `delay_execute`, naming the function."""
     given = {name: getattr(task, name) for name in _HANDLER_OPTIONS if getattr(task, name, None) is not None}
     options = {name: value for name, value in backend.options.items() if name in _HANDLER_OPTIONS}
 

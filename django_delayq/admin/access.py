@@ -44,7 +44,7 @@ def opening_alias() -> str:
 def alias_of(request: HttpRequest) -> str:
     """Return the alias that the address names, with or without a store, or else the one that pages open on.
 
-    Each alias has its own database, so a page shows one at a time.
+    Each alias may have a database of its own, so a page shows one alias at a time.
     """
     named = request.GET.get(PARAMETER)
     return named if named in alias_names() else opening_alias()

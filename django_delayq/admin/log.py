@@ -1,7 +1,8 @@
-"""Log what operators do, in Django's own log. It is kept for ever, so it has hashes in place of errors and payloads.
+"""Log what operators do, in Django's own log. It is kept for ever, so hashes stand for payloads and for quoted data.
 
-The change of a payload is in a table of our own, and is removed with the message. Entries of earlier versions have the
-change in their lines after the first. The last line of an entry about many messages says as JSON which messages.
+An error that may quote data is cut to what quotes none, and a hash of the whole error follows. The change of a payload
+is in a table of our own, and is removed with the message. Entries of earlier versions have the change in their lines
+after the first. The last line of an entry about many messages says as JSON which messages.
 
 Entries are stored in English, like Django's own. The words before the first colon are translated for display.
 """
@@ -172,9 +173,10 @@ def chosen_in(entry: LogEntry) -> Chosen | None:
 
 
 def forget_in(entry: LogEntry, alias: str, ids: Collection[str], words: Collection[str]) -> bool:
-    """Replace these words, which are ids and tags, with hashes in an entry. Return whether that changed the entry.
+    """Replace ids and tags with hashes in an entry. Return whether that changed the entry.
 
-    If the entry is about one message, and that has one of the `ids`, only the words for what was done stay.
+    In an entry about chosen messages of the alias these are the `words`. In an entry about one message of the alias
+    that has one of the `ids`, it is the id, and of the text only the words for what was done stay.
     """
     chosen = chosen_in(entry)
     if chosen is not None:
@@ -216,7 +218,10 @@ def _hashed_error(error: str) -> str:
 
 
 def in_english() -> Any:
-    """Return a block in which texts are in English, like those of the log, whatever language the operator reads."""
+    """Return a context manager: texts in its block are in English, like those of the log.
+
+    It does not matter which language the operator reads.
+    """
     return translation.override(None)
 
 

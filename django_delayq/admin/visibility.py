@@ -86,7 +86,7 @@ def check_rows_for(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
 
 
 def _asked(path: str, user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return what the hook returns. Raises `ImproperlyConfigured` if that can't be filtered, as the pages do."""
+    """Return what the hook `path` returns. Raises `ImproperlyConfigured` for a result that the pages can't filter."""
     found = import_string(path)(user, rows)
     if fault := _fault_of(found, rows):
         raise ImproperlyConfigured(

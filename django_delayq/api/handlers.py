@@ -267,8 +267,8 @@ def _check_signature(func: object) -> None:
 def _data_type_of(func: Callable[..., Any]) -> Any:
     """Return the T of the annotation `Message[T]` of the function's argument.
 
-    Return `Any` for `Message` alone, and if there is no annotation. Raises `TypeError` for an annotation that can't be
-    resolved or is no `Message`, and for a T that msgspec can't convert.
+    Return `Any` for `Message` or `Any` alone, and if there is no annotation. Raises `TypeError` for an annotation that
+    can't be resolved or is no `Message`, and for a T that msgspec can't convert.
     """
     annotation = _resolved(func)
     if annotation in (Any, Message):

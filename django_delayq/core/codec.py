@@ -60,7 +60,7 @@ def loads(body: bytes | str) -> Any:
 
 
 def read(body: bytes | str, data_type: type[T]) -> T:
-    """Convert JSON, whoever wrote it, to a value of a type and return it. Raises `ValueError` if it is none."""
+    """Return JSON, whoever wrote it, as a value of the type. Raises `ValueError` if it is no JSON, or doesn't fit."""
     try:
         return decoder_for(data_type).decode(body)  # type: ignore[no-any-return, arg-type]
     except RecursionError as error:
@@ -169,7 +169,7 @@ def _is_open(data_type: Any) -> bool:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Return whether JSON carries `value` unchanged.
+    """Return whether JSON carries `value` unchanged, to `depth` levels. It leaves half a surrogate pair to the encoder.
 
     It runs at each send, so it builds no path for an error. Where it returns False, `_fault` builds one.
     """

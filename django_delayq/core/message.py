@@ -71,8 +71,8 @@ class Message(Generic[T]):
         """Raise `LeaseLost` unless this worker still holds the message.
 
         Call it in a long handler before a step that must not be taken twice. It can only say what this process knows.
-        To shut out late workers for certain, pass `token` to the other system, and have it refuse a token after it has
-        seen a later one.
+        To shut out late workers, pass `token` to the other system when the handler starts and with each step, and have
+        it refuse a step with any token but the one that a start gave it last. Tokens are random: they have no order.
         """
         if not self.is_held():
             raise LeaseLost(f"Message {self.id!r} (key {self.key!r}) is no longer held: its lease was lost.")

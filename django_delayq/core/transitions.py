@@ -144,7 +144,7 @@ class Transition:
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether the message is a suspect from then on: it waits apart from the others and runs alone."""
+        """Return whether this transition leaves a suspect, which waits apart from the others and runs alone."""
         return self.crashes >= SUSPECT_CRASHES
 
     def is_repeated(self, *, interrupted: bool) -> bool:

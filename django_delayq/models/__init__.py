@@ -17,9 +17,10 @@ from django_delayq.support.validation import MAX_NAME
 class MessageRow(models.Model):
     """The columns that all three tables of messages have. `message_id` is the message's id; `pk` is the row's own key.
 
-    `history` holds the earlier attempts (django_delayq/core/history.py). `started_at` and `worker` are about the last
-    attempt. While the message is leased, `started_at` is when it was claimed; after its end, when its handler started.
-    Both are empty if the message waits, or never started.
+    `history` holds the earlier attempts (django_delayq/core/history.py). `worker` and `started_at` are about the last
+    claim. While the message is leased, `started_at` is when it was claimed; after its end, when its handler started. If
+    the message was buried because its lease ran out, `started_at` is still when it was claimed; if it was buried before
+    its handler started, `started_at` is empty. Both are empty if the message waits, or was cancelled.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -297,11 +298,11 @@ for _name in COUNTS:
 
 
 class LimitRow(models.Model):
-    """The permits of a key, or of one value of its `concurrency_key`, and when its next start is allowed.
+    """The permits of a key, or of one value of its `concurrency_key`, and when the key's next start is allowed.
 
     See django_delayq/core/limits.py. Rows are used only if the broker can't keep limits. `slots` is JSON: when the
-    permit of each token ends. If a name has several rows, the one of the highest version counts: see
-    django_delayq/store/limits.py.
+    permit of each token ends. If several rows have the same alias, key and value, the one of the highest version
+    counts: see django_delayq/store/limits.py.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)

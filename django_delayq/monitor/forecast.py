@@ -118,7 +118,10 @@ class Capacity:
 
 
 def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
-    """Group workers that are alike. If there are many workers, most of them are alike."""
+    """Group workers that serve the same queues and keys, with the same slots.
+
+    Of many workers most are alike, so there are few teams to reckon with.
+    """
     alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
     for worker in workers:
         alike[(*worker.queues, *worker.keys, repr(worker.executors))].append(worker)
@@ -158,7 +161,7 @@ class Hour:
 
 
 def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
-    """Return a forecast for the rest of this hour and for each of the next.
+    """Return a forecast for the rest of this hour, and for each hour after it, `HOURS` in all.
 
     The `drain` of the first hour includes the messages that are ready now. `capacity` is None if the workers are not
     known; without it no times are known.

@@ -1,4 +1,4 @@
-"""Share one `on_commit` callback among many calls of a transaction."""
+"""Find what a transaction has registered last with `on_commit`, so that the next call can join it."""
 
 from typing import Any, Protocol, TypeVar
 

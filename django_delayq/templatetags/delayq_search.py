@@ -9,7 +9,10 @@ register = template.Library()
 
 @register.filter
 def by_post(form: SafeString, token: str) -> SafeString:
-    """Return a search form, Django's or a theme's, changed to use POST: its template has no block to override."""
+    """Return a search form, Django's or a theme's, changed to use POST, and with the CSRF token.
+
+    Its HTML is changed because its template has no block to override. A form that does not use GET is left as it is.
+    """
     hidden = format_html('<input type="hidden" name="csrfmiddlewaretoken" value="{}">', token)
     begin, form_tag, rest = form.partition("<form")
     attributes, end, inside = rest.partition(">")

@@ -187,9 +187,10 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
 def _move_and_log(
     request: HttpRequest, alias: str, page: Sequence[MessageRow], move: Move, change: Change
 ) -> tuple[Moved, list[MessageRow]]:
-    """Move a page and log it, in one transaction if the log is in the same database.
+    """Move the unchanged rows of a page and log them. Return what was moved, and the rows that have changed.
 
-    In another database the log's entries are committed first: there may be one too many, but none is missing.
+    If the log is in the same database, the caller's transaction has both. In another database the log's entries are
+    committed first: there may be one too many, but none is missing.
     """
     done, others = _move_unchanged(request, alias, page, change)
     what = changed(alias, done.rows, change)

@@ -60,12 +60,12 @@ def permission_of(change: Change) -> str:
 
 
 def action_name(change: Change) -> str:
-    """Return the name of the lists' action whose permission a change needs."""
+    """Return the name of the lists' action that a change belongs to, and whose permission it needs."""
     return "reschedule" if change.move == "shift" else change.move
 
 
 def label_of(change: Change) -> str:
-    """Return a change in words, with its length of time: `Reschedule (+1h)` makes each an hour later."""
+    """Return a change in words, with its length of time if it has one: `Reschedule (+1h)` makes each an hour later."""
     if change == Change("reschedule"):
         return _("Run now")
     label = str(LABELS[action_name(change)])

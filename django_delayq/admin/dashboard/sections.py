@@ -98,7 +98,7 @@ def errors_last_hour(seen: Status) -> str:
 
 
 def is_in_part(seen: Status) -> bool:
-    """Return whether a number or time on the dashboard has a `+`, because it may be greater."""
+    """Return whether a figure was counted only in part. On the dashboard such a number or time has a `+`."""
     return seen.capped or bool(seen.in_part) or any(not each.complete or each.drain.at_least for each in seen.forecast)
 
 
@@ -115,7 +115,10 @@ def _throughput(span: Throughput) -> tuple[str, ...]:
 
 
 def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[Row]:
-    """Return a row for each queue and key whose messages ran in the span, the busiest first."""
+    """Return a row for each queue and key that has figures, the busiest first, at most `MOST_KEYS`.
+
+    There is none if the span is None. One row may be for all other queues and keys together.
+    """
     if span is None:
         return []
     busiest = nsmallest(MOST_KEYS, by_pair.items(), key=lambda item: (-item[1].attempts, item[0]))

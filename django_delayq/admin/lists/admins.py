@@ -135,7 +135,10 @@ class MessageAdmin(Columns, BoundedAdmin):
         return [move for move in self.moves if move.name in self.get_actions(request)]
 
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
-        """Return the address where the message's payload can be changed; empty unless the message has failed."""
+        """Return the address where this user can change the message's payload; empty if there is none.
+
+        Only a failed message has one, if it is not a job's and the user may change payloads.
+        """
         return ""
 
     def has_rescue_permission(self, request: HttpRequest) -> bool:
@@ -283,13 +286,13 @@ def retried(row: ReportRow) -> str:
 
 @admin.display(description=gettext_lazy("late by (50, 95, 99 %)"))
 def lateness(row: ReportRow) -> str:
-    """Return how late the messages were at most: half of them, 95 %, and 99 %."""
+    """Return three times: half of the messages were at most so late, then 95 % of them, then 99 %."""
     return _times(row.lateness_p50, row.lateness_p95, row.lateness_p99)
 
 
 @admin.display(description=gettext_lazy("took (50, 95, 99 %)"))
 def duration(row: ReportRow) -> str:
-    """Return how long the messages took at most: half of them, 95 %, and 99 %."""
+    """Return three times: the last attempts of half of the messages took at most so long, then of 95 %, of 99 %."""
     return _times(row.duration_p50, row.duration_p95, row.duration_p99)
 
 

@@ -64,7 +64,7 @@ class StoppedSearch(NamedTuple):
 
 
 def stopped_search(request: HttpRequest) -> StoppedSearch | None:
-    """Return the search that stopped, as the list has noted it on its request; None if the search was complete."""
+    """Return the search that stopped before the end, as the list has noted it on its request; None if none did."""
     return getattr(request, "delayq_stopped", None)
 
 
@@ -191,7 +191,7 @@ class BoundedList(ChangeList):
 
 
 class BoundedActionForm(ActionForm):
-    """Django's form, fit for django-unfold, which shows an action's button only if Alpine knows that one is chosen."""
+    """Django's form, fit for django-unfold. That shows the button only if its Alpine code knows the chosen action."""
 
     action = forms.ChoiceField(label=ActionForm.base_fields["action"].label, widget=forms.Select({"x-model": "action"}))
 

@@ -106,7 +106,7 @@ class Columns:
 
     @admin.display(description=gettext_lazy("last error"))
     def last_error(self, row: MessageRow) -> str | SafeString:
-        """Return the last error, cut when long, in an element that a narrow list has room for."""
+        """Return the last error, cut if it is long, in an element that keeps some width even in a narrow list."""
         cut = row.error if len(row.error) <= LONGEST else f"{row.error[: LONGEST - 1]}…"
         return cut and format_html('<span class="delayq-last-error">{}</span>', cut)
 

@@ -161,7 +161,10 @@ def names_in_rows(request: HttpRequest, model: type[Model]) -> Names:
 
 
 def _names_in(rows: QuerySet[Any]) -> Names:
-    """Return the names in these rows, which takes as long as reading them; none if that takes too long."""
+    """Return the names in these rows, at most `MOST_NAMES` of each kind.
+
+    It may have to read every row. If that takes too long, there are no names.
+    """
     fields = ("queue", "key", *(["fingerprint"] if rows.model is ErrorMessage else []))
     try:
         with time_limit(rows.db):
@@ -189,7 +192,7 @@ def _names_in_rows(model: type[Model], alias: str) -> Names:
 
 
 class ConditionFilter(SimpleListFilter):
-    """A filter that narrows a list to one of the conditions of its parameter."""
+    """A filter that narrows a list to the rows that meet the condition which its parameter and value name."""
 
     options: ClassVar[Choices] = ()
 

@@ -77,7 +77,7 @@ def for_log(text: str) -> str:
 
 
 def is_over(text: str) -> bool:
-    """Return whether this search is still a token after `meant`, because the session does not have its text."""
+    """Return whether `text`, which `meant` has returned, is still a token: the session has no search under it."""
     return _TOKEN.fullmatch(text) is not None
 
 

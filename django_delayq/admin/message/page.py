@@ -130,9 +130,10 @@ class Step:
 
 
 def timeline(row: MessageRow) -> list[Step]:
-    """Return the attempts of a message, oldest first, including the last.
+    """Return the attempts of a message, oldest first, including one that runs.
 
-    If there were very many, some in the middle are not kept.
+    If the message has ended, the last step is its end, even if no attempt led to it. If there were very many attempts,
+    some in the middle are not kept.
     """
     steps, before = [], row.sent_at
     for past in read(row.history):

@@ -101,7 +101,10 @@ def is_masked(alias: str) -> bool:
 
 
 def masked(row: MessageRow, text: str) -> Any:
-    """Return the data of a message's JSON, masked if the site has a hook for that. Raises whatever the hook raises."""
+    """Return the data in `text`, which is JSON of the message, masked if the site has a hook for that.
+
+    Raises whatever the hook raises, and `ValueError` if the text is no JSON.
+    """
     data = loads(text)  # a copy of its own, which the hook may change
     path = _mask_path(row.alias)
     if not path:
@@ -154,9 +157,10 @@ def shown_difference(kept: str, row: MessageRow) -> str:
 
 
 def _difference(before: str, after: str) -> str:
-    """Return the lines that differ, each with one common line around it.
+    """Return the lines that differ, with one common line before and after them.
 
-    If there are many, return the first of them, and a line that says how many there are.
+    If it is over `MOST_LINES` from the first line that differs to the last, compare line n with line n instead: return
+    a line that says how many differ, and the first of them.
     """
     was, now = before.split("\n"), after.split("\n")
     head, tail = _same_at_both_ends(was, now)

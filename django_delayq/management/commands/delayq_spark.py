@@ -14,7 +14,7 @@ from django_delayq.management.support.terminal import speaking
 
 
 class Command(BaseCommand):
-    """The command `delayq_spark`: it runs the module of the job, as spark/cli/jobs.py lists them."""
+    """The command `delayq_spark`: it runs a job by its module, one of those that spark/cli/jobs.py lists."""
 
     help = "Jobs on Spark. Exit codes: 0 done, 1 not done or differences found, 2 wrong command line, 130 stopped."
 

@@ -1,4 +1,4 @@
-"""`delayq status`: show every figure of one alias, for people and as the documented JSON."""
+"""`delayq status`: show the figures of one alias for people, or with more detail as the documented JSON."""
 
 from argparse import ArgumentParser
 from collections.abc import Mapping

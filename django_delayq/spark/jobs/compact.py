@@ -49,7 +49,7 @@ def compact(lake: Lake, table: str) -> Compacted:
 
 
 def recover(lake: Lake) -> None:
-    """Finish what a killed run began."""
+    """Finish each merge of a killed run that has a note, and remove the unfinished file of one that has none."""
     for chunk, note in lake.unfinished():
         if chunk.startswith("compact-"):
             if note is None:

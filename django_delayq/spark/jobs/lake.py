@@ -1,8 +1,8 @@
 """Handle a directory of Parquet files, on any file system that Arrow knows, and the unfinished work in it.
 
-Files that are being made are below `_unfinished`, where no reader of Parquet looks. A job moves rows in chunks. A
-*note* there says that the files of a chunk are whole: if the job is killed, the next run does the rest. Files without a
-note are removed.
+Files that are being made are below `_unfinished`, where no reader of Parquet looks. A job moves rows in chunks. Once
+the files of a chunk are whole, a *note* below `_unfinished` says so: if the job is killed then, the next run does the
+rest. Files without a note are removed.
 
 A note is signed with SECRET_KEY, because the next run removes what it names: write access to the lake must not be the
 right to remove rows.

@@ -81,7 +81,7 @@ def _columns(messages: Messages, id: Column) -> list[Column]:
 
 
 def _id(messages: Messages) -> Column:
-    """Return the id, made in the same way as by a write with `idColumns`.
+    """Return the id, made as by a write with `idColumns`, except that a timestamp is text as Spark casts it.
 
     It is null if one of the columns is null. Such a row is bad.
     """

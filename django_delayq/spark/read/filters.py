@@ -37,7 +37,7 @@ class Wanted:
         return bool(self.names) or any(name != "pk" for name in (*self.first, *self.last))
 
     def one_of(self, column: str, names: Sequence[str]) -> None:
-        """Add a condition on a name."""
+        """Add the condition that a column has one of these names."""
         wanted = frozenset(names)
         self.names[column] = self.names[column] & wanted if column in self.names else wanted
 

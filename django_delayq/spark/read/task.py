@@ -50,7 +50,10 @@ def _query(options: ReadOptions, wanted: Wanted) -> tables.Query:
 
 
 def settled(alias: Alias) -> int:
-    """Return `tables.settled` of the alias. Raises `SparkError` unless its store is on PostgreSQL."""
+    """Return the lowest number of a transaction of the alias's database that may still run, as `tables.settled` does.
+
+    Raises `SparkError` unless the store is on PostgreSQL.
+    """
     database = _followed(alias)
     try:
         with database.available():

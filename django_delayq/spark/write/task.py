@@ -27,7 +27,7 @@ def check_site(alias: Alias, options: WriteOptions) -> None:
 
 
 def check_key(alias: Alias, key: str) -> None:
-    """Raise `UnknownKey` if a message of this key would be refused."""
+    """Raise `UnknownKey` if a message of this key would be refused because no handler serves it."""
     if alias.options.unknown_keys == "error" and find(alias.name, key) is None:
         raise unknown_key(alias.name, key)
 
