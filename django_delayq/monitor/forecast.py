@@ -124,7 +124,7 @@ def teams_of(workers: Iterable[WorkerInfo]) -> list[Team]:
     """
     alike: dict[tuple[object, ...], list[WorkerInfo]] = defaultdict(list)
     for worker in workers:
-        alike[(*worker.queues, *worker.keys, repr(worker.executors))].append(worker)
+        alike[tuple(worker.queues), tuple(worker.keys), repr(worker.executors)].append(worker)
     return [
         Team(len(each), frozenset(first.queues), frozenset(first.keys), first.executors)
         for each in alike.values()

@@ -123,6 +123,13 @@ def test_a_job_that_is_killed_at_every_step_loses_nothing_and_keeps_nothing_twic
     assert list(lake.unfinished()) == []
 
 
+def test_what_the_job_of_another_alias_has_begun_is_left_to_it(spark: SparkSession, tmp_path: Path) -> None:
+    lake, chunk = Lake(str(tmp_path)), f"{STORED}-b-finish-1-4"
+    lake.note(chunk, {})
+    archive(spark, STORED, lake, "finish", LATER)
+    assert list(lake.unfinished()) == [(chunk, {})]
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_process_killed_at_any_step_loses_nothing_and_keeps_nothing_twice(
     spark_env: dict[str, str], tmp_path: Path

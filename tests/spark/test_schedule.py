@@ -1,6 +1,7 @@
 """Each row lands on the right instant, by its own time zone and the rules of the plan."""
 
 from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.due import Plan
 from django_delayq.spark.jobs.rate import delayed
 from django_delayq.spark.jobs.schedule import Messages, planned, schedule
+from django_delayq.spark.write.ids import derived
 from tests.spark.support import CARRIED
 
 NEW_YORK, BERLIN, TOKYO = "America/New_York", "Europe/Berlin", "Asia/Tokyo"
@@ -34,6 +36,15 @@ def due_and_moved(spark: SparkSession, *times: tuple[str, str], **rules: Any) ->
 def due(spark: SparkSession, *times: tuple[str, str], **rules: Any) -> list[str]:
     """When they are due, in UTC."""
     return due_and_moved(spark, *times, **rules)[0]
+
+
+def test_an_id_is_the_same_as_that_of_a_write(spark: SparkSession) -> None:
+    values = (7, "a:b%c", date(2026, 11, 21), datetime(2026, 11, 21, 12, 0, 0, 1500, tzinfo=UTC), Decimal("1.50"))
+    schema = "number int, text string, day date, instant timestamp, price decimal(9,2), local string, zone string"
+    rows = spark.createDataFrame([(*values, "2026-11-21 12:00", "UTC")], schema)
+    columns = [part.split()[0] for part in schema.split(", ")][: len(values)]
+    out, _ = planned(rows, Messages("note", id_columns=columns), Plan("local", "zone"))
+    assert [row.id for row in out.collect()] == [derived(columns, "note", *values)]
 
 
 def test_a_local_time_is_that_of_its_own_zone(spark: SparkSession) -> None:

@@ -86,7 +86,7 @@ def recover(lake: Lake, database: Database) -> tuple[int, int]:
     """Finish what a killed run began. Return how many rows were moved, and how many tries moved none."""
     rows = empty_tries = 0
     for chunk, note in lake.unfinished():
-        if not chunk.startswith(f"{database.alias}-"):
+        if chunk.rsplit("-", 3)[0] != database.alias:  # ALIAS-TABLE-FIRST-LAST
             continue
         if note is None:
             lake.forget(chunk)

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyspark.sql import Column, DataFrame, functions as f
+from pyspark.sql.types import TimestampType
 
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.due import DUE, Plan, in_quiet_hours, with_due, without_zone
@@ -14,6 +15,9 @@ from django_delayq.spark.jobs.rate import with_rate
 from django_delayq.spark.write.columns import check_id_type
 from django_delayq.spark.write.summary import WriteSummary, read_summary
 from django_delayq.support.validation import did_you_mean
+
+_INSTANT = "yyyy-MM-dd'T'HH.mm.ss.SSSSSS'Z'"
+"""How an instant stands in an id. The session's time zone is UTC (due.py checks that)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame,
     spreading or the rate would have messages due in quiet hours.
     """
     _check_columns(rows, messages)
-    id = _id(messages)
+    id = _id(rows, messages)
     rows = with_due(rows, plan, id)
     if plan.max_per_second:
         rows = with_rate(rows, plan.max_per_second, id)
@@ -80,15 +84,17 @@ def _columns(messages: Messages, id: Column) -> list[Column]:
     return columns
 
 
-def _id(messages: Messages) -> Column:
-    """Return the id, made as by a write with `idColumns`, except that a timestamp is text as Spark casts it.
+def _id(rows: DataFrame, messages: Messages) -> Column:
+    """Return the id, made in the same way as by a write with `idColumns` (write/ids.py).
 
     It is null if one of the columns is null. Such a row is bad.
     """
     parts = [f.lit(messages.key)]
     for name in messages.id_columns:
-        text = f.replace(f.replace(f.col(name).cast("string"), f.lit("%"), f.lit("%25")), f.lit(":"), f.lit("%3A"))
-        parts += [f.lit(":"), text]
+        text = f.col(name).cast("string")
+        if isinstance(rows.schema[name].dataType, TimestampType):
+            text = f.date_format(name, _INSTANT)
+        parts += [f.lit(":"), f.replace(f.replace(text, f.lit("%"), f.lit("%25")), f.lit(":"), f.lit("%3A"))]
     return f.concat(*parts)
 
 
