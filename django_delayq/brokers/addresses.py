@@ -58,7 +58,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def has_password(location: object) -> bool:
-    """Return whether a LOCATION is a valid URL with a password in it."""
+    """Return whether a LOCATION, which must be valid, is a URL with a password in it."""
     if not isinstance(location, str):
         return False
     parts = urlsplit(location)

@@ -197,7 +197,10 @@ class Heartbeats(Protocol):
         """Delete a worker's heartbeat when it stops."""
 
     def workers(self) -> list[WorkerInfo]:
-        """Return the workers whose heartbeat is at most 15 s old."""
+        """Return the workers whose heartbeat is at most 15 s old.
+
+        With the database alone, a worker that hears notices may answer from a list that it read up to 10 s ago.
+        """
 
     def announce_pauses(self) -> None:
         """Make `pause_version` grow in every worker. That ends the worker's `wait`."""
@@ -217,7 +220,10 @@ class Presence(Protocol):
         """Delete a worker's heartbeat when it stops."""
 
     def workers(self) -> list[WorkerInfo]:
-        """Return the workers whose heartbeat is at most 15 s old."""
+        """Return the workers whose heartbeat is at most 15 s old.
+
+        With the database alone, a worker that hears notices may answer from a list that it read up to 10 s ago.
+        """
 
     def pause(self, pause: Pause) -> None:
         """Have workers start no message of a queue or key. This replaces a pause of the same queue and key."""
@@ -252,9 +258,10 @@ class Queue(Protocol):
     def begin_enqueue(
         self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep"
     ) -> Callable[[], list[Enqueued]]:
-        """Begin an `enqueue` without waiting for its end.
+        """Begin an `enqueue`, without waiting for its end where messages are sent to a server.
 
-        The caller must call the returned function, which waits, and then returns or raises like `enqueue`.
+        The caller must call the returned function, which waits, and then returns or raises like `enqueue`. The tables
+        have no such beginning: with a store this call does all the work, and raises like `enqueue` itself.
         """
 
     # Messages out

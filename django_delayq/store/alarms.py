@@ -130,7 +130,7 @@ class Degraded:
         return answer
 
     def hear(self, away: str) -> None:
-        """Note why a part of the timer is away, though the timer answered; '' if all of it answers.
+        """Note that a part of the timer is away, though the timer answered. `away` says why; '' if all of it answers.
 
         Only maintenance can tell that all of it answers.
         """

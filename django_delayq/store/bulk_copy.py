@@ -72,7 +72,10 @@ def _copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
 
 
 def _notify(database: Database, messages: Sequence[NewMessage], now_ms: int) -> None:
-    """Have the commit notify workers of each pair of which a message falls due soon, if the database can notify."""
+    """If the database can notify, have the commit tell workers which pairs have a message due soon.
+
+    At most two notices are sent for a pair: one for what is due at once, and one for what is due a little later.
+    """
     if not database.notice:
         return
     first: dict[tuple[Pair, bool], int] = {}

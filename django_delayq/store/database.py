@@ -302,7 +302,10 @@ class Database:
 
     @contextmanager
     def telling_what_it_lacks(self) -> Iterator[None]:
-        """Raise `BrokerRefused` for an error about tables that are not there, or about rights that this user lacks."""
+        """Raise `BrokerRefused` for an error about tables or columns that are missing, or rights that this user lacks.
+
+        Raise any other error again. Of a database error, only the first line of the text is kept.
+        """
         try:
             yield
         except DatabaseError as error:

@@ -97,9 +97,10 @@ def write(database: Database, rows: Sequence[FigureRow]) -> None:
 
 
 def roll_up(database: Database, now_ms: int) -> int:
-    """Roll up a page of new rows, and prune a page of each other period. Return how many were rolled up.
+    """Roll up a page of new rows. If there are any, also prune a page of each other period.
 
-    Do nothing while another worker rolls up.
+    Return how many were rolled up. The new rows of the last minutes are left alone. Do nothing while another worker
+    rolls up.
     """
     return database.transaction(partial(_roll_up_page, database, now_ms - now_ms % MINUTE_MS - NEW_MS))
 

@@ -1,4 +1,4 @@
-"""Remove every row of some messages for an erasure, also of ended ones. Running messages stay, and are listed."""
+"""Remove every row of some messages for an erasure, even if they have ended. Running messages stay, and are listed."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class Forgotten:
-    """How many rows were removed of each state, their ids, and the ids of what runs and was left."""
+    """How many rows of each state were removed, the ids of these rows, and the ids of what runs and was left."""
 
     counts: Counter[str] = field(default_factory=Counter)
     ids: set[str] = field(default_factory=set)

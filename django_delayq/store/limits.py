@@ -1,7 +1,8 @@
 """Keep the limits of an alias with a store, over all workers.
 
 The broker keeps them if it can. If not, the tables do, by the database's time: core/limits.py has the arithmetic, and a
-worker locks the row of a limit's key, so that workers take turns.
+worker locks the rows that it changes, so that workers take turns. Permits are in a row for each key and value, and
+turns by rate in one for each key.
 """
 
 from collections.abc import Sequence

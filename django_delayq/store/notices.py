@@ -33,10 +33,10 @@ class Deaf(Exception):
 
 
 def notice(database: Database, within_ms: int, due: str = "due_at") -> str:
-    """Return SQL for one more column of a statement's result, by which its commit notifies of rows.
+    """Return SQL for one more column of a statement's result, by which the commit notifies workers of the rows.
 
-    It notifies of each row that is due within `within_ms`. A notice names the pair and the value of `due`, which is
-    SQL. PostgreSQL sends equal notices of a transaction only once.
+    It notifies of each row that is due within `within_ms`. A notice names the alias, the pair and the value of `due`,
+    which is SQL. PostgreSQL sends equal notices of a transaction only once.
     """
     text = f"concat_ws(E'\\x1f', alias, queue, \"key\", {due})"
     return (

@@ -425,7 +425,10 @@ class Sweep:
         self._low_end_at = 0.0
 
     def find(self, requests: Sequence[ClaimRequest]) -> set[Pair]:
-        """Return the pairs that have a row which nobody holds and which has been due for over `LATE_MS`."""
+        """Return the requested pairs that have a row which nobody holds and which has been due for over `LATE_MS`.
+
+        A search that does not begin at the low end of the index finds only rows that fell due within `RECENT_MS`.
+        """
         if not requests:
             return set()
         began_at = monotonic()

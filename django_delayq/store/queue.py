@@ -211,8 +211,8 @@ class DatabaseQueue:
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; once the timer gives none, claim the rows that the tables show as due.
 
-        This also finds rows whose alarms were never scheduled, or were lost. The timer is asked first, unless a backlog
-        is known, because it may have very many stale alarms.
+        This also finds rows whose alarms were never scheduled, or were lost. If a backlog is known, it is claimed from
+        the table first, because the timer may have very many stale alarms.
         """
         found = self._claim_backlog(_those_of(requests, self.backlog), lease_ms, worker)
         if found.messages:

@@ -54,7 +54,10 @@ KNOWN_MS = 10_000
 
 
 class _Known:
-    """The due times that were read of one (queue, key), in order, in ms of the monotonic clock."""
+    """What is known of one (queue, key): when something falls due, in order, and which leases end soon or have ended.
+
+    All times are in ms of the monotonic clock.
+    """
 
     def __init__(self) -> None:
         self.times: list[int] = []

@@ -100,7 +100,7 @@ class Dispatcher:
     def wait_s(self) -> float:
         """Return the seconds until there is something to do here; infinity for never.
 
-        A slot that frees, or a message that comes due, may end the wait earlier.
+        A slot that becomes free, or a message that falls due, may end the wait earlier.
         """
         now = monotonic()
         until = now + UNSTARTED_LOOK_S if self.busy else math.inf

@@ -121,7 +121,7 @@ class UnstartedEvents:
     def report(self, buried: Sequence[BuriedInfo], without_body: Iterable[str] = ()) -> None:
         """Report each message, and count the buried ones. `without_body` has the ids of messages that are gone.
 
-        Report a message only once.
+        Each call reports and counts what it is given, so the caller must pass each message only once.
         """
         if self._count is not None:
             self._count(buried)

@@ -182,9 +182,10 @@ class Leases:
         self._log.forget(leases)
 
     def lose(self, leases: Iterable[Lease]) -> None:
-        """Drop leases that were taken away.
+        """Drop leases that were taken away, or that this worker cuts short.
 
-        Their handlers are stopped where possible, and their settlements are not sent.
+        Their handlers are stopped where possible. Their settlements are not sent, except one that an atomic handler's
+        own transaction has written.
         """
         leases = list(leases)
         for lease in leases:

@@ -46,7 +46,7 @@ _PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class Pauses:
-    """The pauses that the broker last gave, without those that have ended by themselves."""
+    """The pauses that were last read from the backend, without those that have ended by themselves."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -109,7 +109,7 @@ class PrefetchBuffer:
         self.more_available = saturated or more_available
 
     def note_stall(self) -> None:
-        """Stop prefetching until a slot makes progress, because something has waited too long."""
+        """Prefetch nothing for busy slots until a slot makes progress, because something has waited too long."""
         self.last_snapshot = (self.ended, len(self.leases))
 
 

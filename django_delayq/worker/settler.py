@@ -38,7 +38,10 @@ class Rejected(NamedTuple):
 
 
 class Settler:
-    """The thread that collects settlements from all slots, and sends them after 50 ms or once there are 100."""
+    """The thread that collects settlements from all slots, and sends them in batches.
+
+    A batch is sent after 50 ms, or earlier once there are 100 settlements or one of them is urgent.
+    """
 
     def __init__(
         self,

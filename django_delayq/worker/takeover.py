@@ -102,7 +102,10 @@ def _is_dead(worker: WorkerInfo) -> bool:
 
 
 def signature_of(worker: WorkerInfo) -> str:
-    """Return the signature for a worker's heartbeat, of its processes and its name, which is never used again."""
+    """Return the signature for a worker's heartbeat. It covers the worker's processes and its name.
+
+    The name is never used again.
+    """
     return _signer().signature(_signed(worker))
 
 

@@ -38,7 +38,10 @@ class DatabaseHeartbeats:
         return Heard()
 
     def _begin(self, row: HeartbeatRow) -> None:
-        """Insert the first heartbeat of a worker, in place of an earlier one and of those that are forgotten."""
+        """Insert a row for a worker's heartbeat, because there is none to update, and tell the other workers.
+
+        Delete any other row of this worker, and all rows that are too old to keep.
+        """
         row.alias = self._database.alias
         forgotten = RawSQL(f"{self._database.dialect.now} - %s", [FORGOTTEN_MS])  # noqa: S611
         self._rows().filter(Q(worker=row.worker) | Q(seen_ms__lt=forgotten)).delete()

@@ -54,7 +54,10 @@ def see_alarm(places: Places, name: SetName, pk: str, now_ms: int | None = None)
 
 
 def page_of_alarms(places: Places, name: SetName, after: str, most: int) -> tuple[list[AlarmInfo], str]:
-    """Return the next alarms of a set in the order of their pks, and the last pk, or "" if no more follow."""
+    """Return at most `most` alarms of a set whose pks come after `after`, in the order of their pks.
+
+    Also return the last of these pks, or "" if no more alarms follow.
+    """
     pks = {pk for _, pk in places.alarms[name]} | {pk for _, (*of, pk) in places.running_alarms if (*of,) == name}
     rest = sorted(pk for pk in pks if pk > after)
     found = [alarm for pk in rest[:most] if (alarm := see_alarm(places, name, pk))]

@@ -1,4 +1,7 @@
-"""Build and read the AMQP message of an alarm, and time it by two clocks."""
+"""Build and read the AMQP messages of alarms.
+
+Each gives its due time by two clocks: the wall clock, and the monotonic clock of the sender's machine.
+"""
 
 import hashlib
 import math
@@ -27,7 +30,10 @@ sender's machine then gets it in time, and waits for the rest."""
 
 
 def _machine() -> str:
-    """Return a name for the clock of `time.monotonic`, which all processes of a machine share, in containers too."""
+    """Return a name for the clock of `time.monotonic`. All processes of a Linux machine share it, in containers too.
+
+    A container with a time namespace of its own has another name. Elsewhere each process gets its own.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/time")
     except OSError:  # no Linux: each process gets a name of its own
@@ -148,7 +154,10 @@ def pack(envelope: Envelope) -> Message:
 
 
 def unpack(message: Message) -> Envelope | None:
-    """Return the envelope of an alarm; None for any other message. Fields that a later version added are ignored."""
+    """Return the envelope of an alarm; None for a message that is no alarm, or no valid one.
+
+    Fields that a later version added are ignored.
+    """
     if message.properties.get("type") != ALARM:
         return None
     try:

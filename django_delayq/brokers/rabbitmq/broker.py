@@ -175,7 +175,10 @@ class RabbitMQBroker:
         return result
 
     def _write(self, result: MaintenanceResult) -> None:
-        """Do the part of maintenance that publishes messages."""
+        """Do the part of maintenance that writes to the server.
+
+        Reroute strays, and declare again what may have been deleted.
+        """
         if self._consumer.has_strays():
             self._publisher.reroute_strays()
         self._publisher.repair_due()

@@ -38,7 +38,10 @@ ARRIVAL_S = 0.1
 
 @dataclass(slots=True, eq=False)
 class Delivery:
-    """One alarm that was delivered and is not acknowledged yet. `ready_at` is when it is due by the monotonic clock."""
+    """One alarm that was delivered and is not acknowledged yet.
+
+    It may be claimed from `ready_at` on, by the monotonic clock. That may be early, but the row decides.
+    """
 
     alarm: Alarm
     due_ms: int
@@ -79,7 +82,7 @@ class Subscription:
         heapq.heappush(self.held, (delivery.ready_at, delivery.tag, delivery))
 
     def promote_due(self, now: float) -> None:
-        """Make the held deliveries ready that are due at `now`, a time of the monotonic clock."""
+        """Make ready the held deliveries that are due at `now`, a time of the monotonic clock."""
         while self.held and self.held[0][0] <= now:
             _, tag, delivery = heapq.heappop(self.held)
             heapq.heappush(self.ready, (delivery.due_ms, tag, delivery))
@@ -214,7 +217,11 @@ class Consumer:
         return waiting(self._channel, self._names.stray) > 0
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
-        """Have the server forget leased alarms: the oldest ones by one AMQP frame, the others by a frame each."""
+        """Have the server forget leased alarms.
+
+        All those that were delivered before every other unacknowledged alarm take one AMQP frame together. Each of the
+        rest takes a frame of its own.
+        """
         ended = {delivery.tag for delivery in deliveries}
         last = 0
         for tag in self._unacknowledged:

@@ -138,7 +138,7 @@ def _readable(sock: socket.socket) -> bool:
 
 
 def await_readable(files: Sequence[int | socket.socket], timeout_s: float) -> set[int]:
-    """Return the descriptors of the files that can be read, or have broken, within the timeout.
+    """Wait up to `timeout_s` until any of the files can be read or has broken. Return their descriptors.
 
     It does not use `select.select`, which takes no descriptor over 1,023.
     """
@@ -163,7 +163,7 @@ def _at(location: Location) -> str:
 
 
 def as_ours(error: Exception, location: Location, prefix: str) -> Exception:
-    """Return our error, with a remedy, for an error of py-amqp."""
+    """Return our error for an error of py-amqp or of the network, with a remedy where one is known."""
     at = _at(location)
     said = (getattr(error, "reply_text", "") or str(error) or type(error).__name__).rstrip(".")
     said = re.sub(r"(?<=[.]news[.])[\w-]+", "…", said)  # hides a random name, which would make each error look new

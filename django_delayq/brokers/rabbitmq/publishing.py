@@ -74,7 +74,10 @@ class Publisher:
             self._topology.ensure(connection, pairs)
 
     def raise_if_blocked(self) -> None:
-        """Raise `BrokerUnavailable` at once if `refusal` has a reason, for callers that can't wait."""
+        """Raise `BrokerUnavailable` if the server, as far as is known, takes no messages. Never waits.
+
+        It is for callers that can't wait for a blocked server.
+        """
         if self.refusal():
             self._link.raise_if_blocked()
 

@@ -327,7 +327,10 @@ class Demand:
         return {name: self.part(name, 0, 1) for name in self._sets}
 
     def part(self, name: str, nth: int, of: int) -> ClaimRequest:
-        """Return a request for a part of what is still wanted of a set: number `nth`, from 0, of `of` even parts."""
+        """Divide what is still wanted of a set into `of` even parts, and return a request for one of them.
+
+        `nth` is its number, counted from 0.
+        """
         return ClaimRequest(
             *self._sets[name], _part(self._counts[name], nth, of), _part(self._idle_slots[name], nth, of)
         )
@@ -502,10 +505,10 @@ def _look_at(keys: Keys, names: Iterable[str], span_s: float, *, wakes: bool = F
 
 
 def _sleep_hint(look: ShardLook | TransientError, span_s: float) -> SleepHint:
-    """Return until when a worker whose slots are full may sleep.
+    """Return until when a worker may sleep as far as this shard is concerned, apart from what is due there already.
 
-    It wakes at the next due time, but looks again after about `span_s` seconds at the latest. If the shard's node was
-    away, it may sleep for `LONGEST_S`.
+    It wakes at the next due time, and in any case soon after its next look, which is `span_s` seconds away. If the
+    shard's node was away, it may sleep for `LONGEST_S`.
     """
     if isinstance(look, TransientError):
         return SleepHint(time.monotonic(), 0, round(LONGEST_S * 1000))

@@ -28,7 +28,7 @@ def reschedule(keys: Keys, cells: CallCells, ids: Sequence[str], due: str) -> Op
 
 
 def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Make the message ready that was buried last under each id. Return True for each that was rescued."""
+    """Make ready the message that was last buried under each id. Return True for each that was rescued."""
     entries = yield from find_entries(keys, ids)
     buried = [i for i, id in enumerate(ids) if id in entries]
     newest = [entries[ids[i]][-1] for i in buried]

@@ -93,7 +93,10 @@ def _read_options(header: Header, options: dict[str, object]) -> None:
 
 
 def _number(text: bytes, most: int = LAST_MS) -> int:
-    """Return a number as we write it. Raises `ValueError` for any other text, and for one over `most`."""
+    """Parse a number in the form in which we write one: digits only.
+
+    Raises `ValueError` for any other text, and for a number over `most`.
+    """
     if not text.isdigit() or len(text) > len(str(LAST_MS)) or (number := int(text)) > most:
         raise ValueError(text)
     return number

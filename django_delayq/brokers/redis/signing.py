@@ -22,7 +22,7 @@ _LENGTH = 43
 
 
 class MessageSigner:
-    """Signs and checks the messages of one prefix, with keys and a salt as `django.core.signing` has them."""
+    """Signs and checks the messages of one prefix by Django's `Signer`, with its keys and a salt for the prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._signer = Signer(salt=f"django_delayq.message.{prefix}")

@@ -153,7 +153,7 @@ def _advance_cursor(keys: Keys, alarms: Sequence[Alarm], from_ms: int | None, to
 
 
 def _drop(keys: Keys, marked: Sequence[tuple[Alarm, bool]]) -> Operation[None]:
-    """Drop leased alarms of one shard, and schedule others. `marked` has each alarm with whether to schedule it.
+    """Drop leased alarms of one shard, and schedule alarms. `marked` pairs each alarm with whether to schedule it.
 
     If an alarm is to be dropped and scheduled, one step moves it from `running` to its wait set.
     """

@@ -58,7 +58,11 @@ class Waiter:
         self._listener: _Listener | None = None
 
     def before_claim(self, names: Iterable[str]) -> None:
-        """Begin to note due times that are published for these wait sets: the next claim may not find them yet."""
+        """Prepare for a claim from these wait sets. The first call starts the listener.
+
+        Forget when something falls due, because the claim is about to tell. From now on, note the due times that are
+        published for these sets, in place of those of the last claim: the claim may not find them yet.
+        """
         with self._starting:  # if several threads claim at once, only one starts the listener
             if self._listener is None:
                 self._listener = _Listener(self)

@@ -2,10 +2,11 @@
 
 A `Dialect` is for one database. Here are the fragments that most databases share, the SQL that is built from them, and
 the statements for a database whose INSERT and UPDATE return rows. Each database has a module for what is its own;
-stepwise.py has what SQLite and MySQL share. In every statement, rows of `delayq_ready` are named `r`.
+stepwise.py has what SQLite and MySQL share. Fragments name the rows of `delayq_ready`, or of another table of messages,
+`r`.
 
-A *values table* holds rows that the caller passes: its text is the same however many rows there are, and so is, where
-possible, its number of parameters.
+A *values table* holds rows that the caller passes. Except on SQLite, its text and its number of parameters are the same
+however many rows there are.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

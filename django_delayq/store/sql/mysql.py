@@ -59,10 +59,10 @@ class MySQL(Stepwise):
         return database.transaction(partial(self._change, database, *of_rows, locked, returning))
 
     def _change(self, database: Executor, updated: Sql, changes: Sql, locked: Sql, returning: str) -> list[Row]:
-        """Lock rows, change them, and read them.
+        """Lock rows, change them, and return their columns `returning`.
 
-        MySQL does not write a row that has the new values already. If another transaction wrote them, this one may not
-        see them, so the newest version is read.
+        The newest version of each row is read: MySQL does not write a row that has the new values already, and if
+        another transaction wrote these values, this transaction may not see them.
         """
         pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {locked.text}", locked.parameters)]
         if not pks:

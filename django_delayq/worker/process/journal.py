@@ -330,7 +330,7 @@ class JournalReader:
             at += size
 
     def hold(self, started: int, until: float) -> None:
-        """Tell the worker that the leases of its first `started` messages are held until `until` (monotonic).
+        """Tell the worker until when (monotonic) the leases of the first `started` messages that it started are held.
 
         If `started` is 0, none are held for it.
         """

@@ -315,7 +315,10 @@ class Transport:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 
     def connect(self, timeout: float = BUDGET) -> AbstractConnection:
-        """Return a new connection, which the caller must close. `timeout` is the time for connecting, in seconds."""
+        """Return a new connection, which the caller must close.
+
+        `timeout`, in seconds, is the time for connecting, and also for each later wait on the connection.
+        """
         connection = self._location.connection(timeout)
         connection.connect()
         return connection
@@ -549,7 +552,7 @@ class Subscription:
     def interrupt(self) -> None:
         """End the running `next` and all later ones. Any thread may call this.
 
-        It doesn't close the connection: redis-py before 8 can't be closed by one thread while another one reads.
+        It doesn't close the connection: before redis-py 8, one thread can't close it while another one reads from it.
         """
         self._is_interrupted = True
         with contextlib.suppress(OSError, redis.ConnectionError):  # it is closed

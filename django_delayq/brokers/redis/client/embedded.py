@@ -64,7 +64,7 @@ class EmbeddedConnection(UnixConnection):
 
 
 class AsyncEmbeddedConnection(AsyncUnixDomainSocketConnection):
-    """A connection like `EmbeddedConnection`, for an event loop. A start of the server does not block the loop."""
+    """A connection like `EmbeddedConnection`, for an event loop. Starting the server does not block the loop."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         super().__init__(**options)
@@ -220,7 +220,10 @@ def _lock(directory: Path) -> Iterator[int | None]:
 
 
 def _make(directory: Path) -> None:
-    """Make the directory, for this user only. Raises `BrokerRefused` if another user may write to it."""
+    """Make the directory, for this user only.
+
+    Raises `BrokerRefused` if it can't be made, belongs to another user, or may be written to by other users.
+    """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = directory.stat()
