@@ -139,6 +139,15 @@ def test_many_at_once_notify_of_each_pair_that_some_are_due_and_that_others_are_
         assert heard() == of_pairs
 
 
+def test_a_few_copied_rows_that_fall_due_one_after_the_other_are_all_told_of(
+    postgres_database: str, new_backend: NewBackend
+) -> None:
+    site = new_backend(postgres_database)
+    with listening(postgres_database) as heard:
+        copy_new(site.database, [NewMessage(f"{n}", Header("q", "k"), b"{}", delay_ms=n * 500) for n in (1, 2, 3)])
+        assert heard() == [["default", "q", "k", "-1"]]  # look at what falls due in the next seconds
+
+
 def test_what_a_notice_tells_of_is_claimed_without_a_look(postgres_database: str, new_backend: NewBackend) -> None:
     site, worker = new_backend(postgres_database), new_backend(postgres_database)
     with waiter(worker) as awake:

@@ -171,10 +171,10 @@ class RabbitMQBroker:
             if next_end is not None:
                 result.next_lease_end_ms = result.now_ms + self._clock.ms_until(next_end)
             if not result.away:
-                self._write(result)
+                self._write()
         return result
 
-    def _write(self, result: MaintenanceResult) -> None:
+    def _write(self) -> None:
         """Do the part of maintenance that writes to the server.
 
         Reroute strays, and declare again what may have been deleted.
