@@ -153,6 +153,8 @@ class Batches:
             yield
         except Exception as error:
             accepted, unknown = self.sent.accepted, tuple(message.id for message in self._in_flight)
+            if isinstance(error, SendError) and not error.unknown:
+                unknown = ()  # no server could be connected to
             known_until = "1 message was accepted" if accepted == 1 else f"{accepted} messages were accepted"
             if unknown:
                 known_until += ", 1 is unknown" if len(unknown) == 1 else f", {len(unknown)} are unknown"

@@ -79,9 +79,9 @@ def send_delay_message(
     `earliest` or the `latest` of the two due times, or `raise` `DuplicateMessage`.
 
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent. Raises
-    `SendError` if the broker was away or did not answer within 2 seconds, so that it may have taken the message;
-    `BrokerUnavailable` if it has no memory left; `BrokerRefused` if somebody must mend something first. These three are
-    each a `DelayqError`.
+    `SendError` if the broker was away or did not answer within 2 seconds: it may have taken the message, unless the
+    error says that it was not sent; `BrokerUnavailable` if it has no memory left; `BrokerRefused` if somebody must mend
+    something first. These three are each a `DelayqError`.
     """
     if unknown:
         refuse_unknown(unknown)

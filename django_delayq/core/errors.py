@@ -12,7 +12,7 @@ class SendError(DelayqError):
 
     The first `accepted` messages were taken. `unknown` has the ids of the batch in flight, which may have been taken;
     it is safe to send them again while they wait. No later message was tried. After a single send, `unknown` has the
-    id of its message.
+    id of its message, unless no server could be connected to: then nothing was sent.
     """
 
     def __init__(self, reason: str, accepted: int = 0, unknown: tuple[str, ...] = ()) -> None:

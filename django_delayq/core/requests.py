@@ -436,7 +436,8 @@ class Audit:
 class ServerReport:
     """A broker's report for a worker's start: one line on durability, warnings, and problems that forbid starting.
 
-    `now_ms` is the time by the server's clock; None for a timer without a clock.
+    `now_ms` is the time by the server's clock; None for a timer without a clock. `is_away` says that the broker of a
+    store does not answer, and that its workers start without it.
     """
 
     server: str
@@ -444,6 +445,7 @@ class ServerReport:
     warnings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     now_ms: int | None = None
+    is_away: bool = False
 
 
 # Batches

@@ -110,7 +110,7 @@ def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> Server
         degraded.begin_if_due()
         if not degraded.on:
             raise
-        return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."])
+        return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."], is_away=True)
     if found.now_ms is not None:
         found.warnings += skew_warnings(skew(found.now_ms, before_ms, database.now_ms()))
     return found

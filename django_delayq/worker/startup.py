@@ -142,7 +142,8 @@ def ask_report(backend: Backend) -> ServerReport:
             outage_log.begin("starting", error)
             sleep(next(backoff))
             continue
-        outage_log.end("starting")
+        if not report.is_away:
+            outage_log.end("starting")
         if report.problems:
             raise BrokerRefused(" ".join(report.problems))
         return report

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from django.db import transaction
+from pytest_django import Settings
 
 from django_delayq import (
     BrokerUnavailable,
@@ -19,9 +20,10 @@ from django_delayq import (
     send_delay_messages,
 )
 from django_delayq.brokers import get_backend
+from django_delayq.brokers.redis.client import client
 from django_delayq.core.message import State
 from tests.proxy import Proxy
-from tests.servers import Server
+from tests.servers import Server, free_port
 
 
 def asend(id: str) -> Sent:
@@ -77,13 +79,22 @@ def test_a_bulk_send_whose_reply_is_lost_takes_each_message_once(network: Proxy)
     assert total("sent") == 2_500
 
 
-@both_ways
-def test_a_hung_redis_ends_in_a_send_error_that_may_be_repeated(server: Server, send_one: SendOne) -> None:
+@pytest.mark.parametrize(
+    ("send_one", "said", "unknown"),
+    [
+        (send, "'order:1' may have been taken; send again with the same id", ("order:1",)),
+        (asend, "'order:1' was not sent", ()),  # its event loop has no connection yet
+    ],
+    ids=["sync", "async"],
+)
+def test_a_hung_redis_ends_in_a_send_error_that_may_be_repeated(
+    server: Server, send_one: SendOne, said: str, unknown: tuple[str, ...]
+) -> None:
     send("before")
     server.freeze()
-    with pytest.raises(SendError, match="'order:1' may have been taken; send again with the same id") as raised:
+    with pytest.raises(SendError, match=said) as raised:
         send_one("order:1")
-    assert raised.value.unknown == ("order:1",)
+    assert raised.value.unknown == unknown
     server.thaw()
     send_one("order:1")
     assert state_of("order:1") is State.PENDING
@@ -99,6 +110,21 @@ def test_an_absent_redis_ends_in_a_send_error_and_is_found_again(server: Server,
     server.start()
     assert send_one("order:1").created is True
     assert state_of("before") is State.PENDING
+
+
+@both_ways
+def test_what_was_sent_over_no_connection_was_not_taken(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, send_one: SendOne
+) -> None:
+    monkeypatch.setattr(client, "BUDGET", 0.1)
+    settings.DELAYQ = {"default": settings.DELAYQ["default"] | {"LOCATION": f"redis://127.0.0.1:{free_port()}"}}
+    with pytest.raises(SendError, match=r"is away: .*\. Message 'order:1' was not sent\.$") as raised:
+        send_one("order:1")
+    assert raised.value.unknown == ()
+    with pytest.raises(SendError, match=r"were not sent\. \(0 messages were accepted, the rest was not sent\.\)$"):
+        send_delay_messages(Send("k", n) for n in range(2))
+    with pytest.raises(BrokerUnavailable, match=r"is away: [^;]*$"):
+        cancel_delay_messages("order:1")
 
 
 @both_ways
@@ -201,11 +227,20 @@ def acancel(id: str) -> int:
     return asyncio.run(acancel_delay_messages(id))
 
 
-@pytest.mark.parametrize("cancel", [cancel_delay_messages, acancel], ids=["sync", "async"])
-def test_a_cancel_on_a_hung_redis_says_that_it_may_be_repeated(server: Server, cancel: Callable[[str], int]) -> None:
+@pytest.mark.parametrize(
+    ("cancel", "said"),
+    [
+        (cancel_delay_messages, r"is away: .*may have been done; asking again is safe"),
+        (acancel, r"is away: [^;]*$"),  # its event loop has no connection yet
+    ],
+    ids=["sync", "async"],
+)
+def test_a_cancel_on_a_hung_redis_says_that_it_may_be_repeated(
+    server: Server, cancel: Callable[[str], int], said: str
+) -> None:
     send("order:1")
     server.freeze()
-    with pytest.raises(BrokerUnavailable, match=r"is away: .*may have been done; asking again is safe") as raised:
+    with pytest.raises(BrokerUnavailable, match=said) as raised:
         cancel("order:1")
     assert type(raised.value) is BrokerUnavailable
     server.thaw()

@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
-from django_delayq.conf import Alias
+from django_delayq.conf import Alias, Store
 from tests import servers
 from tests.brokers.rig import LEASE_MS, OPTIONS, ids
 from tests.servers import Server, sentinel
@@ -62,6 +62,16 @@ def test_messages_go_through_the_server_of_a_cache(
 ) -> None:
     server = start_redis(requirepass=PASSWORD)
     carries_beside_the_cache(settings, CACHES[name](server))
+
+
+@pytest.mark.parametrize(("store", "lost"), [(None, "all messages;"), (Store(), "the alarms, which workers restore")])
+def test_a_worker_is_told_what_a_clear_of_the_cache_costs(
+    settings: Settings, redis_server: Server, store: Store | None, lost: str
+) -> None:
+    settings.CACHES = {"default": {"BACKEND": OF_DJANGO_REDIS, "LOCATION": redis_server.url}}
+    with closing(RedisBroker(Alias("default", location="cache:default", store=store))) as broker:
+        (warning,) = broker.report().warnings
+    assert f"cache.clear() empties the database and so removes {lost}" in warning
 
 
 @pytest.fixture

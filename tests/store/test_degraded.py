@@ -1,6 +1,7 @@
 """Degraded mode: what a worker needs of a broker that is away, the tables give."""
 
 import io
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_delayq import Send, reschedule_delay_messages, send_delay_message, send_delay_messages
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import BATCH, Alarm, Claimed, ClaimRequest, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, ReadyMessage
@@ -19,6 +21,7 @@ from django_delayq.store import DatabaseBackend
 from django_delayq.store.due_times import PAIRS as PAIRS_OF_A_LOOK
 from django_delayq.store.polling import SETS, RowClaims, TableClaims, claim_ready, due
 from django_delayq.store.timer import POLL_S, DatabaseTimer
+from django_delayq.worker.startup import ask_report
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim
@@ -416,3 +419,15 @@ def test_what_is_due_of_very_many_pairs_is_claimed_in_few_statements(broker: Dat
         assert len(feed.claim(wants, LEASE_MS, "w").messages) == BATCH
     reads = BATCH / SETS + BATCH / PAIRS_OF_A_LOOK
     assert len(asked) <= reads + 10  # which pairs have rows, twice, and one claim
+
+
+@pytest.mark.usefixtures("gives_up_soon")
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+def test_a_worker_that_starts_without_redis_does_not_say_that_it_is_back(
+    stored_delayq: dict[str, Any], settings: Settings, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.DELAYQ = {"default": {**stored_delayq, "STORE": {"DEGRADED_AFTER": "150ms"}}}
+    server.kill()
+    with caplog.at_level(logging.INFO, "django_delayq"):
+        assert ask_report(get_backend()).is_away
+    assert [record.getMessage().split()[-1] for record in caplog.records] == ["works.", "later."], caplog.text

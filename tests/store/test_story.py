@@ -1,5 +1,6 @@
 """`delayq explain` with a store tells the whole story of an id, wherever its rows are."""
 
+import re
 from typing import Any
 
 import pytest
@@ -79,6 +80,7 @@ def test_a_cancelled_message_is_told_of(broker: DatabaseBackend) -> None:
     assert cancel_delay_messages("a") == 1
     shown = delayq("explain", "a")
     assert shown.startswith("a: cancelled\n")
+    assert re.search(r"^was due: \S+$", shown, re.MULTILINE), "it is not due any more"
     assert "attempts: 1\n" in shown
     with pytest.raises(CommandError, match=r"Not cancelled: 'a' \(it is cancelled\), 'b' \(no such message\)"):
         delayq("cancel", "a", "b")

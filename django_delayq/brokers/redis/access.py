@@ -22,6 +22,7 @@ from django_delayq.brokers.redis.client import (
     gather,
     gather_available,
     parse_location,
+    unavailable,
 )
 from django_delayq.brokers.redis.maintenance import MaintenanceSchedule
 from django_delayq.brokers.redis.shards import CallCells, Shards, load
@@ -60,9 +61,7 @@ class Access:
         self.waiter.close()
         self.client.close()
 
-    def run(
-        self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
-    ) -> R:
+    def run(self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = unavailable) -> R:
         """Return the result of an operation. After `budget` seconds, raise the error that `on_unavailable` returns."""
         try:
             return self.client.run(self.layout.agreed(operation), budget, on_unavailable)
@@ -71,7 +70,7 @@ class Access:
             raise
 
     async def arun(
-        self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
+        self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = unavailable
     ) -> R:
         """Return the result of an operation like `run`, without blocking the event loop."""
         return await self.client.arun(self.layout.agreed(operation), budget, on_unavailable)

@@ -24,7 +24,7 @@ from django_delayq.brokers.redis.presence import RedisPresence
 from django_delayq.brokers.redis.queue import RedisQueue
 from django_delayq.brokers.redis.shards import Shards
 from django_delayq.brokers.redis.timer import RedisTimer
-from django_delayq.conf import Alias
+from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.support.translatable import text as _
 
@@ -78,7 +78,8 @@ class RedisBroker:
             for key in servers
         ]
         report = _merge_reports(reports)
-        report.warnings.extend(access.location.warnings)
+        if cache := access.location.cache:
+            report.warnings.append(_cache_warning(cache, self.alias.store))
         if self.alias.store is not None:
             report.warnings.extend(access.run(_leftover_warnings(access.shards)))
         return report
@@ -121,6 +122,20 @@ def _on_each_server(shards: Shards) -> Operation[list[str]]:
             keys_of[found and found[1]] = keys.msg
     split(infos)  # raises if none answered
     return list(keys_of.values())
+
+
+def _cache_warning(location: str, store: Store | None) -> str:
+    """Return what happens if the site clears the cache that shares the database of Redis."""
+    if store is None:
+        return _(
+            "%(location)s: cache.clear() empties the database and so removes all messages; give them one of their own.",
+            location=location,
+        )
+    return _(
+        "%(location)s: cache.clear() empties the database and so removes the alarms, which workers restore within "
+        "seconds, and the permits of limits; better give them one of their own.",
+        location=location,
+    )
 
 
 def _leftover_warnings(shards: Shards) -> Operation[list[str]]:

@@ -53,7 +53,7 @@ class RedisQueue(DueScan):
     ) -> Callable[[], list[Enqueued]]:
         check_batch(messages)
         operation = self._access.layout.agreed(self._enqueue(messages, on_conflict))
-        end = self._access.client.begin(operation, on_unavailable=partial(_unknown, messages))
+        end = self._access.client.begin(operation, on_unavailable=partial(_send_error, messages))
         return lambda: refuse_duplicates(end(), on_conflict)
 
     def begin_enqueue_once(self, messages: Sequence[NewMessage], job: str, keep_ms: int) -> Callable[[], int]:
@@ -70,13 +70,13 @@ class RedisQueue(DueScan):
             messages, _id, lambda keys, own: enqueue_once(keys, access.cells, own, job, keep_ms)
         )
         operation = access.layout.agreed(access.confirming.confirmed(sending))
-        end = access.client.begin(operation, on_unavailable=partial(_unknown, messages))
+        end = access.client.begin(operation, on_unavailable=partial(_send_error, messages))
         return lambda: sum(end())
 
     async def aenqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
         check_batch(messages)
         taken = await self._access.arun(
-            self._enqueue(messages, on_conflict), on_unavailable=partial(_unknown, messages)
+            self._enqueue(messages, on_conflict), on_unavailable=partial(_send_error, messages)
         )
         return refuse_duplicates(taken, on_conflict)
 
@@ -186,12 +186,16 @@ class RedisQueue(DueScan):
 _id = attrgetter("id")
 
 
-def _unknown(messages: Sequence[NewMessage], reason: str) -> SendError:
-    """Return the error of a send that ran out of time, although its messages may have been taken."""
+def _send_error(messages: Sequence[NewMessage], reason: str, may_have_run: bool) -> SendError:
+    """Return the error of a send that ran out of time. If it `may_have_run`, its messages may have been taken."""
     ids = tuple(message.id for message in messages)
     what = f"Message {ids[0]!r}" if len(ids) == 1 else f"These {len(ids)} messages"
+    if not may_have_run:
+        return SendError(f"{reason.rstrip('.')}. {what} {'was' if len(ids) == 1 else 'were'} not sent.")
     return SendError(f"{reason.rstrip('.')}. {what} may have been taken; send again with the same id.", unknown=ids)
 
 
-def _may_be_done(reason: str) -> BrokerUnavailable:
+def _may_be_done(reason: str, may_have_run: bool) -> BrokerUnavailable:
+    if not may_have_run:
+        return BrokerUnavailable(reason)
     return BrokerUnavailable(f"{reason.rstrip('.')}. What was asked may have been done; asking again is safe.")

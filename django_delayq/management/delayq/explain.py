@@ -12,7 +12,7 @@ from django_delayq.core.history import PastAttempt
 from django_delayq.core.message import State
 from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
-from django_delayq.management.support.terminal import Write, counted, end_words, state_words, to_words
+from django_delayq.management.support.terminal import Write, counted, end_words, state_words, to_iso, to_words
 from django_delayq.monitor import Explanation, explain
 from django_delayq.store.queries import MOST_ROWS, MessageFacts
 from django_delayq.support.units import to_text
@@ -58,8 +58,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if info.header.trace_id:
         yield f"trace id: {info.header.trace_id!r}"
     yield f"sent: {to_words(info.header.sent_ms, now_ms)}"
-    yield f"due: {to_words(info.due_ms, now_ms)}"
-    if info.header.expires_at_ms is not None:
+    is_over = info.state in (State.FINISHED, State.CANCELLED)
+    yield f"was due: {to_iso(info.due_ms)}" if is_over else f"due: {to_words(info.due_ms, now_ms)}"
+    if info.header.expires_at_ms is not None and not is_over:
         yield f"expires: {to_words(info.header.expires_at_ms, now_ms)}"
     for pause in explanation.pauses:
         yield f"{pause.names} is paused {end_words(pause.until_ms, now_ms)}: {pause.reason}"

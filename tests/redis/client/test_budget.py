@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_delayq.brokers.redis.client import TransientError, client
+from django_delayq.brokers.redis.client import TransientError, client, unavailable
 from django_delayq.brokers.redis.client.client import RetryBudget
 from django_delayq.core.errors import BrokerUnavailable
 
@@ -18,7 +18,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_last_wait_that_its_own_end_cut_off_does_not_hide_what_the_server_said(clock: list[float]) -> None:
-    some = RetryBudget(2.0, BrokerUnavailable)
+    some = RetryBudget(2.0, unavailable)
     assert some.pause_after(TransientError("READONLY")) > 0
     clock[0] += 2.0
     with pytest.raises(BrokerUnavailable, match="READONLY"):
@@ -26,7 +26,7 @@ def test_a_last_wait_that_its_own_end_cut_off_does_not_hide_what_the_server_said
 
 
 def test_of_two_faults_in_time_the_later_is_told(clock: list[float]) -> None:
-    some = RetryBudget(2.0, BrokerUnavailable)
+    some = RetryBudget(2.0, unavailable)
     some.pause_after(TransientError("LOADING"))
     clock[0] += 1.999
     with pytest.raises(BrokerUnavailable, match="READONLY"):
@@ -34,7 +34,7 @@ def test_of_two_faults_in_time_the_later_is_told(clock: list[float]) -> None:
 
 
 def test_the_first_wait_tells_its_own_end(clock: list[float]) -> None:
-    some = RetryBudget(2.0, BrokerUnavailable)
+    some = RetryBudget(2.0, unavailable)
     clock[0] += 2.0
     with pytest.raises(BrokerUnavailable, match="Timeout reading"):
         some.pause_after(TransientError("Timeout reading"))

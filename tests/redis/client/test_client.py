@@ -44,6 +44,10 @@ ADD = Script.of("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
 class AppError(Exception):
     """What a caller wants to be told instead."""
 
+    def __init__(self, reason: str, may_have_run: bool) -> None:
+        super().__init__(reason)
+        self.may_have_run = may_have_run
+
 
 class Runner:
     """Runs operations one way."""

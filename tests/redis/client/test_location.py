@@ -229,12 +229,12 @@ def test_tls_options_of_a_cache_without_tls_are_left_out(settings: Settings) -> 
     assert connection.db == 4
 
 
-def test_a_shared_cache_is_warned_of(settings: Settings) -> None:
+def test_a_shared_cache_is_known_to_be_one(settings: Settings) -> None:
     settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "unix:///run/r.sock?db=1"}}
     location = parse_location("cache:default")
     assert isinstance(location.connection(), UnixDomainSocketConnection)
-    (warning,) = location.warnings
-    assert "cache.clear()" in warning
+    assert location.cache == "cache:default"
+    assert parse_location("redis://h").cache == ""
 
 
 @pytest.mark.parametrize(

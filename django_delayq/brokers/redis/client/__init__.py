@@ -30,6 +30,7 @@ from django_delayq.brokers.redis.client.client import (
     ErrorFactory as ErrorFactory,
     OneServer,
     Subscription as Subscription,
+    unavailable as unavailable,
 )
 from django_delayq.brokers.redis.client.cluster import Cluster
 from django_delayq.brokers.redis.client.connections import Location as Location

@@ -35,8 +35,11 @@ BUDGET = 2.0
 READING_S = 0.1
 """Seconds for reading the replies of one server after the time is over. A healthy server has sent them by then."""
 
-ErrorFactory = Callable[[str], Exception]
-"""A function that takes the reason and returns the error for calls that got no reply in time. They may have run."""
+ErrorFactory = Callable[[str, bool], Exception]
+"""A function that returns the error for calls that got no reply in time.
+
+It takes the reason, and whether the calls may have run: they can't have if no server could be connected to.
+"""
 
 R = TypeVar("R")
 
@@ -47,14 +50,17 @@ Sent = AbstractConnection | Exception
 """A connection on which calls were sent, or the error that prevented it."""
 
 
+def unavailable(reason: str, may_have_run: bool) -> BrokerUnavailable:
+    """Return the error for calls of which it does not matter whether they have run."""
+    return BrokerUnavailable(reason)
+
+
 class Client(ABC):
     """A client of Redis, which runs operations. `shown` is the address of its servers without the password."""
 
     shown: str
 
-    def run(
-        self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
-    ) -> R:
+    def run(self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = unavailable) -> R:
         """Run an operation to its end, within `budget` seconds, and return its result.
 
         After that time it raises the error that `on_unavailable` returns. It may also raise `BrokerRefused`. Each wait
@@ -64,14 +70,14 @@ class Client(ABC):
         return self.begin(operation, budget, on_unavailable)()
 
     def begin(
-        self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
+        self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = unavailable
     ) -> Callable[[], R]:
         """Send an operation's first calls, and return a function that does the rest of `run`."""
         budgeted = RetryBudget(budget, on_unavailable)
         return _begin(self._steps(operation, budgeted), budgeted)
 
     async def arun(
-        self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = BrokerUnavailable
+        self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = unavailable
     ) -> R:
         """Run an operation like `run`, on async connections of the running event loop."""
         budgeted = RetryBudget(budget, on_unavailable)
@@ -86,7 +92,7 @@ class Client(ABC):
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         except TransientError as error:  # raised by the operation itself
-            raise budget.on_unavailable(str(error)) from None
+            raise budget.error(str(error)) from None
         finally:
             operation.close()
 
@@ -190,7 +196,9 @@ class RetryBudget:
     """The time that one operation may take, in seconds, with the repeats of its calls."""
 
     def __init__(self, budget: float, on_unavailable: ErrorFactory) -> None:
-        self.on_unavailable = on_unavailable
+        self._on_unavailable = on_unavailable
+        self.may_have_run = False
+        """Whether calls were sent to a server."""
         self.is_short = budget < BUDGET
         self.is_limited = self.is_short
         self._until = self._give_up_at = self._read_until = time.monotonic() + budget
@@ -251,8 +259,12 @@ class RetryBudget:
             self._reason = str(error)
         pause = self.next_pause()
         if pause is None:
-            raise self.on_unavailable(self._reason) from None
+            raise self.error(self._reason) from None
         return pause
+
+    def error(self, reason: str) -> Exception:
+        """Return the error for an operation that ran out of time."""
+        return self._on_unavailable(reason, self.may_have_run)
 
 
 def _positive(seconds: float) -> float:
@@ -343,6 +355,7 @@ class Transport:
                 connection = self._take_idle() or self.connect(budget.longest_wait)
             if budget.is_limited:
                 budget.limit(connection)
+            budget.may_have_run = True
             # In one piece, because several pieces take more room in the socket's buffer.
             connection.send_packed_command([b"".join(_pack(calls))])
         except FAULTS as error:
@@ -399,6 +412,8 @@ class Transport:
         try:
             # A connection's own time-out is longer than a short budget.
             async with asyncio.timeout(budget.left if budget.is_short else None):
+                await connection.connect()
+                budget.may_have_run = True
                 replies = await _aask(connection, calls)
             is_kept = timeout is None and not _has_error(replies)
         except TimeoutError:
@@ -606,7 +621,6 @@ def _without_script(calls: Sequence[Call], replies: Sequence[Reply]) -> list[int
 
 
 async def _aask(connection: AsyncConnection, calls: Sequence[Call]) -> list[Reply]:
-    await connection.connect()
     await connection.send_packed_command(_pack(calls))
     replies = [await _areply(connection) for _ in calls]
     if lost := _without_script(calls, replies):

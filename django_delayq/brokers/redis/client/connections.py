@@ -113,17 +113,17 @@ class AsyncTLSPrimaryConnection(AsyncSSLConnection, AsyncPrimaryConnection):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One parsed LOCATION. `shown` is the address without secrets; `warnings` are logged when a worker starts.
+    """One parsed LOCATION. `shown` is the address without secrets.
 
-    `nodes` are some nodes of a cluster. Then this is only a template: connect to the location that `at` returns for a
-    node.
+    `cache` is the LOCATION "cache:ALIAS" if the server is that of a cache, and otherwise "". `nodes` are some nodes of
+    a cluster. Then this is only a template: connect to the location that `at` returns for a node.
     """
 
     shown: str
     options: Mapping[str, Any] = field(repr=False)
     make: Callable[..., AbstractConnection] = Connection
     make_async: Callable[..., AnyAsyncConnection] = AsyncConnection
-    warnings: tuple[str, ...] = ()
+    cache: str = ""
     nodes: tuple[Address, ...] = ()
 
     @property

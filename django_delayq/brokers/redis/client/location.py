@@ -33,7 +33,6 @@ from django_delayq.brokers.redis.client.connections import (
     UnixConnection,
 )
 from django_delayq.support.sanitize import hidden
-from django_delayq.support.translatable import text as _
 
 SENTINEL_PORT = 26379
 
@@ -106,12 +105,8 @@ def _parse_embedded(url: str) -> Location:
 def _parse_cache(url: str) -> Location:
     alias = url.removeprefix("cache:")
     address, login = _cache_address(alias)
-    warning = _(
-        "%(location)s: cache.clear() empties the database and so removes all messages; give them one of their own.",
-        location=url,
-    )
     parse = _parse_sentinel if "+sentinel:" in address else _parse_server
-    return replace(parse(address, f"{url} ({hide_password(address)})", login), warnings=(warning,))
+    return replace(parse(address, f"{url} ({hide_password(address)})", login), cache=url)
 
 
 def _parse_sentinel(url: str, shown: str, given: Mapping[str, Any] | None = None) -> Location:
