@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Count
 
 from django_delayq.api.handlers import handlers_by_key
+from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, valid_aliases
 from django_delayq.core.errors import DelayqError, StoreUnavailable
@@ -88,9 +89,8 @@ def _check_keys(alias: Alias) -> Iterator[CheckMessage]:
     for found in unknown.order_by("key"):
         yield Warning(
             f"{found['count']} message(s) of alias {alias.name!r} wait for key {found['key']!r}, which has no handler.",
-            hint="If it has one, import that in the `delayed` module of an installed app, where handlers are found; or "
-            "name the key in the former_keys of the handler that took over; or remove the messages: "
-            f"manage.py delayq purge --key {found['key']}",
+            hint=f"{WHERE_HANDLERS_ARE} If it has one, import it there; or name the key in the former_keys of the "
+            f"handler that took over; or remove the messages: manage.py delayq purge --key {found['key']}",
             id="delayq.W003",
         )
 

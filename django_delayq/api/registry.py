@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from django_delayq.core.errors import UnknownKey
+from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean, short_repr
 
 
@@ -30,6 +31,8 @@ class Registered(Protocol):
 
     def __hash__(self) -> int: ...
 
+
+WHERE_HANDLERS_ARE = _("Handlers are found in the `delayed` module of each installed app.")
 
 by_alias: dict[str, dict[str, Registered]] = {}
 """The handlers of each alias by the keys that they serve, including former keys."""
@@ -57,7 +60,7 @@ def unknown_key(using: str, key: str) -> UnknownKey:
         return UnknownKey(f"key={short_repr(key)} has its handler in another alias; pass using={elsewhere[0]!r}.")
     return UnknownKey(
         f"key={short_repr(key)} has no handler in alias {using!r}: {did_you_mean(key, by_alias.get(using, ()))}"
-        " Handlers are found in the `delayed` module of each installed app."
+        f" {WHERE_HANDLERS_ARE}"
     )
 
 

@@ -56,6 +56,7 @@ from django_delayq.core.requests import (  # part of this contract
     covering as covering,
     earliest as earliest,
     in_order as in_order,
+    is_asked_for as is_asked_for,
     pages as pages,
     refuse_duplicates as refuse_duplicates,
 )
@@ -467,6 +468,9 @@ class Tables(Queue, Protocol):
 
         Raises the timer's error while the timer, or a part of it, is away.
         """
+
+    def due_pairs_except(self, keys: Collection[str]) -> list[Pair]:
+        """Return some pairs of a queue and a key that is not one of `keys`, of which a message is due."""
 
     def prune(self) -> bool:
         """Remove a batch of finished messages past the `retention`, and one of failed ones past the `failed_retention`.

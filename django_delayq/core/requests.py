@@ -353,6 +353,11 @@ class WorkerInfo:
     """A signature of its name and `processes` (worker/takeover.py)."""
 
 
+def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
+    """Return whether a live worker runs messages of this queue and key."""
+    return any(queue in worker.queues and key in worker.keys for worker in workers)
+
+
 @dataclass(frozen=True, slots=True)
 class Takeover:
     """The result of one `take_over`: the messages that it buried, and whether leases are left for another call."""

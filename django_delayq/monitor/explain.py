@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.api.handlers import get_handler
+from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, Tables, WorkerInfo, covering
+from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, Tables, WorkerInfo, covering, is_asked_for
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
-from django_delayq.monitor.status import is_asked_for
 from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.translation import translated
 
@@ -87,8 +87,12 @@ def _explanation(
     parked = waits and workers is not None and not is_asked_for(info.header.queue, info.header.key, workers)
     pauses = tuple(covering(backend.presence.pauses(), info.header.queue, info.header.key))
     is_row = backend.store is not None
-    happens_next = _unless_paused(info, pauses, _happens_next(info, now_ms, parked, is_row))
-    most = max_attempts(info.header, get_handler(using, info.header.key))
+    handler = get_handler(using, info.header.key)
+    happens_next = _happens_next(info, now_ms, parked, is_row)
+    if parked and handler is None:
+        happens_next += f" {translated(WHERE_HANDLERS_ARE)}"
+    happens_next = _unless_paused(info, pauses, happens_next)
+    most = max_attempts(info.header, handler)
     return Explanation(info, now_ms, parked, pauses, most, happens_next)
 
 

@@ -1,7 +1,7 @@
 """Read the state of one alias into one frozen value, with the waiting messages by queue and key."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, tzinfo
 from functools import partial
@@ -19,6 +19,7 @@ from django_delayq.brokers.base import (
     Tables,
     WorkerInfo,
     covering,
+    is_asked_for,
 )
 from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
@@ -57,11 +58,6 @@ def waiting_sets(
     """Return the waiting messages, sorted by queue and key. If the workers are not known, no entry is marked parked."""
     ordered = sorted(counts.waiting, key=lambda count: count.pair)
     return tuple(_waiting_set(count, counts.now_ms, workers, pauses) for count in ordered)
-
-
-def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
-    """Return whether a live worker runs messages of this queue and key."""
-    return any(queue in worker.queues and key in worker.keys for worker in workers)
 
 
 def _waiting_set(

@@ -6,10 +6,9 @@ from functools import partial
 from heapq import nsmallest
 
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Backend, Info
+from django_delayq.brokers.base import Backend, Info, is_asked_for
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.monitor.looking import within
-from django_delayq.monitor.status import is_asked_for
 
 PAGE = 50
 """How many messages of each kind are on a page."""

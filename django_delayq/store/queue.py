@@ -36,7 +36,7 @@ from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerUnavailable, DelayqError, PartlyUnavailable
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
-from django_delayq.store import audit, claim, enqueue, limits, listing, operations, queries, settle
+from django_delayq.store import audit, claim, due_times, enqueue, limits, listing, operations, queries, settle
 from django_delayq.store.alarms import Degraded, own_timer, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
@@ -383,6 +383,11 @@ class DatabaseQueue:
         schedule_window(self.database, window)
         if self.degraded.on:
             self.degraded.end()
+
+    def due_pairs_except(self, keys: Collection[str]) -> list[Pair]:
+        with self.database.available():
+            pairs = [pair for pair in queries.waiting_pairs(self.database, BATCH) if pair[1] not in keys]
+            return list(due_times.look(self.database, pairs[: due_times.PAIRS], 0, 0, 1)[1]) if pairs else []
 
     def prune(self) -> bool:
         kept = (

@@ -7,7 +7,7 @@
 import resource
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -15,6 +15,7 @@ from time import monotonic
 from django.db import connections
 
 from django_delayq import signals
+from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.brokers.base import (
     Backend,
     ExecutorInfo,
@@ -24,8 +25,10 @@ from django_delayq.brokers.base import (
     WorkerInfo,
     covering,
     earliest,
+    is_asked_for,
 )
 from django_delayq.core.errors import BrokerUnavailable, DelayqError
+from django_delayq.store.queries import REST_FACTOR
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import from_ms, wall_clock_ms
 from django_delayq.support.units import size_text, to_text
@@ -189,10 +192,13 @@ class TableMaintenance:
     timer is back, so that nothing else has to wait for the answer.
     """
 
-    def __init__(self, tables: Tables, lease_ms: int, outage_log: OutageLog) -> None:
+    def __init__(
+        self, tables: Tables, lease_ms: int, outage_log: OutageLog, parked: "ParkedKeys | None" = None
+    ) -> None:
         self._tables = tables
         self._lease_ms = lease_ms
         self._outage_log = outage_log
+        self._parked = parked
         self._prune_at = 0.0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._maintain_forever, name="delayq-tables", daemon=True)
@@ -211,6 +217,8 @@ class TableMaintenance:
                 started_at = monotonic()
                 self._try("sweeping", self._tables.sweep)
                 self._try("scheduling the window", partial(self._tables.keep_window, lease_ms=self._lease_ms))
+                if self._parked is not None:
+                    self._try("looking for keys without a handler", self._parked.warn_due)
                 if not self._try("pruning", self.prune_due):
                     self._closed.wait(EVERY_S - (monotonic() - started_at))
         finally:
@@ -237,6 +245,38 @@ class TableMaintenance:
         is_full = self._tables.prune()
         self._prune_at = 0.0 if is_full else monotonic() + PRUNE_EVERY_S
         return is_full
+
+
+class ParkedKeys:
+    """Warns once of each key that has due messages and no handler in any live worker.
+
+    `keys` are those that this worker has a handler for.
+    """
+
+    def __init__(self, backend: Backend, tables: Tables, keys: Collection[str]) -> None:
+        self._backend = backend
+        self._tables = tables
+        self._known = set(keys)
+        self._look_at = monotonic() + HEARTBEAT_EVERY_S  # by then workers that start together know of one another
+
+    def warn_due(self) -> None:
+        """Look for such keys if it is time to. After a slow look it rests for longer: MySQL reads every row."""
+        began_at = monotonic()
+        if began_at >= self._look_at:
+            self.warn()
+            self._look_at = monotonic() + max(HEARTBEAT_EVERY_S, REST_FACTOR * (monotonic() - began_at))
+
+    def warn(self) -> None:
+        """Warn of such keys that were not warned of before. The workers are asked for only if there is a new key."""
+        pairs = self._tables.due_pairs_except(self._known)
+        workers = self._backend.presence.workers() if pairs else []
+        for queue, key in pairs:
+            if key not in self._known and not is_asked_for(queue, key, workers):
+                self._known.add(key)
+                logger.warning(
+                    "Messages of key %r are due in queue %r, and no live worker has a handler for it. %s",
+                    key, queue, WHERE_HANDLERS_ARE, extra={"key": key, "queue": queue},
+                )  # fmt: skip
 
 
 def new_info(

@@ -9,13 +9,14 @@ from zlib import crc32
 from django.db import connections
 
 from django_delayq.api.handlers import Handler
+from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.brokers import broker_class
 from django_delayq.brokers.base import Backend, ExecutorInfo, Pair, ServerReport
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.store.backend import missing_grants
 from django_delayq.support.units import to_text
-from django_delayq.support.validation import did_you_mean
+from django_delayq.support.validation import OWN, did_you_mean
 from django_delayq.worker.executors.asyncio import CONCURRENCY
 from django_delayq.worker.logs import OutageLog, backoff_delays
 from django_delayq.worker.options import Options
@@ -165,6 +166,7 @@ def banner(
             f"Warning: {warning}"
             for warning in [
                 *report.warnings,
+                *_handler_warnings(registered),
                 *_pool_warnings(alias, registered, options),
                 *_queue_warnings(registered, queues),
             ]
@@ -201,6 +203,12 @@ def _handler_line(handler: Handler[Any, Any], options: Options) -> str:
     at_once = _in_all(lambda each: concurrency_of(handler, each), options)
     former = f", also {', '.join(handler.former_keys)}" if handler.former_keys else ""
     return f"  {handler.key}{former}: queue {handler.queue}, {kind}, {at_once} at once"
+
+
+def _handler_warnings(handlers: Sequence[Handler[Any, Any]]) -> list[str]:
+    """Return a warning if the site has no handlers: those of django-delayq itself are there all the same."""
+    is_any = any(not handler.key.startswith(OWN) for handler in handlers)
+    return [] if is_any else [f"This site has no handlers. {WHERE_HANDLERS_ARE}"]
 
 
 def _pool_warnings(alias: Alias, handlers: Sequence[Handler[Any, Any]], options: Options) -> list[str]:

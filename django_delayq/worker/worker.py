@@ -30,7 +30,7 @@ from django_delayq.worker.lifecycle import LAST_WORDS_S, HeartbeatFile, teller
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.loop import Loop
-from django_delayq.worker.maintenance import Maintenance, Pauses, TableMaintenance, new_info
+from django_delayq.worker.maintenance import Maintenance, ParkedKeys, Pauses, TableMaintenance, new_info
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import claim_order
 from django_delayq.worker.prefetch import Executor
@@ -69,7 +69,7 @@ class Worker:
         self._figures = FigureWriter(backend.store.database, outage_log) if backend.store else None
         count = self._figures.count if self._figures else None
         self.settler = Settler(backend, self._leases, outage_log, self._wake, count)
-        self._table_maintenance = TableMaintenance(backend.store, lease_ms, outage_log) if backend.store else None
+        self._table_maintenance = self._make_table_maintenance(backend, handlers, options, outage_log)
         if backend.store and not options.drain:  # a drain also reclaims, at once, what has lapsed
             backend.store.database.clock_monitor.start(lease_ms)
         self._heartbeat = HeartbeatFile(options.heartbeat_file, tell or teller())
@@ -191,6 +191,15 @@ class Worker:
                         if self._figures is not None:
                             self._figures.count([(lease, transition)])
                         self._events.ended(lease, transition, None, None)
+
+    def _make_table_maintenance(
+        self, backend: Backend, keys: Collection[str], options: Options, outage_log: OutageLog
+    ) -> TableMaintenance | None:
+        if backend.store is None:
+            return None
+        # Of the workers of one supervisor, the first one tells.
+        parked = None if options.index else ParkedKeys(backend, backend.store, keys)
+        return TableMaintenance(backend.store, backend.alias.options.lease, outage_log, parked)
 
     def _make_executors(
         self, alias: Alias, handlers: Collection[Handler[Any, Any]], queues: Sequence[str], options: Options

@@ -33,6 +33,7 @@ def test_a_message_that_nobody_asks_for_is_parked(broker: Backend) -> None:
     assert "ready: ready, parked" in delayq("explain", "ready")
     assert "asks for key 'order.close' in queue 'default'" in delayq("explain", "ready")
     assert "When it is due it stays parked" in delayq("explain", "pending")
+    assert "no live worker does. Handlers are found in the `delayed` module" in delayq("explain", "pending")
     serve(broker, "order.close")
     seen = delayq_json("explain", "ready")
     assert (seen["parked"], seen["happens_next"]) == (False, "The first worker with a free slot runs it.")

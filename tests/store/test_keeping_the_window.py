@@ -10,12 +10,12 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Send, send_delay_message, send_delay_messages
-from django_delayq.brokers.base import ClaimRequest, SettleAction
+from django_delayq.brokers.base import ClaimRequest, SettleAction, WorkerInfo
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.worker.logs import OutageLog
-from django_delayq.worker.maintenance import TableMaintenance
+from django_delayq.worker.maintenance import ParkedKeys, TableMaintenance
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim
@@ -74,6 +74,24 @@ def test_it_prunes_and_sweeps(broker: DatabaseBackend, thread: TableMaintenance)
     thread.start()
     assert [one.id for one in claim(broker)] == ["lost"]
     _until(broker, lambda: not finished.exists())
+
+
+def test_a_key_with_due_messages_and_no_handler_anywhere_is_warned_of_once(
+    broker: DatabaseBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("mine", "served", "lost", "lost", "later"):
+        send_delay_message(key, 1, delay="1h" if key == "later" else None)
+    ReadyMessage.objects.using(broker.database.using).update(due_at=F("due_at") - 1)
+    broker.presence.heartbeat(WorkerInfo("other", ["default"], ["served"], running=0, started_ms=0))
+    parked = ParkedKeys(broker, broker.queue, ["mine"])
+    parked.warn_due()
+    assert caplog.text == "", "the workers that start with this one are not known yet"
+    parked.warn()
+    parked.warn()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Messages of key 'lost' are due in queue 'default', and no live worker has a handler for it. "
+        "Handlers are found in the `delayed` module of each installed app."
+    ]
 
 
 @pytest.mark.parametrize("keys", [1, 25])

@@ -58,7 +58,7 @@ def test_waiting_messages_without_a_handler_are_counted_by_key(stored: str) -> N
     assert message.id == "delayq.W003"
     assert "3 message(s) of alias 'default' wait for key 'gone'" in message.msg
     assert message.hint is not None
-    assert "in the `delayed` module of an installed app" in message.hint
+    assert "in the `delayed` module of each installed app" in message.hint
     assert "purge --key gone" in message.hint
 
 

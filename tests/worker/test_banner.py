@@ -76,6 +76,13 @@ def test_it_says_in_which_order_queues_are_served(queues: str, text: str) -> Non
     assert any(line.startswith("Queues: default, mail, reports; lease") for line in lines())
 
 
+def test_a_site_without_handlers_is_told_where_they_are_found() -> None:
+    own = {"delayq.move": make_handler(sync, "delayq.move")}
+    shown = "\n".join(banner(Alias("default", store=Store()), ServerReport("a server", "", [], []), own, Options()))
+    assert "Warning: This site has no handlers. Handlers are found in the `delayed` module" in shown
+    assert "no handlers" not in "\n".join(lines())
+
+
 def test_it_tells_what_a_crash_loses_and_counts_the_stores_connections() -> None:
     report = ServerReport("a server", "the last second", [], [])
     alias = Alias("default", database="orders", store=Store())

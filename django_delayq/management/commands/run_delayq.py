@@ -17,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_delayq.api.handlers import handlers_by_key
+from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Pause, SetCount, SettleAction, covering
 from django_delayq.conf import DEFAULT_ALIAS
@@ -99,9 +100,7 @@ class Command(BaseCommand):
         alias = backend.alias
         handlers = handlers_by_key(alias.name)
         if not handlers:
-            raise CommandError(
-                f"Alias {alias.name!r} has no handlers: write them in the `delayed` module of an installed app."
-            )
+            raise CommandError(f"Alias {alias.name!r} has no handlers. {WHERE_HANDLERS_ARE}")
         if options.heartbeat_file is not None:
             check_path(Path(options.heartbeat_file))
         if options.max_memory is not None:
