@@ -31,7 +31,7 @@ _SIZE = _HALVES[1] + _HALF
 
 # Numbers at fixed places, each written in one piece
 _END, _HELD, _BEAT, _ALIVE, _DEADLINE, _STARTED, _RENEWED_FOR, _HELD_UNTIL = range(0, 64, 8)
-_COUNTS = 64
+_COUNT_PLACES = {action: 64 + 8 * number for number, action in enumerate(SettleAction)}
 _NAME = 512
 _MOST_NAME = 512
 
@@ -129,6 +129,7 @@ class Journal(LeaseLog):
         self._lock = threading.Lock()
         self._notes: dict[Lease, _Notes] = {}
         self._deadlines: dict[Lease, float] = {}
+        self._first_deadline = 0.0
         self._next = 0
         self._count = 0
         self._half = 0
@@ -174,7 +175,8 @@ class Journal(LeaseLog):
             self._put(_STARTED, _WHOLE, self._count)  # last, so that a reader finds every start that is counted
             if deadline:
                 self._deadlines[lease] = deadline
-                self._put_deadline()
+                if not 0 < self._first_deadline <= deadline:
+                    self._put_deadline(deadline)
 
     def end(self, lease: Lease, transition: Transition) -> None:
         """Note how a lease ends, before it is settled."""
@@ -239,11 +241,12 @@ class Journal(LeaseLog):
         self._put(_END, _WHOLE, end)  # last, so that a reader sees whole notes only
 
     def _drop_deadline(self, lease: Lease) -> None:
-        if self._deadlines.pop(lease, None) is not None:
-            self._put_deadline()
+        if self._deadlines.pop(lease, None) == self._first_deadline:  # else another one is still the first
+            self._put_deadline(min(self._deadlines.values(), default=0.0))
 
-    def _put_deadline(self) -> None:
-        self._put(_DEADLINE, _REAL, min(self._deadlines.values(), default=0.0))
+    def _put_deadline(self, first: float) -> None:
+        self._first_deadline = first
+        self._put(_DEADLINE, _REAL, first)
 
     def _put(self, place: int, number: struct.Struct, value: float) -> None:
         _put(self._memory, place, number, value)
@@ -297,7 +300,7 @@ class JournalReader:
     @property
     def counts(self) -> "Counter[SettleAction]":
         """Return how many leases the worker has settled by each action."""
-        counted = {action: int(self._get(_count_place(action), _WHOLE)) for action in SettleAction}
+        counted = {action: int(self._get(place, _WHOLE)) for action, place in _COUNT_PLACES.items()}
         return Counter({action: count for action, count in counted.items() if count})
 
     def held(self) -> list[Held]:
@@ -352,7 +355,7 @@ class _SharedCounts(Counter[SettleAction]):
 
     def __setitem__(self, action: SettleAction, count: int) -> None:
         super().__setitem__(action, count)
-        struct.pack_into("Q", self._memory, _count_place(action), count)
+        _put(self._memory, _COUNT_PLACES[action], _WHOLE, count)
 
 
 def _get(memory: mmap.mmap, place: int, number: struct.Struct) -> float:
@@ -362,10 +365,6 @@ def _get(memory: mmap.mmap, place: int, number: struct.Struct) -> float:
 
 def _put(memory: mmap.mmap, place: int, number: struct.Struct, value: float) -> None:
     number.pack_into(memory, place, value)
-
-
-def _count_place(action: SettleAction) -> int:
-    return _COUNTS + 8 * list(SettleAction).index(action)
 
 
 def _note(kind: int, number: int, body: bytes = b"") -> bytes:
