@@ -19,7 +19,9 @@ from django_delayq.brokers.base import (
     Transition,
     WorkerInfo,
 )
+from django_delayq.brokers.redis.presence import FIELD_BYTES
 from django_delayq.brokers.redis.queries import Place
+from django_delayq.brokers.redis.shards import HEADER_BYTES, MOST_BYTES
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import Failure, bury, release
 from django_delayq.support.timestamps import from_ms
@@ -217,3 +219,78 @@ def test_a_message_whose_id_is_no_text_is_not_given_to_run(rig: Rig, redis_serve
         client.hset(f"{TAG}msg", b"\xff", US.join(MESSAGE[:8]) + RS + b"{}")
         client.zadd(f"{TAG}wait:q:k", {b"\xff": 1})
     assert rig.claim() == []
+
+
+LONG = b"x" * 2 * FIELD_BYTES
+HEAD = US.join(MESSAGE[:8]) + RS
+
+
+def _member(place: str, member: bytes = LONG) -> Write:
+    def write(to: redis.Redis) -> None:
+        to.zadd(TAG + place, {member: 1})
+        to.hset(f"{TAG}msg", member, HEAD)
+
+    return write
+
+
+def _message(message: bytes, state: bytes = b"") -> Write:
+    """Leave a message in every place."""
+
+    def write(to: redis.Redis) -> None:
+        for place in ("wait:q:k", "running", "suspect", "error"):
+            to.zadd(TAG + place, {place: 1})
+            to.hset(f"{TAG}msg", place, message)
+            to.hset(f"{TAG}state", place, state)
+
+    return write
+
+
+def _in_meta(field: str) -> Write:
+    return lambda to: to.hset(META, field, LONG)
+
+
+LONG_TEXTS: dict[str, Write] = {
+    **{place: _member(place) for place in ("wait:q:k", "running", "suspect", "error", "keys")},
+    "alarm": _member("wait:q:k", US + LONG),
+    "leased alarm": _member("running", US.join([b"", b"q", b"k", LONG])),
+    "message": _message(LONG),
+    "header": _message(US.join([b"1", LONG, *MESSAGE[2:8]]) + RS),
+    "state": _message(HEAD, US.join([*STATE[:5], LONG])),
+    "count": lambda to: to.hset(f"{TAG}count", LONG, 1),
+    "epoch": lambda to: to.hset(f"{TAG}epoch", "identity", LONG),
+    "cursor": lambda to: to.set(f"{TAG}cursor", LONG),
+    **{f"{field} in meta": _in_meta(field) for field in ("worker:x", "pause:q:", "store", "shards")},
+    "name in meta": lambda to: to.hset(META, LONG, 1),
+}
+
+
+@pytest.mark.parametrize("structure", LONG_TEXTS)
+def test_a_text_of_any_size_is_not_taken_into_a_process(rig: Rig, redis_server: Server, structure: str) -> None:
+    most = FIELD_BYTES if "meta" in structure else MOST_BYTES
+    with redis_server.client() as client:
+        for use in _uses(rig):
+            client.flushdb()
+            client.zadd(f"{TAG}keys", {"q:k": 1})
+            LONG_TEXTS[structure](client)
+            before = client.info("stats")["total_net_output_bytes"]
+            with suppress(DelayqError):
+                use()
+            assert client.info("stats")["total_net_output_bytes"] - before < most + 8 * HEADER_BYTES
+
+
+def test_a_name_that_is_too_long_is_removed_by_the_work_that_meets_it(rig: Rig, redis_server: Server) -> None:
+    wants, claimed, cut = [ClaimRequest("q", "k", 5)], {"lease_ms": LEASE_MS, "worker": "w"}, "x" * HEADER_BYTES
+    queue: Any = rig.broker.queue
+    with redis_server.client() as client:
+        for place in ("wait:q:k", "running", "suspect"):
+            LONG_TEXTS[place](client)
+        client.hset(META, "worker:x", LONG)
+        rig.send("ours")
+        claims = queue.claim(wants, **claimed)
+        assert ([message.id for message in claims.messages], claims.without_body) == (["ours"], [cut])
+        assert queue.claim_suspect(wants, **claimed).without_body == [cut]
+        assert queue.maintain(lease_ms=LEASE_MS).without_body == [cut]
+        rig.broker.presence.heartbeat(WorkerInfo("w", ["q"], ["k"], 0, 0))
+        assert client.zrange(f"{TAG}running", 0, -1) == [b"ours"]
+        assert [client.zcard(TAG + place) for place in ("wait:q:k", "suspect")] == [0, 0]
+        assert not client.hexists(META, "worker:x")

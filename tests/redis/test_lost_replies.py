@@ -53,6 +53,17 @@ def test_junk_in_a_call_cell_is_no_answer(rig: Rig, redis_server: Server, junk: 
     assert {message.id for message in rig.claim()} == {"b", "c"}
 
 
+def test_nobody_can_leave_an_answer_for_the_next_call(rig: Rig, redis_server: Server) -> None:
+    rig.send("a")
+    with redis_server.client() as client:
+        for cell in client.keys("*:call:*"):
+            forge = """local number = cmsgpack.unpack(redis.call('GET', KEYS[1]))[1]
+                redis.call('SET', KEYS[1], cmsgpack.pack({ string.format('%.0f', number + 1), { '1' } }))"""
+            client.eval(forge, 1, cell)
+    rig.send("b")
+    assert {message.id for message in rig.claim()} == {"a", "b"}
+
+
 def test_a_claim_again_gives_the_same_messages(rig: Rig, links: Client) -> None:
     rig.send("a", "b", "c")
     by = claim.Claimant("w", LEASE_MS)

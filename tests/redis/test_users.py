@@ -55,7 +55,7 @@ def test_a_site_runs_and_rescues_nothing(rig_of: Callable[[str], Rig]) -> None:
         (site.claim, "claim.lua"),
         (lambda: site.broker.queue.maintain(lease_ms=LEASE_MS), "reclaim.lua"),
         (lambda: site.broker.presence.heartbeat(WorkerInfo("w", [], [], 0, 0)), "heartbeat.lua"),
-        (site.broker.queue.counts, "ZRANGE {delayq:0}:keys"),
+        (site.broker.queue.counts, "read.lua"),
     ):
         with pytest.raises(BrokerRefused) as refused:
             forbidden()

@@ -7,9 +7,9 @@ name of that set, and a second call has it among its keys.
 from collections.abc import Callable, Sequence
 
 from django_delayq.brokers.base import pages
-from django_delayq.brokers.redis.client import Argument, Call, Operation, plain
+from django_delayq.brokers.redis.client import Argument, Call, Operation
 from django_delayq.brokers.redis.records import entry_id
-from django_delayq.brokers.redis.shards import CallCells, Keys, load, names_of_sets
+from django_delayq.brokers.redis.shards import CallCells, Keys, load, names_of_sets, read
 
 CALL = 200
 """The most ids that one script call takes."""
@@ -67,7 +67,7 @@ def find_entries(keys: Keys, ids: Sequence[str]) -> Operation[dict[str, list[byt
     found: list[tuple[float, bytes]] = []
     cursor: int | bytes = 0
     while True:
-        ((cursor, page),) = yield [plain("ZSCAN", keys.error, cursor, "COUNT", 1000)]
+        ((cursor, page),) = yield [read("ZSCAN", keys.error, cursor, "COUNT", 1000)]
         pairs = zip(page[::2], page[1::2], strict=True)
         found += [(float(score), entry) for entry, score in pairs if entry_id(entry) in wanted]
         if int(cursor) == 0:

@@ -18,7 +18,7 @@ from django_delayq.brokers.redis.client import (
     plain,
 )
 from django_delayq.brokers.redis.records import US
-from django_delayq.brokers.redis.shards import Keys, load
+from django_delayq.brokers.redis.shards import Keys, load, read
 from django_delayq.brokers.redis.waiter import PAUSES
 from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core import codec
@@ -26,6 +26,8 @@ from django_delayq.core.errors import DataMismatch
 
 _PAUSE = "pause:"
 _WORKER = "worker:"
+FIELD_BYTES = 2**20
+"""More bytes than a heartbeat takes. The next heartbeat removes a longer field: someone else wrote it."""
 Fields = list[tuple[bytes, bytes]]
 
 
@@ -55,7 +57,7 @@ class RedisPresence:
         """Record a heartbeat, note which workers are alive, and return the pauses in force and these workers."""
         facts = asdict(worker)
         del facts["seen_ms"]
-        call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(facts)))
+        call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(facts), FIELD_BYTES))
         ((now, flat),) = yield [call]
         now_ms, fields = int(now), pairs(flat)
         workers = _read_workers(now_ms, fields)
@@ -91,7 +93,7 @@ class RedisPresence:
 
 def _read_meta(keys: Keys) -> Operation[tuple[int, Fields]]:
     """Return the server's time, and all fields of the hash `meta`."""
-    clock, fields = yield [colocated(keys.meta, "TIME"), plain("HGETALL", keys.meta)]
+    clock, fields = yield [colocated(keys.meta, "TIME"), read("HGETALL", keys.meta, most=FIELD_BYTES)]
     return clock_ms(clock), pairs(fields)
 
 

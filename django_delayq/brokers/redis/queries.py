@@ -12,7 +12,7 @@ from django_delayq.brokers.base import Header, earliest, pages
 from django_delayq.brokers.redis.client import Call, Operation, Reply, as_int, as_ms, clock_ms, colocated, pairs, plain
 from django_delayq.brokers.redis.operations import find_entries
 from django_delayq.brokers.redis.records import US, entry_id, unpack_message, unpack_state
-from django_delayq.brokers.redis.shards import Keys, load, names_of_sets, set_name
+from django_delayq.brokers.redis.shards import Keys, load, names_of_sets, read, set_name
 from django_delayq.core.message import State
 from django_delayq.core.requests import LEFT, TOTALS, Audit, Counts, Info, SetCount
 from django_delayq.support.timestamps import LAST_MS
@@ -61,8 +61,8 @@ def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[lis
 
     Also return whether the sets have no more entries.
     """
-    ranges = [plain("ZRANGE", keys.wait(name), 0, most - 1, "WITHSCORES") for name in names]
-    *waiting, suspects = yield [*ranges, plain("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
+    ranges = [read("ZRANGE", keys.wait(name), 0, most - 1, "WITHSCORES") for name in names]
+    *waiting, suspects = yield [*ranges, read("ZRANGE", keys.suspect, 0, PAGE - 1, "WITHSCORES")]
     ids = [(float(score), id) for reply in [*waiting, suspects] for id, score in pairs(reply) if id[:1] != US]
     infos: list[Info] = []
     for page in pages(nsmallest(most + len(suspects) // 2, ids), PAGE):
@@ -74,7 +74,7 @@ def failed(keys: Keys, count: int, offset: int) -> Operation[list[Info]]:
     """Return buried messages, newest first."""
     infos: list[Info] = []
     while len(infos) < count:  # entries without a body don't count
-        (entries,) = yield [plain("ZREVRANGE", keys.error, offset, offset + min(count - len(infos), PAGE) - 1)]
+        (entries,) = yield [read("ZREVRANGE", keys.error, offset, offset + min(count - len(infos), PAGE) - 1)]
         if not entries:
             break
         offset += len(entries)
@@ -91,7 +91,7 @@ def counts(keys: Keys) -> Operation[Counts]:
         plain("ZCARD", keys.running),
         plain("ZCARD", keys.suspect),
         plain("ZCARD", keys.error),
-        plain("HGETALL", keys.count),
+        read("HGETALL", keys.count),
         *(call for name in names for call in _set_calls(keys.wait(name), now)),
     ]
     waiting = [_set_count(name, *figures[3 * i : 3 * i + 3]) for i, name in enumerate(sorted(names)) if figures[3 * i]]
@@ -103,7 +103,7 @@ def _set_calls(wait: str, now: int) -> list[Call]:
 
 
 def _first(wait: str) -> Call:
-    return plain("ZRANGEBYSCORE", wait, OLDEST_MS, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+    return read("ZRANGEBYSCORE", wait, OLDEST_MS, "+inf", "WITHSCORES", "LIMIT", 0, 1)
 
 
 def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount:
@@ -113,7 +113,7 @@ def _set_count(name: str, size: int, ready: int, first: list[bytes]) -> SetCount
 
 def set_names(keys: Keys) -> Operation[list[str]]:
     """Return the names of all wait sets."""
-    (names,) = yield [plain("ZRANGE", keys.sets, 0, -1)]
+    (names,) = yield [read("ZRANGE", keys.sets, 0, -1)]
     return names_of_sets(names)
 
 
@@ -227,7 +227,7 @@ def scan(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Opera
     offset, most = max(place.number - 1, 0), count + 1
     while True:
         between = (place.due_ms, last_ms, "WITHSCORES", "LIMIT", offset, most)
-        (reply,) = yield [plain("ZRANGEBYSCORE", keys.wait(name), *between)]
+        (reply,) = yield [read("ZRANGEBYSCORE", keys.wait(name), *between)]
         found = [(as_int(score), id) for id, score in pairs(reply)]
         if not offset or (found and found[0] <= (place.due_ms, place.last)):
             break
@@ -308,7 +308,7 @@ def _walk(keys: Keys) -> Operation[tuple[list[str], dict[str, int]]]:
     for place in [*map(keys.wait, names), keys.running, keys.suspect, keys.error]:
         cursor: int | bytes = 0
         while True:
-            ((cursor, page),) = yield [plain("ZSCAN", place, cursor, "COUNT", AUDIT_PAGE)]
+            ((cursor, page),) = yield [read("ZSCAN", place, cursor, "COUNT", AUDIT_PAGE)]
             members = dict(zip(page[::2], page[1::2], strict=True))
             if place != keys.error:
                 wrong += _timeless(place, members)
@@ -335,7 +335,7 @@ def _bodies_without_place(keys: Keys) -> Operation[list[str]]:
     wrong: list[str] = []
     cursor: int | bytes = 0
     while True:
-        ((cursor, page),) = yield [plain("HSCAN", keys.msg, cursor, "COUNT", AUDIT_PAGE)]
+        ((cursor, page),) = yield [read("HSCAN", keys.msg, cursor, "COUNT", AUDIT_PAGE)]
         by_place: dict[str, list[bytes]] = {}
         for id, message in zip(page[::2], page[1::2], strict=True):
             header, _ = unpack_message(message)

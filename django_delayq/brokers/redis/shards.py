@@ -16,7 +16,15 @@ from importlib.resources import files
 from typing import Any, TypeVar
 
 from django_delayq.brokers.base import in_order
-from django_delayq.brokers.redis.client import Operation, Script, TransientError, gather, gather_available
+from django_delayq.brokers.redis.client import (
+    Argument,
+    Call,
+    Operation,
+    Script,
+    TransientError,
+    gather,
+    gather_available,
+)
 from django_delayq.brokers.redis.signing import MessageSigner
 from django_delayq.conf import Options
 
@@ -25,7 +33,7 @@ T = TypeVar("T")
 
 
 HEADER_BYTES = 8 * 1024
-"""More bytes than the header of any message takes."""
+"""More bytes than a name or header of ours takes, or the state of a running message. lua/lib/cut.lua has the same."""
 MOST_BYTES = Options().max_data + HEADER_BYTES
 
 
@@ -115,6 +123,14 @@ def load(name: str) -> Script:
     return Script.of(name, "\n".join([*((folder / "lib" / f"{part}.lua").read_text() for part in parts), text]))
 
 
+def read(command: str, key: str, *arguments: Argument, most: int = HEADER_BYTES) -> Call:
+    """Return a call of a command that reads a key. Each text of its reply is cut to `most` bytes.
+
+    Use it for all replies with texts that someone else may have written.
+    """
+    return Call(load("read"), (key,), (most, command, *arguments))
+
+
 class CallCells:
     """The call cells of one process, which remember the answers to calls in flight: see lua/lib/call.lua.
 
@@ -124,12 +140,18 @@ class CallCells:
     def __init__(self) -> None:
         self._process = secrets.token_hex(6)
         self._names = itertools.count()
-        self._numbers = itertools.count(secrets.randbelow(2**48))  # nobody can leave an answer for the next one
+        self._numbers: deque[int] = deque()
         self._free: deque[str] = deque()
 
     def number(self) -> int:
-        """Return a number that no call of this process had before."""
-        return next(self._numbers)
+        """Return a number that no other call has. Nobody can guess it, and leave an answer for it."""
+        try:
+            return self._numbers.pop()
+        except IndexError:
+            self._numbers.extend(
+                memoryview(secrets.token_bytes(4096)).cast("Q")
+            )  # many, because each draw asks the system
+            return self._numbers.pop()
 
     def take(self) -> str:
         """Return the name of a cell that no other call uses until it is released."""

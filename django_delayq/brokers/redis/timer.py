@@ -35,7 +35,7 @@ from django_delayq.brokers.redis.client import (
     split,
 )
 from django_delayq.brokers.redis.records import US
-from django_delayq.brokers.redis.shards import Keys, load, set_name
+from django_delayq.brokers.redis.shards import Keys, load, read, set_name
 from django_delayq.support.translatable import text as _
 
 SCHEDULE_CALL = 100
@@ -90,7 +90,7 @@ class RedisTimer(DueScan):
         access.raise_if_away(access.run(access.shards.parted_available(both, lambda each: each[0].pk, _drop)))
 
     def cursor(self) -> int | None:
-        return self._run_available(lambda keys: _ask_cursor(plain("GET", keys.cursor)))
+        return self._run_available(lambda keys: _ask_cursor(read("GET", keys.cursor)))
 
     def advance_cursor(self, alarms: Sequence[Alarm], from_ms: int | None, to_ms: int) -> int | None:
         check_batch(alarms)
@@ -230,7 +230,7 @@ def _page_of_shard(keys: Keys, queue: str, key: str, after: str, count: int) -> 
     place, _, cursor = (after or "waiting 0").partition(" ")
     zset = keys.wait(set_name(queue, key)) if place == "waiting" else keys.running
     mark = US if place == "waiting" else US + US.join((queue.encode(), key.encode(), b""))
-    ((scanned, page),) = yield [plain("ZSCAN", zset, cursor, "COUNT", count)]
+    ((scanned, page),) = yield [read("ZSCAN", zset, cursor, "COUNT", count)]
     found = [(member[len(mark) :].decode(errors="replace"), as_ms(score)) for member, score in _marked(page, mark)]
     following = int(scanned)
     if place == "waiting":

@@ -1,4 +1,4 @@
--- uses: guard clock record held bury
+-- uses: guard clock cut record held bury
 -- bury: running -> error.
 -- KEYS  1 running 2 msg 3 state 4 error 5 count
 -- ARGV  per message: id, token, when its lease ran out ('' if its holder ends it), failures, crashes, error (one line),

@@ -1,4 +1,4 @@
--- uses: guard record sets call waiting
+-- uses: guard cut record sets call waiting
 -- cancel: pending|ready -> cancelled.
 -- KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call cell 9.. wait sets
 -- ARGV  1 number 2.. the ids

@@ -1,4 +1,4 @@
--- uses: guard clock record sets call describe lease share sleep
+-- uses: guard clock cut record sets call describe lease share sleep
 -- claim: ready -> running, for the due messages and alarms of each wait set, earliest first.
 -- KEYS  1 running 2 msg 3 state 4 keys 5 timer 6 call cell 7 count 8.. the wait sets
 -- ARGV  1 token, which is the number of the call too 2 lease in ms 3 worker 4 channel 5 the most bytes of a message that is read

@@ -1,4 +1,4 @@
--- uses: guard clock record sets call describe lease
+-- uses: guard clock cut record sets call describe lease
 -- claim: lease one due suspect of these wait sets.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 (none) 6 call cell 7 count
 -- ARGV  1 token, which is the number of the call too 2 lease in ms 3 worker 4 the most bytes of a message that is read

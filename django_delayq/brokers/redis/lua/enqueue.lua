@@ -1,4 +1,4 @@
--- uses: guard clock record sets call conflict
+-- uses: guard clock cut record sets call conflict
 -- send: none -> pending, for messages of one wait set. If an id waits already, lib/conflict.lua does what on_conflict says.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call cell 9 the wait set 10.. where others wait
 -- ARGV  1 number of the call 2 on_conflict 3 channel; then per message: id, flags and due time, expires US options RS body

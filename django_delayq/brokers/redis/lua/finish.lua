@@ -1,4 +1,4 @@
--- uses: guard record
+-- uses: guard cut record
 -- finish: running -> finished. The message is removed, and counted.
 -- KEYS  1 running 2 msg 3 state 4 count
 -- ARGV  n ids, then their n tokens; n at most 1000

@@ -1,4 +1,4 @@
--- uses: guard record held
+-- uses: guard cut record held
 -- List messages that dead workers hold. core/transitions.py decides what becomes of them, and requeue and bury write it.
 -- KEYS  1 running 2 msg 3 state
 -- ARGV  1 how many leases to skip 2 how many to read; then the workers' names
@@ -10,11 +10,11 @@ for i = 3, #ARGV do dead[ARGV[i]] = true end
 local ids = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[1] + ARGV[2] - 1)
 local states = #ids > 0 and redis.call('HMGET', KEYS[3], unpack(ids)) or {}
 for i, id in ipairs(ids) do
-  local state = states[i] and read_state(states[i])
+  local state = states[i] and #id <= MOST_TEXT and read_state(cut(states[i]))
   local message = state and dead[string.match(state.worker, '^(.-) *$')] and redis.call('HGET', KEYS[2], id)
   if message and not is_newer(message) then
-    local head = string.match(message, '^[^\30]*')
-    for _, part in ipairs({ id, lease_end(id), read_header(message) or '', head, states[i] }) do held[#held + 1] = part end
+    local head = string.match(cut(message), '^[^\30]*')
+    for _, part in ipairs({ id, lease_end(id), read_header(message) or '', head, write_state(state) }) do held[#held + 1] = part end
   end
 end
 return { #ids, held }

@@ -1,4 +1,4 @@
--- uses: guard clock record
+-- uses: guard clock cut record
 -- interrupt: the message stays running for a moment, because its process is about to end. Then its lapse counts no crash.
 -- KEYS  1 running 2 state
 -- ARGV  1 how long the lease still lasts, in ms; then per message: id, token

@@ -1,4 +1,4 @@
--- uses: guard record sets
+-- uses: guard cut record sets
 -- Check the members of one place for the audit.
 -- KEYS  1 msg 2 running 3 suspect 4 error 5 the place (one of 2 to 4, or a wait set)
 -- ARGV  members that were read from the place or from msg a moment ago

@@ -1,4 +1,4 @@
--- uses: guard clock record sets held trim epoch
+-- uses: guard clock cut record sets held trim epoch
 -- Do what is due by time alone: list the messages whose leases ran out (core/transitions.py decides what becomes of them, and
 -- requeue and bury write it), make alarms ready again whose leases ran out, and drop old failed messages.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets of alarms
@@ -33,8 +33,9 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * ARGV[1], '+i
 end
 local ran_out = now >= grace and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000) or {}
 for _, id in ipairs(ran_out) do
-  local queue, key, pk = string.match(id, '^\31([^\31]*)\31([^\31]*)(\31.*)$')
-  local name, message = queue and queue .. ':' .. key, not queue and redis.call('HGET', KEYS[2], id)
+  local is_ours = #id <= MOST_TEXT
+  local queue, key, pk = string.match(is_ours and id or '', '^\31([^\31]*)\31([^\31]*)(\31.*)$')
+  local name, message = queue and queue .. ':' .. key, is_ours and not queue and redis.call('HGET', KEYS[2], id)
   if name and sets[name] then -- an alarm: it needs no decision
     redis.call('ZREM', KEYS[1], id)
     redis.call('ZADD', sets[name], 'LT', now, pk)
@@ -44,10 +45,10 @@ for _, id in ipairs(ran_out) do
     if sets[name] == nil then missing[#missing + 1] = name end -- false: someone else has a key of this name
   elseif not message then
     redis.call('ZREM', KEYS[1], id)
-    without_body[#without_body + 1] = id
+    without_body[#without_body + 1] = cut(id)
   elseif not is_newer(message) then
-    local state = write_state(read_state(redis.call('HGET', KEYS[3], id))) -- empty if someone else wrote it
-    local head = string.match(message, '^[^\30]*')
+    local state = write_state(read_state(cut(redis.call('HGET', KEYS[3], id)))) -- empty if someone else wrote it
+    local head = string.match(cut(message), '^[^\30]*')
     for _, part in ipairs({ id, lease_end(id), read_header(message) or '', head, state }) do lapsed[#lapsed + 1] = part end
   end
 end
@@ -55,4 +56,4 @@ local from = #ran_out > 0 and #ran_out < 1000 and now + 1 or '-inf' -- the calle
 local next_end = redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local dropped = trim(KEYS[5], KEYS[2], KEYS[3], KEYS[8], ARGV[4], ARGV[5])
 return { now, rung, lapsed, without_body, redis.call('ZCOUNT', KEYS[4], '-inf', now), tonumber(next_end or -1), dropped, here,
-  epoch[1] or '', refused, unpack(missing) }
+  cut(epoch[1] or ''), refused, unpack(missing) }

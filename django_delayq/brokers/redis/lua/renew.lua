@@ -1,4 +1,4 @@
--- uses: guard clock record
+-- uses: guard clock cut record
 -- Make leases end a lease's length from now.
 -- KEYS  1 running 2 state
 -- ARGV  1 lease in ms; then per lease: id, token

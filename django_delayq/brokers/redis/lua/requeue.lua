@@ -1,4 +1,4 @@
--- uses: guard clock record sets held
+-- uses: guard clock cut record sets held
 -- requeue: running -> pending, ready or suspect, by a retry, snooze, release, crash or lapse.
 -- KEYS  1 running 2 state 3 suspect 4 keys 5 timer 6 count 7 the wait set
 -- ARGV  1 channel; then per message: id, token, facts, error (one line). Facts are separated by commas: when its lease ran out

@@ -1,4 +1,4 @@
--- uses: guard clock record sets call waiting
+-- uses: guard clock cut record sets call waiting
 -- reschedule: pending|ready -> pending, with a new due time, from which its expiry counts.
 -- KEYS  as in cancel.lua
 -- ARGV  1 number of the call 2 due time (lib/clock.lua) 3 channel 4.. the ids

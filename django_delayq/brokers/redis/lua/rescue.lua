@@ -1,4 +1,4 @@
--- uses: guard clock record sets
+-- uses: guard clock cut record sets
 -- rescue: error -> ready, with its counts reset. Refused if its id waits or runs.
 -- KEYS  1 msg 2 state 3 error 4 keys 5 timer 6 count 7.. wait sets
 -- ARGV  1 channel 2.. entries (id US token)

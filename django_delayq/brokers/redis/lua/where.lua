@@ -1,4 +1,4 @@
--- uses: guard clock record sets
+-- uses: guard clock cut record sets
 -- Read all that there is of each message, at one moment.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 error 6.. wait sets
 -- ARGV  1 the most bytes of a message that is read; then ids, or entries (id US token) of buried messages
@@ -12,7 +12,7 @@ for a = 2, #ARGV do
   local name = read_header(message)
   local set = sets[name or '']
   local n = #reply
-  if message and #message > most then message = string.sub(string.match(message, '^[^\30]*'), 1, most) end
+  if message and #message > most then message = string.match(cut(message), '^[^\30]*') end
   local state = redis.call('HGET', KEYS[2], id)
   reply[n + 1], reply[n + 2] = message or '', state and #state <= most and state or ''
   for place = 3, 5 do reply[n + place] = redis.call('ZSCORE', KEYS[place], id) or '' end

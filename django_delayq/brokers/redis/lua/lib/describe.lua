@@ -5,7 +5,7 @@
 local function describe(members, dues, most, reply)
   if #members == 0 then return reply end
   local sizes = {}
-  for i, member in ipairs(members) do
+  for i, member in ipairs(cut(members)) do
     local size = string.byte(member) ~= 31 and redis.call('HSTRLEN', KEYS[2], member) or 0
     if size > tonumber(most) then sizes[i] = size end
   end

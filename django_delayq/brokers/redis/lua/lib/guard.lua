@@ -1,12 +1,13 @@
 -- Redis does not undo the writes of a script that fails. So a key of a wrong type, which someone else has written, must make
 -- the script fail before its first write. And a script must not use a key again that it has emptied, because that fails while
 -- the slot moves to another node.
-local function probe_key(size, key)
-  local reply = redis.pcall(size, key)
+local function probe_key(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then
     if string.find(reply.err, 'WRONGTYPE', 1, true) then error('WRONGTYPE of ' .. key, 0) end -- Redis does not say which
-    redis.call(size, key) -- raises any other error as it is
+    redis.call(command, key, ...) -- raises any other error as it is
   end
+  return reply
 end
 
 local function probe(zsets, hashes)

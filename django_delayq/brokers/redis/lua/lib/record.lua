@@ -5,7 +5,7 @@
 
 -- Return the name of a message's wait set ('queue:key') and its flags; nil if someone else wrote it.
 local function read_header(message)
-  local queue, key, flags = string.match(message or '', '^%d+\31([^\31]*)\31([^\31]*)\31([^\31]*)\31')
+  local queue, key, flags = string.match(cut(message or ''), '^%d+\31([^\31]*)\31([^\31]*)\31([^\31]*)\31')
   if queue then return queue .. ':' .. key, flags end
 end
 

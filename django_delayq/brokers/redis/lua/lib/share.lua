@@ -14,7 +14,7 @@ local function share(set, most, idle_slots, most_bytes, described)
   for i = 1, #members do
     local message = described[before + 4 * i - 1]
     if is_newer(message) then -- put behind the others for 5 s; ZREM first, because memory may be full
-      redis.call('ZREM', set, members[i])
+      redis.call('ZREM', set, due[2 * i - 1])
       redis.call('ZADD', set, now + 5000, members[i])
       newer = newer + 1
     elseif i - newer > idle_slots and string.byte(message, #name + 4) == 111 then
