@@ -10,6 +10,8 @@ from pytest_django import Settings
 
 from django_delayq.brokers import get_backend
 from django_delayq.store import DatabaseBackend
+from tests.admin.support import forget_settings
+from tests.admin.tenants import of_own_tenant, send_for_both
 from tests.databases import SiteTables
 
 
@@ -41,6 +43,17 @@ def broker(stored_delayq: dict[str, Any]) -> DatabaseBackend:
     """The broker of that alias."""
     found = get_backend()
     assert isinstance(found, DatabaseBackend)
+    return found
+
+
+@pytest.fixture
+def tenants(stored_delayq: dict[str, Any]) -> DatabaseBackend:
+    """The broker of that alias, with messages of two tenants (tests/admin/tenants.py) and their hook."""
+    stored_delayq["OPTIONS"]["rows_for"] = f"{of_own_tenant.__module__}.{of_own_tenant.__name__}"
+    forget_settings()
+    found = get_backend()
+    assert isinstance(found, DatabaseBackend)
+    send_for_both(found)
     return found
 
 

@@ -9,7 +9,7 @@ from django.apps import apps
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_delayq import send_delay_message
+from django_delayq import conf, send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
@@ -158,6 +158,11 @@ def content(database: str) -> dict[str, Any]:
         "waiting alarms": clock_of(broker).queue.counts().waiting,
         "pauses": clock_of(broker).presence.pauses(),
     }
+
+
+def forget_settings() -> None:
+    """Have the settings read again, as at the start of a process."""
+    conf._cache.clear()
 
 
 def due_times(database: str) -> dict[str, Any]:

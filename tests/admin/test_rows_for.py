@@ -17,7 +17,22 @@ from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
-from tests.admin.support import LISTS, ask, bury, confirm, ids_in, page, pk_of, searched, send, shown_ids, text_of, url
+from tests.admin.support import (
+    LISTS,
+    ask,
+    bury,
+    confirm,
+    forget_settings,
+    ids_in,
+    page,
+    pk_of,
+    searched,
+    send,
+    shown_ids,
+    text_of,
+    url,
+)
+from tests.admin.tenants import FOREIGN, ON_SQLITE, OWN, SECRET, of_own_tenant
 
 INDEX = "/admin/delayq/"
 FIGURES = url("readymessage", "dashboard")
@@ -34,12 +49,7 @@ ALL = (
     ),
     *("delete_readymessage", "delete_errormessage"),
 )
-FOREIGN = re.compile("ben|secret")
-
-
-def of_own_tenant(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
-    """The hook of a site whose messages have their tenant as tag."""
-    return rows if user.is_superuser else rows.filter(tag=user.username)
+OTHERS = re.compile(f"{FOREIGN}|{SECRET}")
 
 
 def joined(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
@@ -80,29 +90,10 @@ def of_a_profile(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
 
 
 @pytest.fixture
-def database(sqlite_database: str) -> str:
-    """Who may see what doesn't depend on the database."""
-    return sqlite_database
-
-
-@pytest.fixture
-def stored_delayq(stored_delayq: dict[str, Any]) -> dict[str, Any]:
-    """An alias with the hook."""
-    stored_delayq["OPTIONS"]["rows_for"] = "tests.admin.test_rows_for.of_own_tenant"
-    return stored_delayq
-
-
-@pytest.fixture
-def anna(broker: DatabaseBackend, staff: Callable[..., Client]) -> Client:
-    """A client of one who may do everything with her own messages; each table has one of hers and one of Ben's."""
+def anna(tenants: DatabaseBackend, staff: Callable[..., Client]) -> Client:
+    """A client of one who may do everything with her own messages."""
     client = staff(*ALL)
-    User.objects.update(username="anna")
-    for tag in ("anna", "ben"):
-        options: dict[str, Any] = {"data": {"v": f"{tag} secret" if tag == "ben" else "hers"}, "key": f"key.{tag}"}
-        send(f"{tag}-waits", delay="1h", tag=tag, **options)
-        bury(broker, f"{tag}-failed", fingerprint=f"Error of {tag}", error=f"{tag}: no", tag=tag, **options)
-        send(f"{tag}-finished", tag=tag, **options)
-    broker.queue.cancel(["anna-finished", "ben-finished"])
+    User.objects.update(username=OWN)
     return client
 
 
@@ -114,28 +105,39 @@ def pks(database: str, tag: str) -> dict[type[MessageRow], int]:
 def test_the_lists_their_filters_and_the_kinds_of_failures_show_no_foreign_row(anna: Client) -> None:
     for model, name in LISTS.items():
         assert len(shown_ids(anna.get(url(name)))) == 1
-        for query in ("?q=ben-*", searched(anna, model, "data.v=ben secret"), "?key=key.ben"):
+        for query in ("?q=benjamin-*", searched(anna, model, "data.v=sesame"), "?key=key.benjamin"):
             assert shown_ids(anna.get(url(name, query=query))) == [], (model, query)
-        assert not FOREIGN.search(page(anna.get(url(name))))
+        assert not OTHERS.search(page(anna.get(url(name))))
     kinds = page(anna.get(url("errormessage", "groups")))
     assert "Error of anna" in kinds
-    assert not FOREIGN.search(kinds)
+    assert not OTHERS.search(kinds)
 
 
+def test_ones_own_stand_in_the_order_of_the_list(anna: Client, broker: DatabaseBackend) -> None:
+    for number, tag in enumerate((OWN, FOREIGN, OWN, FOREIGN, OWN), start=1):
+        send(f"{tag}-{number}", delay=f"{9 - number}m", tag=tag)
+        bury(broker, f"{tag}-failed-{number}", tag=tag)
+    assert shown_ids(anna.get(url("readymessage"))) == [*(f"{OWN}-{number}" for number in (5, 3, 1)), f"{OWN}-waits"]
+    failed = [*(f"{OWN}-failed-{number}" for number in (5, 3, 1)), f"{OWN}-failed"]
+    assert shown_ids(anna.get(url("errormessage"))) == failed
+
+
+@ON_SQLITE
 def test_a_foreign_message_is_answered_like_one_that_there_is_not(anna: Client, database: str) -> None:
-    own, foreign = pks(database, "anna"), pks(database, "ben")
+    own, foreign = pks(database, "anna"), pks(database, "benjamin")
     for model, name in LISTS.items():
         assert anna.get(url(name, own[model], "change")).status_code == 200
         for table in LISTS:  # its redirect to the table of now is no oracle either
             told = anna.get(url(name, foreign[table], "change"), follow=True)
             assert told.redirect_chain == [(url(name), 302)]
             assert f"There is no message {foreign[table]} any more." in text_of(told)
-            assert not FOREIGN.search(page(told))
+            assert not OTHERS.search(page(told))
     editor = anna.post(url("errormessage", foreign[ErrorMessage], "payload"), {"payload": "1"})
     assert "The message has moved on" in text_of(editor)
-    assert ids_in(database, ErrorMessage) == {"anna-failed", "ben-failed"}
+    assert ids_in(database, ErrorMessage) == {"anna-failed", "benjamin-failed"}
 
 
+@ON_SQLITE
 def test_has_view_permission_is_asked_of_the_message(
     anna: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +158,7 @@ def test_an_export_holds_no_foreign_row(anna: Client, database: str, all_that_ma
             options = {"all_that_match": all_that_match, "query": query}
             file = b"".join(ask(anna, model, "export_csv", ticked, **options).streaming_content).decode()
             assert "anna-" in file
-            assert not FOREIGN.search(file)
+            assert not OTHERS.search(file)
             assert LogEntry.objects.latest("pk").change_message.startswith("Export as CSV: 1, ")
 
 
@@ -167,20 +169,22 @@ def test_all_that_match_are_all_of_ones_own(
     monkeypatch.setattr(actions, "AT_ONCE", at_once)
     jobs.register("default")
     for model, action in ((ErrorMessage, "purge_failed"), (ReadyMessage, "purge")):
-        any_row = [pk_of(database, model._default_manager.using(database).filter(tag="ben").get().message_id, model)]
+        any_row = [
+            pk_of(database, model._default_manager.using(database).filter(tag="benjamin").get().message_id, model)
+        ]
         confirm(anna, model, action, any_row)
         confirm(anna, model, action, any_row, all_that_match=True)
-        foreign = searched(anna, model, "data.v=ben secret")
+        foreign = searched(anna, model, "data.v=sesame")
         confirm(anna, model, action, any_row, all_that_match=True, query=foreign)
     run_due()
-    assert ids_in(database, ErrorMessage) == {"ben-failed"}
-    assert ids_in(database, ReadyMessage) == {"ben-waits"}
+    assert ids_in(database, ErrorMessage) == {"benjamin-failed"}
+    assert ids_in(database, ReadyMessage) == {"benjamin-waits"}
 
 
 def test_what_failed_under_a_shared_id_is_not_deleted_by_one_who_sees_a_part_of_it(
     anna: Client, broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
-    bury(broker, "shared", tag="ben")
+    bury(broker, "shared", tag="benjamin")
     bury(broker, "shared", tag="anna")
     newest = ErrorMessage.objects.using(database).get(message_id="shared", tag="anna").pk
     assert "1 message was left" in text_of(confirm(anna, ErrorMessage, "purge_failed", [newest]))
@@ -192,30 +196,32 @@ def test_what_failed_under_a_shared_id_is_not_deleted_by_one_who_sees_a_part_of_
 def test_the_dashboard_counts_ones_own_and_tells_nothing_of_others(
     anna: Client, broker: DatabaseBackend, superuser: Client
 ) -> None:
-    run = RunInfo("ben-runs", "ben", "key.ben", 0)
-    broker.presence.heartbeat(WorkerInfo("ben's host", ["ben's"], ["key.ben"], 1, 0, runs=[run]))
-    broker.presence.pause(Pause("ben's", None, "secret"))
+    run = RunInfo("benjamin-runs", "benjamin", "key.benjamin", 0)
+    broker.presence.heartbeat(WorkerInfo("benjamin's host", ["benjamin's"], ["key.benjamin"], 1, 0, runs=[run]))
+    broker.presence.pause(Pause("benjamin's", None, "sesame"))
     for address in (INDEX, FIGURES):
         shown = anna.get(address)
-        assert not FOREIGN.search(page(shown))
+        assert not OTHERS.search(page(shown))
         assert "Waiting 1 Due now 0" in text_of(shown)
         assert "Failed in the last hour 1" in text_of(shown)
         assert "You see a part of the messages." in text_of(shown)
-        assert "key.ben" in page(superuser.get(address))
+        assert "key.benjamin" in page(superuser.get(address))
     report = anna.get(url("reportrow"))
     assert "the report counts the messages of all" in text_of(report)
-    assert "ben" not in page(report)
+    assert "benjamin" not in page(report)
 
 
+@ON_SQLITE
 def test_what_concerns_the_messages_of_all_is_for_those_who_see_all(anna: Client, broker: DatabaseBackend) -> None:
     for part in ("pause", "resume"):
         assert anna.get(url("readymessage", "dashboard", part)).status_code == 403
         assert anna.post(url("readymessage", "dashboard", part), {"queue": "a", "reason": "b"}).status_code == 403
-    moved = {"move": "delete-waiting", "id": ["ben-waits"], "sure": "yes"}
+    moved = {"move": "delete-waiting", "id": ["benjamin-waits"], "sure": "yes"}
     assert anna.post(url("readymessage", "dashboard", "storeless"), moved).status_code == 403
     assert broker.presence.pauses() == []
 
 
+@ON_SQLITE
 def test_somebody_elses_job_is_not_shown(
     anna: Client, superuser: Client, registry: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +238,7 @@ def test_a_hook_that_makes_its_query_anew_shows_no_other_aliases(
     anna: Client, stored_delayq: dict[str, Any], database: str
 ) -> None:
     stored_delayq["OPTIONS"]["rows_for"] = "tests.admin.test_rows_for.made_anew"
-    conf_forget()
+    forget_settings()
     assert shown_ids(anna.get(url("readymessage"))) == ["anna-waits"]
     ReadyMessage._default_manager.using(database).filter(tag="anna").update(alias="another")
     assert shown_ids(anna.get(url("readymessage"))) == []
@@ -240,22 +246,24 @@ def test_a_hook_that_makes_its_query_anew_shows_no_other_aliases(
 
 def test_what_a_hook_would_join_breaks_no_page(anna: Client, stored_delayq: dict[str, Any], database: str) -> None:
     stored_delayq["OPTIONS"]["rows_for"] = "tests.admin.test_rows_for.joined"
-    conf_forget()
+    forget_settings()
     assert shown_ids(anna.get(url("readymessage"))) == ["anna-waits"]
     assert anna.get(INDEX).status_code == 200
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("hook", ["failing", "no_such"])
 def test_a_hook_that_fails_shows_nothing_to_anybody(
     anna: Client, superuser: Client, stored_delayq: dict[str, Any], database: str, hook: str
 ) -> None:
     stored_delayq["OPTIONS"]["rows_for"] = f"tests.admin.test_rows_for.{hook}"
-    conf_forget()
+    forget_settings()
     for client in (anna, superuser):
         for address in (INDEX, FIGURES, *map(url, LISTS.values()), url("errormessage", "groups"), url("reportrow")):
             assert client.get(address).status_code == 403, address
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("kind", UNFIT)
 def test_what_a_hook_returns_is_told_if_it_cannot_be_filtered_and_shows_nothing(
     anna: Client,
@@ -267,7 +275,7 @@ def test_what_a_hook_returns_is_told_if_it_cannot_be_filtered_and_shows_nothing(
 ) -> None:
     stored_delayq["OPTIONS"]["rows_for"] = "tests.admin.test_rows_for.unfit"
     monkeypatch.setattr(unfit, "kind", kind, raising=False)
-    conf_forget()
+    forget_settings()
     own = pks(database, "anna")[ReadyMessage]
     for address in (
         INDEX,
@@ -284,6 +292,7 @@ def test_what_a_hook_returns_is_told_if_it_cannot_be_filtered_and_shows_nothing(
     assert "Return rows.filter(…)" in error.msg
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("hook", ["of_own_tenant", "of_a_profile", "no_such"])
 def test_the_check_tells_nothing_of_a_hook_that_returns_rows_or_needs_a_user_of_the_site(
     stored_delayq: dict[str, Any], database: str, hook: str
@@ -298,13 +307,7 @@ def checked(database: str) -> list[CheckMessage]:
     return [message for message in found if message.id == "delayq.E007"]
 
 
-def conf_forget() -> None:
-    """Have the settings read again, as at the start of a process."""
-    from django_delayq import conf
-
-    conf._cache.clear()
-
-
+@ON_SQLITE
 def test_a_get_queryset_of_the_sites_own_is_not_repeated_in_the_background_so_it_is_refused(
     broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +318,7 @@ def test_a_get_queryset_of_the_sites_own_is_not_repeated_in_the_background_so_it
     monkeypatch.setattr(ErrorMessageAdmin, "get_queryset", get_queryset, raising=False)
     monkeypatch.setattr(actions, "AT_ONCE", 0)
     bury(broker, "a", tag="anna")
-    bury(broker, "b", tag="ben")
+    bury(broker, "b", tag="benjamin")
     done = confirm(superuser, ErrorMessage, "rescue", [0], all_that_match=True)
     assert 'or let OPTIONS["rows_for"] narrow the rows' in text_of(done)
     assert ids_in(database, ErrorMessage) == {"a", "b"}
