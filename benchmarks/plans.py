@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext, override_settings
 
 from benchmarks import admin_rows
 from benchmarks.admin_pages import addresses, opened
-from benchmarks.admin_rows import COMMON_KEY, COMMON_QUEUE, RARE_KEY, RARE_QUEUE
+from benchmarks.admin_rows import COMMON_FAILURE, COMMON_KEY, COMMON_QUEUE, RARE_KEY, RARE_QUEUE
 from benchmarks.result import Result
 from benchmarks.scale import scaled
 from benchmarks.stored_site import HORIZON_MS, StoredSite, stored_site
@@ -137,6 +137,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "peek": lambda: queries.peek(database, COMMON_QUEUE, 20, None),
         "peek of a key": lambda: queries.peek(database, RARE_QUEUE, 20, RARE_KEY),
         "errors": lambda: queries.errors(database, 20, 0),
+        "a new kind of failure": lambda: queries.first_failed_ms(database, COMMON_FAILURE),
         "explain": lambda: queries.message_facts(database, "order:4242:close"),
         "prune": lambda: operations.prune_finished(database, now_ms - 29 * 86_400_000),
         "prune of errors": lambda: operations.prune_errors(database, now_ms - 29 * 86_400_000),

@@ -15,6 +15,8 @@ All signals but `broker_changed` also carry `id`, `key` and `queue`, and:
 - `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Also sent after a snooze, with the `Snooze` as
   `exception`.
 - `message_failed`: `attempt`, `error`, `exception` (None when none was raised). The message was buried.
+- `failure_kind_appeared`: `attempt`, `error`, `fingerprint`. An attempt failed as none was known to: sent once for each
+  kind of failure by each worker that finds no earlier one.
 
 The `sender` of `broker_changed` is the broker's class. It carries `reason`: why the broker may have lost its data (it
 was restarted without them, or flushed).
@@ -33,6 +35,7 @@ message_started = Signal()
 message_finished = Signal()
 message_retried = Signal()
 message_failed = Signal()
+failure_kind_appeared = Signal()
 broker_changed = Signal()
 
 

@@ -111,7 +111,7 @@ class Transition:
     - `pk`: the primary key of the row, with a store.
     - `delay_ms`: how long from now a message that waits again is due; None keeps its due time.
     - `error`: one line on the failure; None keeps the last one.
-    - `detail` (the traceback), `fingerprint`: kept for a buried message.
+    - `detail` (the traceback), `fingerprint`: kept for a buried message. A `Retry` that waits again has no fingerprint.
     - `history`: the earlier attempts as JSON; None leaves them as they are.
     - `lease_until_ms`: when the lease ran out; None if its holder ends it. A renewal keeps the token, so a lapse is
       written only if the lease still ends at this time.

@@ -200,6 +200,20 @@ def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> li
     return infos
 
 
+def first_failed_ms(database: Database, fingerprint: str) -> int | None:
+    """Return when the first of the kept messages with this fingerprint failed; None if there is none.
+
+    The index is read in its order, from the fingerprint on. For `fingerprint = %s` PostgreSQL would read the whole
+    table if it takes the kind for a frequent one.
+    """
+    found = database.rows(
+        "SELECT r.fingerprint, r.ended_at FROM delayq_error r WHERE r.alias = %s AND r.fingerprint >= %s"
+        " ORDER BY r.fingerprint, r.ended_at LIMIT 1",
+        [database.alias, fingerprint],
+    )
+    return next((int(ended_ms) for kind, ended_ms in found if kind == fingerprint), None)
+
+
 MOST_ROWS = 100
 """The most rows of an id that are counted: an id can be used again and again."""
 

@@ -174,7 +174,7 @@ def after(
     else:
         wait_ms = partial(retry_delay_ms, handler, exception)
         transition = transitions.fail(claimed, failed, policy_of(claimed, handler), span, wait_ms)
-    if transition.state is State.ERROR:
+    if transition.state is State.ERROR or not isinstance(exception, Retry):  # a `Retry` that waits again is no surprise
         transition.fingerprint = failure.fingerprint(exception, handler.func)
     return transition
 

@@ -13,6 +13,7 @@ from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, failure
+from django_delayq.worker.failure_kinds import FailureKinds
 from django_delayq.worker.leases import Lease, Leases, release_permits
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 
@@ -56,6 +57,7 @@ class Settler:
         self._outage_log = outage_log
         self._wake = wake
         self._count = count
+        self._failure_kinds = FailureKinds(backend)
         self._ended: deque[Settlement] = deque()
         self._retry_locked: list[Settlement] = []
         self._rejected: list[Rejected] = []
@@ -188,11 +190,11 @@ class Settler:
             self._leases.remove(over)
             if freed:
                 self._wake()  # other messages of the handler may have waited for these permits
+            written = [ended for ended, was_held in answers if was_held]
             if self._count is not None:
-                self._count([ended for ended, was_held in answers if was_held])
-            for (_, transition), was_held in answers:
-                if was_held:
-                    self.counts[transition.action] += 1
+                self._count(written)
+            self.counts.update(transition.action for _, transition in written)
+            self._failure_kinds.note(written)
             self._report_lost([ended for ended, was_held in answers if was_held is False], repeated)
             return
 
