@@ -20,6 +20,8 @@ from django_delayq.conf import alias_names
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.figures import BOUNDS_MS, OTHERS, Times
 from django_delayq.monitor import Status, kept_status
+from django_delayq.store.statistics import AHEAD_MS
+from django_delayq.support.units import to_text
 
 _IN_PART = {"error": "buried", "errors_last_hour": "buried_last_hour", "retried": "retried", "waiting": "waiting"}
 """The figures of `Status` that may be counted only in part, and their names in the label `figure` of `in_part`."""
@@ -44,6 +46,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "parked": ("1 where no live worker asks for what waits", _SET),
     "capped": ("1 where there may be more pending or ready messages than were counted", _SET),
     "paused": ("1 where workers start nothing of what waits", _SET),
+    "workers_needed": ("Workers that run in this time what falls due in it; only with a store", ("alias", "ahead")),
     "drain_seconds": ("How long what is due until the full hour of UTC takes; only with a store", ("alias",)),
 }
 
@@ -160,3 +163,6 @@ def _store_samples(seen: Status) -> Iterator[tuple[str, tuple[str, ...], float]]
     if seen.forecast and seen.forecast[0].drain.ms is not None:
         yield "drain_seconds", (), seen.forecast[0].drain.ms / 1000
         yield "in_part", ("drain_seconds",), seen.forecast[0].drain.at_least
+    if seen.need.workers is not None:
+        yield "workers_needed", (to_text(AHEAD_MS),), seen.need.workers
+        yield "in_part", ("workers_needed",), seen.need.at_least

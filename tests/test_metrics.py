@@ -126,8 +126,22 @@ def test_a_time_to_drain_that_leaves_something_out_is_told_as_a_part() -> None:
     seen = scraped()
     assert ("delayq_drain_seconds", "default") in seen
     assert seen["delayq_in_part", "default", "drain_seconds"] == 0
+    assert seen["delayq_workers_needed", "15m", "default"] == 1
+    assert seen["delayq_in_part", "default", "workers_needed"] == 0
     broker.queue.enqueue([NewMessage("b", Header("mail", "new"), b"1", at_ms=0)])
-    assert scraped()["delayq_in_part", "default", "drain_seconds"] == 1
+    seen = scraped()
+    assert (
+        seen["delayq_in_part", "default", "drain_seconds"] == seen["delayq_in_part", "default", "workers_needed"] == 1
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_workers_needed_are_left_out_while_they_are_not_known() -> None:
+    broker = get_backend("default")
+    broker.queue.enqueue([NewMessage("a", Header("mail", "k"), b"1", at_ms=0)])
+    assert not [name for name in scraped() if "workers_needed" in name]  # no worker
+    broker.presence.heartbeat(WorkerInfo("w", ["mail"], ["k"], 0, 0, executors=[ExecutorInfo(1, {"k": 1})]))
+    assert not [name for name in scraped() if "workers_needed" in name]  # no figures
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,7 +1,7 @@
 """Offer read-only figures of one alias. The admin, the commands and the metrics take all of theirs from here."""
 
 from django_delayq.monitor.explain import Explanation, explain
-from django_delayq.monitor.forecast import Drain, Hour
+from django_delayq.monitor.forecast import Drain, Hour, Need
 from django_delayq.monitor.kept import kept_status
 from django_delayq.monitor.status import Status, WaitingSet, now_ms, status
 from django_delayq.monitor.storeless import Storeless, storeless
@@ -11,6 +11,7 @@ __all__ = [
     "Drain",
     "Explanation",
     "Hour",
+    "Need",
     "Status",
     "Storeless",
     "Throughput",

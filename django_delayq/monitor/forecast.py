@@ -1,4 +1,4 @@
-"""Forecast what falls due in the next hours, and how long the live workers take for it.
+"""Forecast what falls due in the next hours, how long the live workers take for it, and how many it needs soon.
 
 The times are estimated from the mean run time of each key, and from how many messages run at once.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from django_delayq.brokers.base import ExecutorInfo, WorkerInfo
 from django_delayq.core.limits import Limits
 from django_delayq.core.requests import Pair
-from django_delayq.store.statistics import HOURS, Waiting
+from django_delayq.store.statistics import AHEAD_MS, HOURS, Waiting
 from django_delayq.support.timestamps import HOUR_MS
 
 LEAST_MS = 0.2
@@ -32,6 +32,18 @@ class Drain:
     ms: int | None
     at_least: bool = False
     unserved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """How many workers are needed.
+
+    `workers` is None if that is not known: no live worker asks for the messages, or no run time of their keys is known.
+    `at_least` says that it may be more: some messages are left out for these reasons, or were not counted.
+    """
+
+    workers: int | None
+    at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +102,62 @@ class Capacity:
         at_least = len(known) < len(load) or any(self._may_wait(key) for _, key in load)
         return Drain(math.ceil(round(max(known, default=0), 3)), at_least)  # rounded first: a float's error adds no ms
 
+    def workers_for(self, load: Mapping[Pair, float], span_ms: int) -> Need:
+        """Return how many workers like the live ones run the load within `span_ms`.
+
+        What a limit of its key keeps from starting by then is left out, because more workers would not help.
+        """
+        known = {
+            (queue, key): min(number, self._most_within(key, span_ms))
+            for (queue, key), number in load.items()
+            if key in self.ran_ms and any(team.serves((queue, key)) for team in self.teams)
+        }
+        if load and not known:
+            return Need(None)
+        worker_ms = max((self._worker_ms(known, part) for part in _parts(known)), default=0)
+        return Need(math.ceil(round(worker_ms / span_ms, 9)), len(known) < len(load))  # rounded, as above
+
+    def _most_within(self, key: str, span_ms: int) -> float:
+        """Return how many messages of a key its limits allow to run within `span_ms`."""
+        limits = self.limits.get(key, NO_LIMITS)
+        most = math.inf if limits.interval_us is None else span_ms * 1000 / limits.interval_us
+        if limits.most_of_all is None:
+            return most
+        return min(most, limits.most_of_all * span_ms / max(self.ran_ms[key], LEAST_MS))
+
     def _may_wait(self, key: str) -> bool:
         """Return whether messages of a key may wait for one another because of their data, which is not known here."""
         return self._limits_of({key}).concurrency_key is not None
 
     def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
         """Return how many milliseconds the messages of `part` take if there is nothing else to do."""
-        workers = slots = 0
-        for team in self.teams:
-            keys = {key for queue, key in part if team.serves((queue, key))}
-            if keys:
-                workers, slots = workers + team.size, slots + team.slots(keys)
-        number = sum(load[pair] for pair in part)
-        work_ms = sum(load[queue, key] * self.ran_ms.get(key, 0) for queue, key in part)
+        workers, slots = self._live(part)
+        number, work_ms = self._work_ms(load, part)
         limits = self._limits_of({key for _, key in part})
         if limits.max_concurrency is not None and limits.concurrency_key is None:
             slots = min(slots, limits.max_concurrency)
         starts_ms = number * (limits.interval_us or 0) / 1000
         return max(work_ms / slots, starts_ms, number * LEAST_MS / workers)
+
+    def _worker_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
+        """Return how long one worker would take for the messages of `part` if there is nothing else to do."""
+        workers, slots = self._live(part)
+        number, work_ms = self._work_ms(load, part)
+        return max(work_ms * workers / slots, number * LEAST_MS)
+
+    def _live(self, part: Collection[Pair]) -> tuple[int, int]:
+        """Return how many live workers serve `part`, and how many of its messages they run at once."""
+        workers = slots = 0
+        for team in self.teams:
+            keys = {key for queue, key in part if team.serves((queue, key))}
+            if keys:
+                workers, slots = workers + team.size, slots + team.slots(keys)
+        return workers, slots
+
+    def _work_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> tuple[float, float]:
+        """Return how many messages `part` has, and how long they run one after the other."""
+        number = sum(load[pair] for pair in part)
+        return number, sum(load[queue, key] * self.ran_ms.get(key, 0) for queue, key in part)
 
     def _limits_of(self, keys: Collection[str]) -> Limits:
         """Return the limits of the key, if there is only one. Several keys share no limit."""
@@ -167,8 +217,7 @@ def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
     known; without it no times are known.
     """
     now_ms, known_until_ms = waiting.counts.now_ms, waiting.known_until_ms
-    left: Mapping[Pair, float] = {one.pair: one.ready for one in waiting.counts.waiting if one.ready}
-    is_whole = not (waiting.more_sets or any(one.ready_capped for one in waiting.counts.waiting))
+    left, is_whole = _ready(waiting)
     hours = []
     for number in range(HOURS):
         began_ms = waiting.hour_began_ms + number * HOUR_MS
@@ -183,6 +232,26 @@ def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
         hours.append(Hour(starts_ms, sum(due.values()), complete, replace(drain, at_least=at_least)))
         left = _left(load, times_ms, ends_ms - starts_ms)
     return tuple(hours)
+
+
+def workers_needed(waiting: Waiting, capacity: Capacity | None) -> Need:
+    """Return how many workers run what is ready now or falls due within `AHEAD_MS`, in that time.
+
+    `capacity` is None if the workers are not known.
+    """
+    if capacity is None:
+        return Need(None)
+    ready, is_whole = _ready(waiting)
+    need = capacity.workers_for(_sum(ready, +waiting.due_soon), AHEAD_MS)
+    known_until_ms = waiting.known_until_ms
+    is_whole &= known_until_ms is None or known_until_ms >= waiting.counts.now_ms + AHEAD_MS
+    return replace(need, at_least=need.workers is not None and (need.at_least or not is_whole))
+
+
+def _ready(waiting: Waiting) -> tuple[Mapping[Pair, float], bool]:
+    """Return how many messages of each pair are ready, and whether all of them were counted."""
+    ready = {one.pair: one.ready for one in waiting.counts.waiting if one.ready}
+    return ready, not (waiting.more_sets or any(one.ready_capped for one in waiting.counts.waiting))
 
 
 def _sum(left: Mapping[Pair, float], due: Mapping[Pair, int]) -> Mapping[Pair, float]:

@@ -25,7 +25,7 @@ from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.core.figures import Figures
 from django_delayq.core.requests import Pair
-from django_delayq.monitor.forecast import Capacity, Hour, forecast, teams_of
+from django_delayq.monitor.forecast import Capacity, Hour, Need, forecast, teams_of, workers_needed
 from django_delayq.monitor.looking import within
 from django_delayq.monitor.throughput import Throughput, last_day, last_hour, mean_run_times_ms, measure
 from django_delayq.store import alarms, backend as store_backend, statistics
@@ -91,6 +91,7 @@ class Status:
     `waiting` if there are more queues and keys.
 
     With a store, `by_pair` has the figures of each queue and key in the `last_day`, and `ever` has them over all time.
+    `need` is how many workers are needed for what is ready or falls due soon (`statistics.AHEAD_MS`).
     `untimed` names the waiting keys of which no message is known to have run: the times of the forecast leave them out.
     Without a store, the figures that only rows give are None, and there is no forecast.
     """
@@ -115,6 +116,7 @@ class Status:
     by_pair: Mapping[Pair, Figures] = field(default_factory=dict)
     ever: Mapping[Pair, Figures] = field(default_factory=dict)
     forecast: tuple[Hour, ...] = ()
+    need: Need = Need(None)  # noqa: RUF009 - it is frozen
     untimed: tuple[str, ...] = ()
 
     @property
@@ -249,6 +251,7 @@ def _with_store(backend: Backend, store: Tables, patience_s: float | None, zone:
         by_pair=measured.by_pair,
         ever=measured.ever,
         forecast=forecast(found, capacity),
+        need=workers_needed(found, capacity),
         untimed=tuple(sorted({key for _, key in pairs} - ran_ms.keys())),
     )
 

@@ -20,6 +20,9 @@ from django_delayq.support.timestamps import HOUR_MS, from_ms
 HOURS = 12
 """For how many hours, from the current one on, the messages that fall due are counted by the hour."""
 
+AHEAD_MS = HOUR_MS // 4
+"""For how long from now the messages that fall due are counted apart."""
+
 MOST = 10_000
 """The most failed rows, and the most retried rows, that are counted; an index has them."""
 MOST_PENDING = 50_000
@@ -45,9 +48,9 @@ class Waiting:
     """The figures of what waits, runs and is buried. `retried` counts messages that wait or run after a failure.
 
     The current hour began at `hour_began_ms`. `pending_by_hour` has how many messages of each queue and key fall due in
-    an hour, by the epoch ms at which the hour begins, for `HOURS`; its last entry has all that fall due later. It is
-    complete up to `known_until_ms`, or altogether if that is None. `more_sets` tells that there are more queues and
-    keys than `MOST_PAIRS`; the others are left out.
+    an hour, by the epoch ms at which the hour begins, for `HOURS`; its last entry has all that fall due later.
+    `due_soon` has how many fall due within `AHEAD_MS`. Both are complete up to `known_until_ms`, or altogether if that
+    is None. `more_sets` tells that there are more queues and keys than `MOST_PAIRS`; the others are left out.
     """
 
     counts: Counts
@@ -57,6 +60,7 @@ class Waiting:
     pending_by_hour: dict[int, dict[Pair, int]] = field(default_factory=dict)
     known_until_ms: int | None = None
     more_sets: bool = False
+    due_soon: Counter[Pair] = field(default_factory=Counter)
 
 
 def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
@@ -118,7 +122,8 @@ def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_
     """
     now_ms, began_ms, until_ms = found.counts.now_ms, found.hour_began_ms, found.known_until_ms
     hour = f"{database.dialect.least}(due_at - (due_at - {began_ms}) %% {HOUR_MS}, {began_ms + HOURS * HOUR_MS})"
-    by_hour = f"count(*), {hour}, min(due_at), 0, 0, 0 FROM"
+    soon = f"sum(CASE WHEN due_at <= {now_ms + AHEAD_MS} THEN 1 ELSE 0 END)"
+    by_hour = f"count(*), {hour}, min(due_at), {soon}, 0, 0 FROM"
     near = f"SELECT {_NEAR}, {{i}}, {by_hour} {_OF_SET} AND due_at > %s AND due_at < %s GROUP BY {hour}"
     pile = (
         f"SELECT {_PILE}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at = %s LIMIT %s) AS pile"
@@ -153,11 +158,12 @@ def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -
 
 def _count_pending(sets: Sequence[SetCount], rows: Sequence[Row], most_of_a_pile: int, found: Waiting) -> None:
     later = Counter[int]()
-    for kind, i, number, hour_ms, first_ms, *_ in rows:
+    for kind, i, number, hour_ms, first_ms, soon, *_ in rows:
         one, hour = sets[i], found.pending_by_hour.setdefault(hour_ms, {})
         one.pending += number
         one.next_due_ms = earliest(one.next_due_ms, first_ms)
         hour[one.queue, one.key] = hour.get((one.queue, one.key), 0) + number
+        found.due_soon[one.queue, one.key] += soon
         later[i] += number if kind == _LATER else 0
         one.pending_capped |= later[i] >= LEAST or (kind == _PILE and number >= most_of_a_pile)
     if not any(one.pending_capped for one in sets):

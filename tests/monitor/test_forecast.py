@@ -1,8 +1,13 @@
 """What falls due in the next hours, and how long it takes."""
 
+from collections import Counter
+
+import pytest
+
 from django_delayq.brokers.base import Counts, ExecutorInfo, SetCount, WorkerInfo
-from django_delayq.monitor.forecast import Capacity, Drain, Hour, forecast, teams_of
-from django_delayq.store.statistics import HOURS, Waiting
+from django_delayq.core.limits import Limits
+from django_delayq.monitor.forecast import Capacity, Drain, Hour, Need, forecast, teams_of, workers_needed
+from django_delayq.store.statistics import AHEAD_MS, HOURS, Waiting
 from django_delayq.support.timestamps import HOUR_MS
 
 EIGHT = 1_800_000_000_000  # 2027-01-15T08:00:00Z
@@ -106,3 +111,41 @@ def test_a_backlog_of_one_key_grows_by_no_other() -> None:
     by_hour = {EIGHT: {"k": 7_200, "l": 1_800}, EIGHT + HOUR_MS: {"l": 1_800}, EIGHT + 2 * HOUR_MS: {"l": 1_800}}
     hours = of_two_keys(by_hour, {"k": 1_000, "l": 1_000}, {"k": 1, "l": 1})
     assert [hour.drain.ms for hour in hours[:3]] == [7_200_000, 3_600_000, 1_800_000]
+
+
+def needed(soon: int, capacity: Capacity | None, ready: int = 0, known_until_ms: int | None = None) -> Need:
+    found = waiting(EIGHT, {}, ready, known_until_ms)
+    found.due_soon = Counter({PAIR: soon})
+    return workers_needed(found, capacity)
+
+
+@pytest.mark.parametrize("workers", [1, 7])
+def test_as_many_workers_are_needed_as_run_in_time_what_falls_due_however_many_there_are(workers: int) -> None:
+    live = taking(1_000, *[WORKER] * workers)
+    assert [needed(soon, live) for soon in (0, 1, 900, 901, 9_000)] == [Need(0), Need(1), Need(1), Need(2), Need(10)]
+    assert needed(900, live, ready=900) == Need(2)
+    assert needed(1, taking(0.001, *[WORKER] * workers)) == Need(1)
+    assert needed(9_000_000, taking(0, *[WORKER] * workers)) == Need(2)  # to claim and to settle takes time too
+
+
+def test_a_worker_with_more_slots_does_more() -> None:
+    four = WorkerInfo("w", ["default"], ["k"], 0, 0, executors=[ExecutorInfo(4, {"k": 4})])
+    assert needed(9_000, taking(1_000, four)) == Need(3)
+
+
+@pytest.mark.parametrize("limits", [Limits(max_concurrency=2), Limits(interval_us=500_000)], ids=["at once", "rate"])
+def test_no_worker_is_needed_for_what_a_limit_keeps_from_starting(limits: Limits) -> None:
+    assert needed(9_000, Capacity(teams_of([WORKER]), {"k": 1_000}, {"k": limits})) == Need(2)
+
+
+def test_nothing_is_said_of_the_workers_needed_while_it_is_not_known() -> None:
+    assert needed(1, None) == needed(1, Capacity([], {"k": 1_000})) == Need(None)
+    assert needed(1, Capacity(teams_of([WORKER]), {})) == Need(None)
+
+
+def test_more_workers_may_be_needed_where_not_all_was_counted() -> None:
+    assert needed(900, taking(1_000), known_until_ms=EIGHT + AHEAD_MS) == Need(1)
+    assert needed(900, taking(1_000), known_until_ms=EIGHT + AHEAD_MS - 1) == Need(1, at_least=True)
+    found = waiting(EIGHT, {}, ready=1)
+    found.due_soon = Counter({("default", "new"): 1})
+    assert workers_needed(found, taking(1_000)) == Need(1, at_least=True)

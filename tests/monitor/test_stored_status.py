@@ -14,7 +14,7 @@ from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import ExecutorInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.models import ReadyMessage
-from django_delayq.monitor import Drain, status
+from django_delayq.monitor import Drain, Need, status
 from django_delayq.store import DatabaseBackend
 from django_delayq.support.timestamps import HOUR_MS
 from tests.commands.support import delayq, delayq_json
@@ -58,6 +58,13 @@ def test_the_forecast_tells_how_long_the_live_workers_take(broker: DatabaseBacke
     assert [hour.drain for hour in seen.forecast if hour.due] == [Drain(20_000)]
     assert all(hour.complete for hour in seen.forecast)
     assert seen.untimed == ()
+
+
+def test_the_workers_needed_are_those_for_the_next_quarter_of_an_hour(broker: DatabaseBackend, database: str) -> None:
+    write_figures(database, broker.database.now_ms(), ran_ms=400_000)
+    broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0, executors=[ExecutorInfo(4, {"k": 4})]))
+    send_delay_messages(Send("k", 1, delay=delay) for delay in ("14m", "16m") for _ in range(18))
+    assert status().need == Need(2)
 
 
 def test_the_forecast_is_by_the_hours_of_utc_unless_a_zone_is_asked_for(
