@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from django_delayq import cancel_delay_messages
 from django_delayq.admin.message.page import timeline
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
@@ -79,6 +80,22 @@ def test_a_message_that_never_ran_has_no_attempts(broker: DatabaseBackend, super
     send("a", delay="1h")
     assert timeline(ReadyMessage.objects.using(database).get()) == []
     assert "Attempts" not in text_of(superuser.get(url("readymessage", pk_of(database, "a"), "change")))
+
+
+def test_a_cancel_after_an_attempt_is_no_other_attempt(broker: DatabaseBackend, database: str) -> None:
+    send("a")
+    settle(broker, claim(broker), SettleAction.RETRY, delay_ms=60_000, error="TimeoutError: bank")
+    cancel_delay_messages("a")
+    steps = timeline(FinishMessage.objects.using(database).get())
+    assert [(step.number, str(step.outcome)) for step in steps] == [(1, "failed"), ("-", "cancelled")]
+
+
+def test_a_burial_without_an_attempt_has_no_number(broker: DatabaseBackend, database: str) -> None:
+    send("a")
+    settle(broker, claim(broker), SettleAction.RETRY, error="TimeoutError: bank")
+    settle(broker, claim(broker), SettleAction.BURY, error="It has expired.")
+    steps = timeline(ErrorMessage.objects.using(database).get())
+    assert [(step.number, step.error) for step in steps] == [(1, "TimeoutError: bank"), ("-", "It has expired.")]
 
 
 @pytest.mark.parametrize("history", ["", "nonsense", "[1]", '[{"attempt": 1}]'])

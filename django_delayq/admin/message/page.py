@@ -1,6 +1,6 @@
 """The page of one message: facts, attempts, payload, what operators did to it, and what may be done now."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -114,12 +114,13 @@ def _when(name: str, moment: datetime) -> Fact:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One attempt as the page shows it. `waited` is the time from the end of the previous attempt, or from the send.
+    """One attempt as the page shows it, or an end without an attempt, which has no number.
 
-    The traceback of the attempt that buried a message is not here: the page begins with it.
+    `waited` is the time from the end of the previous attempt, or from the send. The traceback of
+    the attempt that buried a message is not here: the page begins with it.
     """
 
-    number: int
+    number: Any
     started: Any
     waited: str
     took: str
@@ -144,12 +145,19 @@ def timeline(row: MessageRow) -> list[Step]:
         before = ended
     if isinstance(row, FinishMessage | ErrorMessage):
         times = _times(before, row.started_at, row.ended_at)
-        number, error = (max(row.failures, 1), row.error) if isinstance(row, ErrorMessage) else (row.failures + 1, "")
-        steps.append(Step(number, *times, row.worker, state_of(row), error))
+        error = row.error if isinstance(row, ErrorMessage) else ""
+        steps.append(Step(_last_number(row, steps), *times, row.worker, state_of(row), error))
     elif isinstance(row, ReadyMessage) and is_running(row):
         outcome = _OUTCOMES[Ended.LOST] if is_abandoned(row) else _("runs")
         steps.append(Step(row.failures + 1, *_times(before, row.started_at, None), row.worker, outcome))
     return steps
+
+
+def _last_number(row: FinishMessage | ErrorMessage, earlier: Sequence[Step]) -> int | str:
+    """Return the number of the attempt that ended a message; "-" if none did: it was cancelled, or refused a start."""
+    if isinstance(row, FinishMessage):
+        return "-" if row.outcome == FinishMessage.Outcome.CANCELLED else row.failures + 1
+    return row.failures if row.failures > (earlier[-1].number if earlier else 0) else "-"
 
 
 def _times(before: datetime, started: datetime | None, ended: datetime | None) -> tuple[Any, str, str]:
