@@ -25,11 +25,10 @@ class FailureKinds:
         self._database = backend.store.database if backend.store else None
         self._met: set[str] = set()
 
-    def note(self, settled: Sequence[tuple[Lease, Transition]]) -> None:
-        """Announce the kinds among settlements that took effect if they are new."""
-        for lease, transition in settled:
-            kind = transition.fingerprint
-            if kind and kind not in self._met and len(self._met) < MOST_KINDS:
+    def note(self, failed: Sequence[tuple[Lease, Transition]]) -> None:
+        """Announce the kinds among failures that are settled if they are new."""
+        for lease, transition in failed:
+            if transition.fingerprint not in self._met and len(self._met) < MOST_KINDS:
                 guarded(partial(self._meet, lease, transition))
 
     def _meet(self, lease: Lease, transition: Transition) -> None:

@@ -5,6 +5,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -57,7 +58,6 @@ class Settler:
         self._outage_log = outage_log
         self._wake = wake
         self._count = count
-        self._failure_kinds = FailureKinds(backend)
         self._ended: deque[Settlement] = deque()
         self._retry_locked: list[Settlement] = []
         self._rejected: list[Rejected] = []
@@ -67,6 +67,10 @@ class Settler:
         self._enough = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._settle_forever, name="delayq-settle", daemon=True)
+
+    @cached_property
+    def _failure_kinds(self) -> FailureKinds:
+        return FailureKinds(self._backend)
 
     def start(self) -> None:
         self._thread.start()
@@ -194,7 +198,8 @@ class Settler:
             if self._count is not None:
                 self._count(written)
             self.counts.update(transition.action for _, transition in written)
-            self._failure_kinds.note(written)
+            if failed := [ended for ended in written if ended[1].fingerprint]:
+                self._failure_kinds.note(failed)
             self._report_lost([ended for ended, was_held in answers if was_held is False], repeated)
             return
 
