@@ -8,9 +8,10 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.test import Client
 
+from django_delayq.admin.lists.admins import ReadyMessageAdmin
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from tests.admin.support import LISTS, bury, content, finish, pk_of, send, text_of, url
+from tests.admin.support import LISTS, bury, confirm, content, finish, ids_in, pk_of, send, text_of, url
 
 INDEX = "/admin/delayq/"
 FIGURES, PAUSE, STORELESS = (url("readymessage", "dashboard", *part) for part in ((), ("pause",), ("storeless",)))
@@ -72,3 +73,13 @@ def test_who_may_see_any_list_and_pause_comes_back_to_the_dashboard(
         paused = staff(permission, "pause_queue").post(PAUSE, {"queue": "mail", "reason": "x"}, follow=True)
         assert (paused.redirect_chain, paused.status_code) == ([(INDEX, 302)], 200)
         assert "Paused queue 'mail'" in text_of(paused)
+
+
+def test_an_action_refuses_by_itself_where_a_site_offers_it_to_all(
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ReadyMessageAdmin, "moves", ())  # as one would do who wants no buttons
+    send("waits", delay="1h")
+    refused = confirm(staff("view_readymessage"), ReadyMessage, "purge", [pk_of(database, "waits")])
+    assert refused.status_code == 403
+    assert ids_in(database, ReadyMessage) == {"waits"}

@@ -9,15 +9,16 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, database_of, operator_of, render_about
+from django_delayq.admin.access import alias_of, database_of, may, operator_of, render_about
 from django_delayq.admin.bulk import changes, jobs
-from django_delayq.admin.bulk.changes import LABELS, Change, Moved, amount_of, last_pk, pages
+from django_delayq.admin.bulk.changes import LABELS, Change, Moved, amount_of, last_pk, pages, permission_of
 from django_delayq.admin.bulk.confirmation import (
     FIELD,
     RescheduleForm,
@@ -60,6 +61,11 @@ class Move:
     change: Change | None
     form: type[forms.Form] | None = None
     deletes: bool = False
+
+    @property
+    def permission(self) -> str:
+        """Return the permission of the app that the move needs."""
+        return permission_of(self.change or Change(self.name))
 
 
 RESCUE = Move(
@@ -109,11 +115,13 @@ PURGE_ERRORS = Move(
 )
 
 
-def action_of(move: Move, permission: str) -> Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponse | None]:
-    """Return an action of Django's admin that makes the move."""
+def action_of(move: Move) -> Callable[[Any, HttpRequest, QuerySet[Any]], HttpResponse | None]:
+    """Return an action of Django's admin that makes the move, for those who have its permission."""
 
-    @admin.action(permissions=[permission], description=move.label)
+    @admin.action(description=move.label)
     def act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse | None:
+        if not may(request, move.permission):
+            raise PermissionDenied
         return _act(model_admin, request, rows, move)
 
     act.__name__ = move.name

@@ -49,13 +49,13 @@ _PERMISSIONS = {
     "rescue": "rescue_message",
     "cancel": "cancel_message",
     "reschedule": "reschedule_message",
-    "purge": "delete_readymessage",
+    "purge": "delete_readymessage",  # Django's own, but its views would delete running messages, and count none
     "purge_failed": "delete_errormessage",
 }
 
 
 def permission_of(change: Change) -> str:
-    """Return the permission of the app that a change needs. It is the same as for the action of the lists."""
+    """Return the permission of the app that a change needs, wherever it is asked for."""
     return _PERMISSIONS[action_name(change)]
 
 

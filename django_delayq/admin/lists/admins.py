@@ -5,14 +5,13 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
-from django.contrib.auth import get_permission_codename
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import address, alias_of, redirected_on_outage
+from django_delayq.admin.access import address, alias_of, may, redirected_on_outage
 from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
 from django_delayq.admin.bulk.changes import KEY
@@ -130,6 +129,11 @@ class MessageAdmin(Columns, BoundedAdmin):
         own = [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *urls(self.admin_site)]
         return [*own, *super().get_urls()]
 
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the actions that this user may take. The others are not offered, and refuse if they are asked for."""
+        forbidden = {move.name for move in self.moves if not may(request, move.permission)}
+        return {name: action for name, action in super().get_actions(request).items() if name not in forbidden}
+
     def buttons(self, request: HttpRequest) -> list[Move]:
         """Return the moves that this user may make, for a message's page."""
         return [move for move in self.moves if move.name in self.get_actions(request)]
@@ -141,39 +145,12 @@ class MessageAdmin(Columns, BoundedAdmin):
         """
         return ""
 
-    def has_rescue_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may run failed messages again."""
-        return request.user.has_perm("delayq.rescue_message")
-
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may cancel messages."""
-        return request.user.has_perm("delayq.cancel_message")
-
-    def has_reschedule_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may change when messages are due."""
-        return request.user.has_perm("delayq.reschedule_message")
-
-    def has_purge_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may delete messages for good.
-
-        It is Django's own permission to delete. `has_delete_permission` is False all the same, because Django's views
-        would delete running messages, and count none.
-        """
-        return request.user.has_perm(f"delayq.{get_permission_codename('delete', self.opts)}")
-
 
 class ReadyMessageAdmin(MessageAdmin):
     """The messages that wait or run, the earliest due time first."""
 
     moves = (RUN_NOW, RESCHEDULE, CANCEL, PURGE)
-    actions = (
-        action_of(RUN_NOW, "reschedule"),
-        action_of(RESCHEDULE, "reschedule"),
-        action_of(CANCEL, "cancel"),
-        action_of(PURGE, "purge"),
-        export_csv,
-        export_jsonl,
-    )
+    actions = (*map(action_of, moves), export_csv, export_jsonl)
     ordering = ("due_at", "id")
     list_display = ("message_id", "key", "state", "next_step", "attempt", "last_error", "due", "queue", "tag")
     list_filter = (AliasFilter, StateFilter, DueFilter, DueRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
@@ -203,7 +180,7 @@ class ErrorMessageAdmin(MessageAdmin):
     """The messages that failed for good, newest first."""
 
     moves = (RESCUE, PURGE_ERRORS)
-    actions = (action_of(RESCUE, "rescue"), action_of(PURGE_ERRORS, "purge"), export_csv, export_jsonl)
+    actions = (*map(action_of, moves), export_csv, export_jsonl)
     ordering = ("-ended_at", "-id")
     list_display = (
         "message_id",

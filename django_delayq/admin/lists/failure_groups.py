@@ -197,7 +197,7 @@ def groups_page(admin: Any, request: HttpRequest) -> HttpResponse:
         width=HOURS * BAR,
         height=HEIGHT,
         bar=BAR - 1,
-        may_rescue=admin.has_rescue_permission(request),
+        may_rescue="rescue" in admin.get_actions(request),
     )
 
 
