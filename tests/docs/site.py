@@ -40,11 +40,16 @@ _FILE = re.compile(r"# (\w[\w/]*\.(?:py|ini))(: add at the end)?\n")
 
 
 class Site:
-    """A directory with what a page's reader has so far, and the processes that the page has started."""
+    """A directory with what a page's reader has so far, and the processes that the page has started.
 
-    def __init__(self, directory: Path, url: str) -> None:
+    They run on `interpreter`, and find what is in `path` beside what is installed there.
+    """
+
+    def __init__(self, directory: Path, url: str, interpreter: Path = Path(sys.executable), path: Path = ROOT) -> None:
         self.directory = directory
         self._url = url
+        self._interpreter = interpreter
+        self._path = path
         self._processes: list[Process] = []
         self.snippets: Process | None = None
 
@@ -113,11 +118,11 @@ class Site:
             stop(lock.parent)
 
     def _environment(self) -> dict[str, str]:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = f"{self._interpreter.parent}{os.pathsep}{os.environ['PATH']}"
         ours = {
             name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "DELAYQ_", "PYTEST_"))
         }
-        return ours | {"PATH": path, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+        return ours | {"PATH": path, "PYTHONPATH": str(self._path), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
 
 
 class Process:
