@@ -16,7 +16,7 @@ from django_delayq import signals
 from django_delayq.conf import Alias, Options, Store, parse_alias
 from django_delayq.core.retry import Exponential
 from tests.docs.site import ROOT
-from tests.docs.tables import codes, rows
+from tests.docs.tables import codes, rows, tables
 
 DJANGOS = {"-h", "--help", "--version", "-v", "--verbosity", "--settings", "--pythonpath", "--traceback"} | {
     "--no-color", "--force-color", "--skip-checks"
@@ -98,6 +98,14 @@ def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> N
 
 def test_every_exit_code_of_a_stopped_worker_is_told() -> None:
     assert {"0", "1", "2", "130, 143"} <= {line.split(" | ")[0].strip("| ") for line in _lines("reference/commands.md")}
+
+
+def test_the_figures_of_the_readme_are_bounds_of_benchmarks() -> None:
+    bounds = {name: others[-1] for name, others in rows("reference/benchmarks.md").items()}
+    figures = [(name, figure) for _, figure, cell in tables("../README.md")[0] for name in codes(cell)]
+    assert len(figures) > 3
+    for name, figure in figures:
+        assert [part for part in figure.split(", ") if part not in bounds[name]] == []
 
 
 def test_every_signal_has_a_row() -> None:
