@@ -1,4 +1,6 @@
-"""Convert data to JSON bytes and back. No other module knows msgspec.
+"""Convert data to JSON bytes and back. No other module knows msgspec, or that there is pydantic.
+
+A pydantic model is known by its methods. So pydantic is imported only by sites that define one.
 
 Errors name paths and types, never a value: they are logged, and kept for people who may not see the data. So they also
 have no cause, because msgspec's texts quote values.
@@ -111,13 +113,16 @@ def decoder_for(data_type: Any) -> "msgspec.json.Decoder[Any]":
     """Return the decoder of one type. Raises `TypeError` for a type that msgspec can't convert."""
     # `inspect` does not know Django's choices, a kind of enum, but the decoder does.
     is_enum = isinstance(data_type, type) and issubclass(data_type, Enum)
-    if isinstance(msgspec.inspect.type_info(data_type), msgspec.inspect.CustomType) and not is_enum:
+    is_custom = isinstance(msgspec.inspect.type_info(data_type), msgspec.inspect.CustomType)
+    if is_custom and not is_enum and not _is_model(data_type):
         raise TypeError(f"{type_name(data_type)} is no type that msgspec converts.")
-    return msgspec.json.Decoder(data_type)
+    return msgspec.json.Decoder(data_type, dec_hook=_load_model)
 
 
 def fields_of(data_type: Any) -> frozenset[str] | None:
     """Return the names that the fields of a type have in JSON; None for a type such as `dict` that fixes none."""
+    if _is_model(data_type):
+        return frozenset(field.serialization_alias or name for name, field in data_type.model_fields.items())
     found = msgspec.inspect.type_info(data_type)
     if isinstance(found, _OPEN_TYPES):
         return None
@@ -135,11 +140,11 @@ def _encode_plain(data: object) -> bytes:
 
 def _encode_typed(data: object, data_type: Any) -> bytes:
     try:
-        body = _encode(data)
+        body = _encode_with_models(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(f"data can't be carried as {type_name(data_type)}: {error}") from None
     # msgspec writes NaN and infinity as null, which a handler with an optional float would take for None.
-    if b"null" in body and _has_unfinite(msgspec.to_builtins(data)):
+    if b"null" in body and _has_unfinite(msgspec.to_builtins(data, enc_hook=_dump_model)):
         raise TypeError("data contains NaN or infinity, which JSON can't carry; send None or a number.")
     return body
 
@@ -254,3 +259,43 @@ def _reason(error: Exception) -> str:
 
 # How msgspec quotes a wrong value of an enum, or of the tag of a type: Invalid enum value 'blue' - at `$.color`.
 _WRONG_VALUE = re.compile(r"^(Invalid (?:enum )?value) .*?((?: - at `[^`]*`)?)$", re.DOTALL)
+
+
+# Pydantic
+
+
+def _is_model(data_type: Any) -> bool:
+    """Return whether a type is a pydantic model."""
+    return hasattr(data_type, "model_validate_json")
+
+
+def _dump_model(value: Any) -> Any:
+    """Return a pydantic model as the plain values from which JSON, and then the same model, can be made.
+
+    `warnings` are off because they quote values. What a model may not hold is refused when it is read again.
+    """
+    if not _is_model(type(value)):
+        raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+
+
+_encode_with_models = msgspec.json.Encoder(enc_hook=_dump_model).encode
+
+
+def _load_model(data_type: Any, value: Any) -> Any:
+    """Return the pydantic model for plain values. A value for another class is returned for msgspec to judge."""
+    if not _is_model(data_type):
+        return value
+    try:
+        return data_type.model_validate_json(_encode(value))
+    except Exception as error:  # noqa: BLE001 - a model may raise anything in its own checks
+        raise ValueError(_reason_of_model(error)) from None
+
+
+def _reason_of_model(error: Any) -> str:
+    """Return the path and the kind of the first fault. The texts of pydantic and of a site's checks quote values."""
+    if not hasattr(error, "errors"):
+        return f"a check raised {type(error).__name__}"
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).removeprefix(".")
+    return f"`{_short(path)}` is refused as {first['type']}" if path else f"it is refused as {first['type']}"
