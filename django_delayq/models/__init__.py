@@ -1,4 +1,4 @@
-"""Define the store's tables. A message is a row in exactly one of three, and has the same primary key in each of them.
+"""Define the store's tables. A message is a row in exactly one of three, and keeps its primary key when it moves.
 
 The statements that write rows are in django_delayq/store/. These models are for queries, migrations and the admin.
 Don't change messages through them: a message that is changed regardless of its lease may run twice, or be lost.
@@ -184,7 +184,7 @@ class PayloadDifference(models.Model):
 
 
 class Tally(models.Model):
-    """The number of rows that were removed for good, per reason (pruned, purged, …), so that audits add up."""
+    """The number of rows that were removed for good, by what became of them (`name`), so that audits add up."""
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     name = models.CharField(_("name"), max_length=20)

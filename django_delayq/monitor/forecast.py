@@ -1,4 +1,4 @@
-"""Forecast what falls due in the next hours, how long the live workers take for it, and how many it needs soon.
+"""Forecast what falls due in the next hours, how long the live workers take for it, and how many are needed soon.
 
 The times are estimated from the mean run time of each key, and from how many messages run at once.
 """
@@ -24,9 +24,9 @@ NO_LIMITS = Limits()
 class Drain:
     """The time that some messages take.
 
-    `ms` is None if the time is not known: no live worker asks for them (`unserved`), or no run time of their keys is
-    known. `at_least` says that they may take longer: some messages are left out for these reasons, were not counted, or
-    may wait for one another because of their data.
+    `ms` is None if the time is not known: the live workers are not known, none of them asks for the messages
+    (`unserved`), or no run time of the messages' keys is known. `at_least` says that the messages may take longer: some
+    are left out for these reasons, were not counted, or may wait for one another because of their data.
     """
 
     ms: int | None
@@ -38,8 +38,9 @@ class Drain:
 class Need:
     """How many workers are needed.
 
-    `workers` is None if that is not known: no live worker asks for the messages, or no run time of their keys is known.
-    `at_least` says that it may be more: some messages are left out for these reasons, or were not counted.
+    `workers` is None if that is not known: the live workers are not known, none of them asks for the messages, or no
+    run time of the messages' keys is known. `at_least` says that it may be more: some messages are left out for these
+    reasons, or were not counted.
     """
 
     workers: int | None
@@ -105,7 +106,8 @@ class Capacity:
     def workers_for(self, load: Mapping[Pair, float], span_ms: int) -> Need:
         """Return how many workers like the live ones run the load within `span_ms`.
 
-        What a limit of its key keeps from starting by then is left out, because more workers would not help.
+        Messages that a limit of their key keeps from running in that time are left out, because more workers would not
+        help.
         """
         known = {
             (queue, key): min(number, self._most_within(key, span_ms))
@@ -140,7 +142,7 @@ class Capacity:
         return max(work_ms / slots, starts_ms, number * LEAST_MS / workers)
 
     def _worker_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
-        """Return how long one worker would take for the messages of `part` if there is nothing else to do."""
+        """Return how long one worker would take for the messages of `part` if there were nothing else to do."""
         workers, slots = self._live(part)
         number, work_ms = self._work_ms(load, part)
         return max(work_ms * workers / slots, number * LEAST_MS)
@@ -235,7 +237,7 @@ def forecast(waiting: Waiting, capacity: Capacity | None) -> tuple[Hour, ...]:
 
 
 def workers_needed(waiting: Waiting, capacity: Capacity | None) -> Need:
-    """Return how many workers run what is ready now or falls due within `AHEAD_MS`, in that time.
+    """Return how many workers are needed to run, within `AHEAD_MS`, what is ready now or falls due in that time.
 
     `capacity` is None if the workers are not known.
     """

@@ -81,7 +81,7 @@ class Status:
     """Every figure of one alias at `now_ms`, by the authoritative clock. Instants are epoch milliseconds, lengths ms.
 
     Suspects are counted apart: they are in no entry of `waiting`, and count as neither pending nor ready.
-    `clock_skew_ms` says how far the authoritative clock is at least ahead of this machine's (negative: behind);
+    `clock_skew_ms` is the least by which the authoritative clock is ahead of this machine's (negative: behind);
     `broker_skew_ms` says the same of the broker's clock and the database's. `broker_away` says that the broker of a
     store does not answer. In that case its workers are not known, and nothing is reported as parked.
 
@@ -151,7 +151,7 @@ class Status:
 
     @property
     def next_due_ms(self) -> int | None:
-        """Return when the earliest waiting message is due, or was; None if none waits."""
+        """Return when the earliest waiting message is due, or was; None if none waits, or if no due time is known."""
         return min((each.next_due_ms for each in self.waiting if each.next_due_ms is not None), default=None)
 
     @property

@@ -66,7 +66,7 @@ def _schedule_from(
     """Schedule alarms page by page and return how many.
 
     Each page covers the rows due within `within_ms` of its own time. After the last page the cursor is at `to_ms` or
-    later.
+    later, unless it was lost or set back meanwhile.
     """
     columns = ("r.queue", "r.key", f"r.due_at - {database.dialect.now}")
     count = 0

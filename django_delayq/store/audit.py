@@ -2,7 +2,8 @@
 
 A store counts no sends, because a shared counter would make every send wait for the others. So "sent" is the sum of
 what was found. The audit checks that each row is in one table only, that the tally has only known names, that no lease
-is longer than any that workers take, and that each waiting row which is due before the cursor has its alarm in time.
+is longer than any that workers take, that the sequence of primary keys is not behind, and that each waiting row which
+is due before the cursor has its alarm in time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -87,7 +88,7 @@ def repair(database: Database, broker: Broker) -> list[str]:
 
 
 def without_alarm(database: Database, window: Window, index: AlarmIndex) -> Iterator[ScheduledRow]:
-    """Yield the rows due between now and the cursor that have no alarm in time, which only a sweep would find."""
+    """Yield the rows due between now and the cursor that have no alarm in time. Only a sweep would find them."""
     cursor_ms, after_pk = window.cursor(), 0
     while cursor_ms is not None and (
         scheduled := _scheduled(database, cursor_ms, f"r.id > %s ORDER BY r.id LIMIT {BATCH}", [after_pk])

@@ -21,7 +21,7 @@ LEAST_LOCKED_WAIT_MS, MOST_LOCKED_WAIT_MS = 20, 1_000
 
 
 def is_pk(text: str) -> bool:
-    """Return whether a text can be a primary key. Anyone who can write to the timer's server may schedule others."""
+    """Return whether a text can be a primary key. Anyone who can write to the timer's server may schedule any text."""
     return text.isdecimal() and text.isascii() and len(text) < PK_DIGITS
 
 

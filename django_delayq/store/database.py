@@ -60,7 +60,7 @@ That is so however short a lease is: a worker reads the clock once a second.
 
 
 class ClockMonitor:
-    """Compares the database's clock with this machine's, and tells when leases that ran out may be reclaimed.
+    """A comparison of the database's clock with this machine's. It tells when leases that ran out may be reclaimed.
 
     Nothing is reclaimed for the length of a lease after the database's clock jumped ahead, so that living workers can
     renew by the new time. Nothing is reclaimed for a while after half a lease in which this process did not read the
@@ -126,7 +126,7 @@ class ClockMonitor:
 
 
 def skew(clock_ms: int, before_ms: int, after_ms: int) -> int:
-    """Return by how much a clock is at least ahead (negative: behind) of another that was read before and after it."""
+    """Return the least by which a clock is ahead (negative: behind) of another that was read before and after it."""
     return clock_ms - min(max(clock_ms, before_ms), after_ms)
 
 
@@ -313,7 +313,7 @@ class Database:
             raise
 
     def _tell_what_it_lacks(self, error: DatabaseError) -> None:
-        """Raise `BrokerRefused` for an error about tables that are not there, or about rights that this user lacks.
+        """Raise `BrokerRefused` for an error about tables or columns that are missing, or rights that this user lacks.
 
         Keeps only the first line of every error: the rest may quote a row, or a statement, with a message's data.
         """

@@ -42,7 +42,7 @@ class DatabaseLimiter:
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         """Acquire as the protocol says.
 
-        In the tables, each limit is a transaction of its own, so that no transaction waits for two.
+        In the tables, each limit has a transaction of its own, so that no transaction waits for two limits.
         """
         if self._of_broker is not None:
             if self._degraded.is_alone:
@@ -82,7 +82,7 @@ class DatabaseLimiter:
 
 
 def forget_over(database: Database, since_ms: int, now_ms: int) -> None:
-    """Remove the rows of limits that were over from `since_ms` to `now_ms`."""
+    """Remove the rows of limits that ran out at `since_ms` or later, and before `now_ms`."""
     database.changed(
         f"DELETE FROM delayq_limit WHERE over_ms >= %s AND over_ms < %s AND {checked('alias = %s')}",
         [since_ms, now_ms, database.alias],
@@ -121,7 +121,7 @@ def _release(database: Database, limit: Limit, tokens: Sequence[int]) -> None:
 
 
 def _lock(database: Database, key: str, value: str) -> LimitRow:
-    """Lock and return the row of a name, which is inserted if there is none."""
+    """Lock and return the row of a key and value. If there is none, insert it first."""
     rows = LimitRow.objects.using(database.using)
     name = {"alias": database.alias, "key": key, "value": value}
     if database.dialect.updates_in_place:
@@ -136,7 +136,7 @@ def _lock(database: Database, key: str, value: str) -> LimitRow:
 
 
 def _insert(database: Database, row: LimitRow) -> None:
-    """Insert the row of a name without permits, unless there is one of version 0.
+    """Insert a row without permits, unless its key and value have a row of version 0.
 
     If another worker's row has a higher version by then, that one counts, and this one is forgotten.
     """
@@ -163,9 +163,10 @@ def _permits_of(row: LimitRow) -> Permits:
 def _write(database: Database, row: LimitRow, permits: Permits, turn_us: int, now_ms: int = 0) -> None:
     """Write what changed of a row that is locked.
 
-    On PostgreSQL the row gets another primary key and a higher version. Otherwise, while another session keeps a
-    transaction open, each look at the row would walk over all of its earlier versions, which stay under the same
-    entries of the indexes. The version is no lower than the time, because a row that was forgotten begins at 0 again.
+    On PostgreSQL the row gets another primary key and a higher version. If it kept the old ones, each look at the row
+    would walk over all of its earlier versions while another session keeps a transaction open, because these stay under
+    the same entries of the indexes. The version is no lower than the time, because a row that was forgotten begins at 0
+    again.
     """
     kept_until_ms = KEPT_MS + max([permits.line_ms + LINGER_MS, turn_us // 1000 + 1, *permits.ends.values()])
     values = {

@@ -80,7 +80,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Tell the thread to end, which it does within `LOOK_S`, with its connection."""
+        """Tell the thread to end. It does so within `LOOK_S`, and closes its connection."""
         self._closed.set()
 
     def _listen_forever(self) -> None:

@@ -59,7 +59,8 @@ class TableClaims:
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
         """Lease due rows, and return the requested pairs that may have more.
 
-        At the low end of the index, once nothing else is left there to claim, it also claims rows whose leases ran out.
+        This also claims rows whose leases ran out: at the low end of the index, once nothing else is left there; of
+        more than `SETS` pairs, together with the others.
         """
         began_at = monotonic()
         pairs = {request.pair for request in requests}

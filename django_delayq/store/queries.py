@@ -289,7 +289,7 @@ def _buried_facts(database: Database, id: str, rows: int, now_ms: int) -> Messag
 
 
 def _count_rows(database: Database, id: str) -> tuple[int, int]:
-    """Return how many rows the id has, and the database's time."""
+    """Return how many rows the id has, counted up to `MOST_ROWS`, and the database's time."""
     tables = ("delayq_ready", "delayq_finish", "delayq_error")
     of_alias_in = database.dialect.of_alias_in
     each = [f"SELECT 1 FROM {table} r WHERE {of_alias_in(table)} AND r.message_id = %s" for table in tables]

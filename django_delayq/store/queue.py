@@ -549,7 +549,7 @@ def _stale_batches(requests: Iterable[ClaimRequest], pairs: Set[Pair]) -> list[C
 
 
 def _add(found: Claims, more: Claims) -> None:
-    """Add to a claim what a later one gave."""
+    """Add to a claim what another one gave."""
     found.messages += more.messages
     found.buried += more.buried
     found.without_body += more.without_body

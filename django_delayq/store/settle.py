@@ -253,7 +253,7 @@ def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
 def _parts_of_look(database: Database, after: LapsePositions) -> dict[str, Sql]:
     """Return the SELECTs of a look by name.
 
-    Their columns: a due time or a count, a pk, whether it lapsed, the row's number.
+    Their columns are a time or a count, a pk, whether the lease ran out, and the row's number.
     """
     now, of_alias, crashed = database.dialect.now, [database.alias], f"r.alias = %s AND {CRASHED}"
     suspects = f"SELECT 1 FROM delayq_ready r WHERE r.alias = %s AND {SUSPECT.format(now=now)} LIMIT {PAGE}"
@@ -322,7 +322,10 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
 
 
 def _lapsed(database: Database, after: Position, index: str, condition: str = "true") -> Sql:
-    """Return a SELECT of the lapsed leases among the next `BATCH` due rows; a full page's last row is for `_end_of`."""
+    """Return a SELECT of the lapsed leases among the next `BATCH` due rows.
+
+    If there are `BATCH` rows, it also gives the last of them, lapsed or not, because `_end_of` needs that one.
+    """
     page = _page(database, after, [f"{_ran_out(database)} AS ran_out"], index, Sql("ran_out"), condition)
     return Sql(f"SELECT due_at, id, wanted, number FROM ({page.text}) AS page", page.parameters)
 

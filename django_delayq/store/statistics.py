@@ -97,9 +97,10 @@ def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
 
 
 def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None]:
-    """Return the counts, each up to `MOST`, of rows buried, buried within the last hour, and failed before; and a time.
+    """Return how many rows are buried, were buried in the last hour, and wait or run after a failure; and a time.
 
-    The time is the due time of the first pending row after the first `MOST_PENDING`; None if there are no more rows.
+    Each count stops at `MOST`. The time is the due time of the first pending row after the first `MOST_PENDING`; None
+    if there are no more rows.
     """
     parts: list[tuple[str, list[Any]]] = [
         ("delayq_error WHERE alias = %s", [database.alias]),

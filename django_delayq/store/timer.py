@@ -206,8 +206,9 @@ class DatabaseTimer:
     def _wakes_at_ms(self, pair: Pair) -> float:
         """Return when to claim a pair: when its first row falls due, if that is in this worker's shift.
 
-        If it is in another worker's shift, return when this worker's next one begins. If nothing is known to fall due,
-        return infinity.
+        If it is in another worker's shift, return when this worker's next one begins; but at most `GRACE_MS` after the
+        due time, if the last look found rows that workers had left unclaimed. If nothing is known to fall due, return
+        infinity.
         """
         known = self._known[pair]
         first_ms = known.first_ms()
@@ -217,7 +218,11 @@ class DatabaseTimer:
         return min(wakes_at_ms, first_ms + GRACE_MS) if known.is_left else wakes_at_ms
 
     def _in_own_shift(self, pair: Pair, first_ms: int) -> int:
-        """Return `first_ms` if it is in this worker's shift of the pair, else when its next one begins."""
+        """Return `first_ms` if it is in this worker's shift of the pair, else when this worker's next shift begins.
+
+        In the second case, return a time at least `GRACE_MS` after `first_ms`. If this worker is not known to share
+        the pair with others, every time is in its shift.
+        """
         names = [one.name for one in self._workers if pair[0] in one.queues and pair[1] in one.keys]
         if len(names) < 2 or self._name not in names:
             return first_ms

@@ -25,7 +25,7 @@ logger = Enduring(logging.getLogger("django_delayq.audit"))
 
 
 class Operator(NamedTuple):
-    """The person or system user that does something, and from where."""
+    """The person or system user who does something, and the place from which it is done."""
 
     who: str
     origin: str

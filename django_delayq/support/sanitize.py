@@ -1,4 +1,4 @@
-"""Make texts fit to be shown: without secrets and control characters, of bounded length. Pure functions.
+"""Make texts fit to be shown: without secrets and control characters, of bounded length.
 
 Text from outside is made harmless in linear time. A password is recognized only by its place: in the login of an
 address, or after a name such as `token=`. A site hides anything else with a function of its own: `OPTIONS["scrub"]`.

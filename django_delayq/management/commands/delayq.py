@@ -53,7 +53,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 
 
 class Command(BaseCommand):
-    """The command `delayq`: it runs the module of the subcommand, as `SUBCOMMANDS` lists them."""
+    """The command `delayq`. It runs the module that `SUBCOMMANDS` has for the subcommand."""
 
     requires_system_checks = ()  # a look must be possible when something is wrong, and its output holds nothing else
     help = "Look into a delayq and act on its messages. Exit codes: 0 done, 1 not done, 2 wrong command line."

@@ -18,7 +18,7 @@ HELP = "Remove what ended long ago from the tables of a store, and count it. Ask
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments for the two ages, and `--no-input`."""
+    """Add `--finished-before`, `--errors-before` and `--no-input`."""
     for name, what in (("finished", "finished or was cancelled"), ("errors", "failed")):
         option = f"--{name}-before"
         parser.add_argument(

@@ -65,7 +65,7 @@ def checked(check: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return a type for argparse: a whole number from `least` to `most`, or without an upper bound if that is None."""
+    """Return a type for argparse: a whole number from `least` to `most`, or `least` or more if `most` is None."""
     wanted = f"{least} or more" if most is None else f"{least} to {most}"
 
     def parse(text: str) -> int:

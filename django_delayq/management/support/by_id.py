@@ -32,7 +32,7 @@ def move_named(backend: Backend, verb: str, move: Move, ids: Iterable[str], done
 
 
 def move_all(backend: Backend, verb: str, move: Move, ids: Iterable[str]) -> Iterator[str]:
-    """Move the messages in batches, each with its audit line, and yield the ids that the move refused."""
+    """Move the messages in batches, log what was moved in each batch, and yield the ids that the move refused."""
     for batch in batches(ids):
         answers = dict(zip(batch, move(batch), strict=True))
         moved = [id for id, is_moved in answers.items() if is_moved]
@@ -65,10 +65,11 @@ def buried_ids(backend: Backend, key: str | None = None) -> list[str]:
 
 
 def waiting_pages(backend: Backend, queue: str, key: str | None, *, sent_by_ms: int) -> Iterator[list[str]]:
-    """Yield pages of the ids that wait in a queue and were sent no later than `sent_by_ms`; with a `key`, only its own.
+    """Yield pages of the ids of messages that wait in a queue and were sent no later than `sent_by_ms`.
 
-    The caller must remove each page before it asks for the next, because every page is read from the front of the
-    queue.
+    With a `key`, only messages of that key count. Messages behind `BATCH` others that were sent later are not
+    found. The caller must remove each page before it asks for the next, because every page is read from the front of
+    the queue.
     """
     while page := [each.id for each in backend.queue.peek(queue, BATCH, key) if each.header.sent_ms <= sent_by_ms]:
         yield page

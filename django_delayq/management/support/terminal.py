@@ -88,7 +88,7 @@ def confirm(question: str) -> None:
 
 
 def leave_broken_pipe() -> NoReturn:
-    """End quietly with 1, because nobody reads the output any more, as after `| head`."""
+    """End quietly with exit code 1, because nobody reads the output any more, as after `| head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
     raise SystemExit(1)
 
@@ -98,7 +98,7 @@ def speaking(stdout: OutputWrapper, using: str) -> Iterator[Write]:
     """Yield a function that writes a line.
 
     An error of an alias, a database, a broker or a file in the block becomes a `CommandError`, in one line without a
-    password. If nobody reads the output any more, the command ends quietly with 1.
+    password. If nobody reads the output any more, the command ends quietly with exit code 1.
     """
     try:
         yield partial(_write, stdout)

@@ -21,7 +21,7 @@ _US = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 class MySQL(Stepwise):
     """The SQL of MySQL.
 
-    It sets no limit on idle transactions: MariaDB has one for the whole session only, which is the site's.
+    It sets no limit on idle transactions: MariaDB's would hold for the whole session, and the session is the site's.
     """
 
     now = f"({_US} DIV 1000)"
@@ -75,8 +75,8 @@ class MySQL(Stepwise):
     def _insert_new(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
         """Insert the messages whose ids are new.
 
-        An INSERT that meets an id does nothing, and leaves the transaction as it was. IGNORE would also hide other
-        errors.
+        An INSERT with an id that is in use does nothing, and leaves the transaction as it was. IGNORE would also hide
+        other errors.
         """
         for _ in range(TRIES):
             if not messages:
@@ -93,7 +93,11 @@ class MySQL(Stepwise):
         raise refused
 
     def pairs(self, database: Executor, table: str, most: int) -> list[tuple[str, str]]:
-        """Read every row once: MySQL makes no range from another row's values, so it would read them for each pair."""
+        """Return the pairs by one read of all rows.
+
+        MySQL makes no range from another row's values, so a look-up of one pair after another would read all rows for
+        each pair.
+        """
         return database.rows(
             f"SELECT DISTINCT r.queue, r.key FROM {table} r WHERE r.alias = %s ORDER BY r.queue, r.key LIMIT %s",
             [database.alias, most],

@@ -75,10 +75,10 @@ class PostgreSQL(Dialect):
         return Sql(f"{column} = ANY(ARRAY(SELECT unnest(%s::bigint[])))", [_array(pks)])
 
     def _insert_many(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
-        """Insert messages as one text of ids and data that the server splits, and as their kinds.
+        """Insert messages as three texts that the server splits: of the ids, the data, and the numbers of the kinds.
 
-        That costs the client a tenth of an array. A kind is a header with a due time, which most messages of a bulk
-        send share.
+        A text costs the client a tenth of what an array costs. A kind is a header with a due time, which most messages
+        of a bulk send share.
         """
         kinds, kind_of = _kinds_of(messages)
         values = (
@@ -222,7 +222,7 @@ _OF_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
 
 
 def _in_state(*states: State) -> str:
-    """Return the condition that a transition leads to one of the states, which the planner must not take for rare."""
+    """Return the condition that a transition leads to one of the states. The planner does not take it for rare."""
     return checked(" OR ".join(f"state = '{state}'" for state in states))
 
 
