@@ -165,8 +165,8 @@ def _write(database: Database, row: LimitRow, permits: Permits, turn_us: int, no
 
     On PostgreSQL the row gets another primary key and a higher version. If it kept the old ones, each look at the row
     would walk over all of its earlier versions while another session keeps a transaction open, because these stay under
-    the same entries of the indexes. The version is no lower than the time, because a row that was forgotten begins at 0
-    again.
+    the same entries of the indexes. The version is no lower than the time of the last grant, because a row that was
+    forgotten begins at 0 again.
     """
     kept_until_ms = KEPT_MS + max([permits.line_ms + LINGER_MS, turn_us // 1000 + 1, *permits.ends.values()])
     values = {

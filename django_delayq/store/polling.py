@@ -72,7 +72,7 @@ class TableClaims:
             found, full = claim_ready(self._database, requests, lease_ms, worker, since)
             short = [request for request in requests if request.pair not in onward | full]
             if short:
-                lapsed, _ = claim_due(self._database, short, lease_ms, worker)
+                lapsed, _ = claim_due(self._database, less(short, found.messages), lease_ms, worker)
                 found.messages += lapsed.messages
                 found.buried += lapsed.buried
                 found.now_ms = found.now_ms or lapsed.now_ms

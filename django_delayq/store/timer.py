@@ -397,7 +397,7 @@ class DatabaseTimer:
                 known.add(time_ms)
                 known.is_left |= time_ms < told_ms - LEFT_MS
         if len(found) >= most:
-            known.reads_to_ms = max(known.times, default=told_ms)
+            known.reads_to_ms = max(known.times, default=known.look_at_ms)
 
 
 def _now_ms() -> int:

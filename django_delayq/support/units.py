@@ -83,10 +83,10 @@ def _is_negative(value: Duration) -> bool:
 
 def to_text(milliseconds: float) -> str:
     """Return a length of time for people, in its two largest units: 5400000 -> '1h30m'."""
-    if milliseconds < 1_000:
+    if round(milliseconds) < 1_000:
         return f"{milliseconds:.0f}ms"
-    if milliseconds < 60_000:
-        return f"{milliseconds / 1_000:.3g}s"
+    if (rounded := float(f"{milliseconds / 1_000:.3g}")) < 60:
+        return f"{rounded:g}s"
     seconds = round(milliseconds / 1_000)
     parts = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):

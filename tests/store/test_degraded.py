@@ -118,6 +118,32 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def test_leases_that_ran_out_and_may_not_be_reclaimed_yet_are_not_read_again_and_again(
+    broker: DatabaseBackend, database: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("ROWS", "LEAST_ROWS"):
+        monkeypatch.setattr(f"django_delayq.store.timer.{bound}", 2)
+    _send(database, "a", "b", "c")
+    ReadyMessage.objects.using(database).update(token=1, lease_until=1)
+    timer = DatabaseTimer(broker.database)
+    for _ in range(3):
+        timer.take_due(WANT, lease_ms=LEASE_MS, worker="w")
+        clock.go_on()
+    timer.take_due(WANT, lease_ms=LEASE_MS, worker="w")
+    with CaptureQueriesContext(connections[database]) as asked:
+        timer.take_due(WANT, lease_ms=LEASE_MS, worker="w")
+    assert len(asked) == 0
+
+
+def test_of_a_pair_with_ready_rows_and_ended_leases_no_more_is_claimed_than_was_asked_for(
+    broker: DatabaseBackend, database: str
+) -> None:
+    _send(database, "a", "b", "c", "d", "e")
+    ReadyMessage.objects.using(database).filter(message_id__in=["c", "d", "e"]).update(token=1, lease_until=1)
+    claims, _ = TableClaims(broker.database).claim([ClaimRequest("default", "k", 3)], LEASE_MS, "w")
+    assert len(claims.messages) == 3
+
+
 def test_the_tables_are_asked_at_once_after_a_full_batch_and_else_after_a_quarter_of_a_second(
     broker: DatabaseBackend, database: str, clock: Clock
 ) -> None:

@@ -87,7 +87,10 @@ def test_other_types_are_refused(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
-    [(0, "0ms"), (999, "999ms"), (1_500, "1.5s"), (5_400_000, "1h30m"), (90_061_000, "1d1h"), (3_600_000, "1h")],
+    [
+        *((0, "0ms"), (999, "999ms"), (999.6, "1s"), (1_500, "1.5s"), (59_940, "59.9s"), (59_990, "1m")),
+        *((5_400_000, "1h30m"), (90_061_000, "1d1h"), (3_600_000, "1h")),
+    ],
 )
-def test_lengths_are_shown_in_their_two_largest_units(milliseconds: int, text: str) -> None:
+def test_lengths_are_shown_in_their_two_largest_units(milliseconds: float, text: str) -> None:
     assert to_text(milliseconds) == text

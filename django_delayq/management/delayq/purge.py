@@ -67,7 +67,7 @@ def _purge_waiting(backend: Backend, queue: str | None, key: str | None, interac
     write(f"purged {purged}")
     left = _size(_chosen(backend, queue, key)[0])
     if left:
-        write(f"left {left}: sent meanwhile, or given back by a worker")
+        write(f"left {left}: sent meanwhile, due after many of these, or given back by a worker")
 
 
 def _chosen(backend: Backend, queue: str | None, key: str | None) -> tuple[list[SetCount], int]:
