@@ -1,6 +1,6 @@
 """Delayed messages for Django: never early, never lost, never held by two workers at once, and on time.
 
-The whole public API is here.
+This is the public API, together with `django_delayq.signals` and `django_delayq.testing`.
 """
 
 from django_delayq.api.bulk import asend_delay_messages, send_delay_messages

@@ -27,7 +27,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     - E001: a setting is wrong.
     - E002: BROKER names no broker class.
     - E003: DATABASE names no configured database.
-    - E007: `mask` or `rows_for` names no function with these arguments.
+    - E007: `mask` or `rows_for` names no function of two arguments.
     - E011: the store's database has AUTOCOMMIT off.
     - E013: a store shares its server and prefix with another alias.
     - E014: the broker carries no messages, and there is no store.

@@ -101,7 +101,7 @@ class DelayqCollector(Collector):
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer a scrape with the metrics of this app only.
 
-    They name queues, keys and aliases, so let only Prometheus see this view: `token_required`.
+    They name queues, keys and aliases, so let only Prometheus see this view: put `token_required` around it.
     """
     registry = CollectorRegistry()
     registry.register(DelayqCollector())

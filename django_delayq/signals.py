@@ -15,8 +15,8 @@ All signals but `broker_changed` also carry `id`, `key` and `queue`, and:
 - `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Also sent after a snooze, with the `Snooze` as
   `exception`.
 - `message_failed`: `attempt`, `error`, `exception` (None when none was raised). The message was buried.
-- `failure_kind_appeared`: `attempt`, `error`, `fingerprint`. An attempt failed as none was known to: sent once for each
-  kind of failure by each worker that finds no earlier one.
+- `failure_kind_appeared`: `attempt`, `error`, `fingerprint`. An attempt failed in a way that is new. Each worker that
+  finds no earlier failure of that kind sends the signal once for the kind.
 
 The `sender` of `broker_changed` is the broker's class. It carries `reason`: why the broker may have lost its data (it
 was restarted without them, or flushed).

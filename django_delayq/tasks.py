@@ -78,11 +78,12 @@ _ERRORS = (Ended.FAILED, Ended.CRASHED, Ended.LOST, Ended.BURIED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayqTask(AnyTask):
-    """A task with the options of delayq that Django's tasks lack. `using` sets each of them.
+    """A task with the options of delayq that Django's tasks lack.
 
-    The first ones are options of `delay_execute`. They hold for the function, so give them to `@task`. Django 6.1 and
-    `django-tasks` pass them on; with Django 6.0 only `OPTIONS` can set them. The others, from `id` on, are options of
-    `send_delay_message`, for one message.
+    The first ones are options of `delay_execute`. They hold for the function, so give them to `@task`: once its handler
+    is registered, `using` does not change them any more. Django 6.1 and `django-tasks` pass them on; with Django 6.0
+    only `OPTIONS` can set them. The others, from `id` on, are options of `send_delay_message`, for one message, and
+    `using` sets them.
     """
 
     max_attempts: int | None = None
@@ -387,7 +388,7 @@ def _change(result: AnyResult, **values: Any) -> None:
 def _read_data(task: AnyTask, backend: DelayqBackend, id: str, queue: str, data: Any) -> AnyResult:
     """Return the task's result as `enqueue` returned it, rebuilt from the message's `data`.
 
-    Raises `Bury` if `data` can't be read, because something else than a task wrote it.
+    Raises `Bury` if `data` can't be read, because something other than a task wrote it.
     """
     try:
         run_after = data.get("run_after")
@@ -404,7 +405,10 @@ def _read_data(task: AnyTask, backend: DelayqBackend, id: str, queue: str, data:
 
 
 def _read_result(backend: DelayqBackend, task: AnyTask, facts: MessageFacts) -> AnyResult:
-    """Return the result of a task's message, read from the tables. Raises `TaskResultDoesNotExist` for other data."""
+    """Return the result of a task's message, read from the tables.
+
+    Raises `TaskResultDoesNotExist` if the message's data are not those of a task.
+    """
     info = facts.info
     try:
         result = _read_data(task, backend, info.id, info.header.queue, json.loads(info.body))

@@ -51,12 +51,12 @@ def time_of_day(milliseconds: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Return text from outside with escapes for characters that hide text, or show it in another order than it is."""
+    """Return text from outside with escapes for characters that hide text, or change the order in which it is shown."""
     return text if text.isprintable() else lines(text)
 
 
 def visibly(row: MessageRow) -> MessageRow:
-    """Return a copy of a row to show, whose names and errors are `visible`."""
+    """Return a copy of a row for display, with its names and errors changed by `visible`."""
     shown = copy(row)
     for name in ("message_id", "queue", "key", "tag", "trace_id", "worker", "error", "detail", "fingerprint"):
         text = vars(row).get(name)  # a list defers some of them, and not every table has all
@@ -119,5 +119,8 @@ def between(start: datetime, end: datetime) -> str:
 
 
 def now_utc() -> datetime:
-    """Return this machine's time, aware whatever USE_TZ says. Only for display: moves go by the database's clock."""
+    """Return this machine's time, aware whatever USE_TZ says.
+
+    It is only for display and for filters, also those of a background job: moves go by the database's clock.
+    """
     return datetime.now(UTC)

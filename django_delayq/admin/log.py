@@ -41,7 +41,7 @@ _SEARCHES = re.compile("q|search|(tag|message_id)(__.*)?")
 class Chosen:
     """The messages that an entry is about: those of an alias that match a filter, or have one of these ids.
 
-    The `object_repr` of the entry has them as text, cut to `LONGEST`, from which they can't be read back.
+    The `object_repr` of the entry has them as text, cut to `LONGEST`; they can't be read back from that text.
     """
 
     alias: str

@@ -36,8 +36,9 @@ def send_delay_messages(
     commit in bounded memory. With `on_commit=False` it sends at once, whatever becomes of the transaction. The
     transaction around a `TestCase` does not count.
 
-    Raises `SendError` for anything that goes wrong, with the reason as `__cause__`: the first `accepted` messages were
-    taken, those with an id in `unknown` may have been, and no later one was sent.
+    Raises `TypeError` or `ValueError` for a `batch_size` that is no number from 1 to `BATCH`, or an `on_commit` that is
+    no bool. Raises `SendError` for anything else that goes wrong, with the reason as `__cause__`: the first `accepted`
+    messages were taken, those with an id in `unknown` may have been, and no later one was sent.
     """
     batches = Batches(batch_size, using)
     if on_commit is not None:
@@ -139,7 +140,7 @@ class Batches:
         return batch.messages
 
     def record(self, enqueued: Iterable[Enqueued]) -> None:
-        """Add the answers for the batch in flight to the totals, and end that batch."""
+        """Add the answers for the batch in flight to the totals. After this, no batch is in flight."""
         self.sent.accepted += len(self._in_flight)
         self._in_flight = ()
         for answer in enqueued:

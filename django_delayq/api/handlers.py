@@ -83,9 +83,10 @@ class Handler(Generic[T, R]):
         return Policy(self.at_most_once, max_attempts(None, self))
 
     def run(self, data: T = _NOTHING, **message_fields: Any) -> R:
-        """Call the function in a unit test, with `data` as it would arrive. If it is `async def`, await the result.
+        """Call the function in a unit test, with `data` as it would arrive, and return its result.
 
-        `message_fields` are fields of `Message`, such as `attempt=2`.
+        If the function is `async def`, the result is a coroutine, which the test awaits. `message_fields` are fields of
+        `Message`, such as `attempt=2`.
         """
         now_ms = wall_clock_ms()
         fields: dict[str, Any] = {
@@ -151,7 +152,8 @@ def delay_execute(
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
 
     - `former_keys`: older keys that the handler still serves.
-    - `max_attempts`, `backoff`: a message that failed runs again after `backoff`, up to `max_attempts` runs in all.
+    - `max_attempts`, `backoff`: a message whose attempt failed is tried again after `backoff`, until `max_attempts`
+      attempts have failed.
     - `timeout`: how long one run may take.
     - `concurrency`: how many messages of the handler may run at once in one worker; None leaves it to the worker.
     - `max_concurrency`: how many may run at once over all workers. With a `concurrency_key` such as
@@ -219,7 +221,7 @@ def handlers_by_key(using: str) -> Mapping[str, Handler[Any, Any]]:
 
 
 def registered_handlers() -> list[Handler[Any, Any]]:
-    """Return each handler of every alias once, in the order of registration."""
+    """Return each handler of every alias once: alias by alias, and within an alias in the order of registration."""
     return list(dict.fromkeys(handler for by_key in _by_alias().values() for handler in by_key.values()))
 
 

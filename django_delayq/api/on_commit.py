@@ -105,7 +105,8 @@ def _waiting_under(alias: Alias, ids: Iterable[str]) -> list[WaitingSend]:
 def _group_to_join(alias: Alias, on_conflict: OnConflict) -> list[WaitingSend]:
     """Return the group of the last send if the next send may join it, else a new group.
 
-    It may join if no other callback was registered in between, and the same savepoints are open.
+    It may join if both have the same alias and `on_conflict` (but not "raise"), no other callback was registered in
+    between, the same savepoints are open, and the group has fewer than `BATCH` sends.
     """
     if on_conflict == "raise":  # a duplicate must not make the sends beside it fail
         return []
@@ -132,7 +133,7 @@ def emit_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[E
 
 
 async def aemit_sent(alias: Alias, messages: Sequence[NewMessage], enqueued: Sequence[Enqueued]) -> None:
-    """Send `message_sent` like `emit_sent`, from async code: async receivers run on this loop."""
+    """Send `message_sent` like `emit_sent`, from async code. Async receivers run on the caller's event loop."""
     if message_sent.receivers:
         await sync_to_async(emit_sent)(alias, messages, enqueued)
 

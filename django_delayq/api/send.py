@@ -250,7 +250,10 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _header_of(handler: registry.Registered | None, key: str, is_own: bool) -> Header:
-    """Return the header of a send that leaves all choices to the handler. Raises `ValueError` for a key of our own."""
+    """Return the header of a send that leaves all choices to the handler.
+
+    Raises `ValueError` for a key that is reserved for django-delayq itself, unless `is_own`.
+    """
     if key.startswith(OWN) and not is_own:
         raise ValueError(f"key={short_repr(key)} is for messages of django-delayq itself; choose one without {OWN!r}.")
     if handler is None:
@@ -317,9 +320,9 @@ def _instant_ms(at: datetime) -> int:
 def must_wait(alias: Alias, on_commit: bool | None) -> bool:
     """Return whether a send has to wait for a commit: without a store, in `atomic()` on the alias's database.
 
-    With a store the send is part of that transaction instead. Warns if only another database has an open transaction,
-    because the caller may expect the send to be part of that one. Raises `TypeError` for an `on_commit` that can't
-    apply.
+    With `on_commit=False` it never has to. With a store the send is part of that transaction instead. Warns if only
+    another database has an open transaction, because the caller may expect the send to be part of that one. Raises
+    `TypeError` for an `on_commit` that can't apply.
     """
     if alias.store is not None:
         if on_commit is not None:

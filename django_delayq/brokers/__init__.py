@@ -49,7 +49,7 @@ def broker_class(alias: Alias) -> type[Broker]:
 
 
 def lacks_store(alias: Alias) -> str:
-    """Return an error message if an alias has no store, and a broker that carries no messages; else "".
+    """Return an error message if an alias has no store and its broker carries no messages; else "".
 
     Raises `ImproperlyConfigured` like `broker_class`.
     """

@@ -1,4 +1,4 @@
-"""Check a LOCATION that is a dict, and look for a password in it, or this machine's name, alike for all brokers."""
+"""Check a LOCATION that is a dict, find a password in a URL, and recognize this machine, alike for all brokers."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ _WANTED: Mapping[type, str] = {
 
 @sensitive_variables()
 def checked(where: str, given: Mapping[Any, Any], types: Types, tls: Collection[str] = ()) -> dict[str, Any]:
-    """Return `given` without the values that are None. `tls` has the names that a dict of TLS options in it may have.
+    """Return `given` without the values that are None. `tls` lists the names that its dict of TLS options may have.
 
     Raises `ImproperlyConfigured` for an unknown name, or a value of a wrong type.
     """

@@ -98,20 +98,23 @@ class Timer(Protocol):
         """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Make alarms whose leases have lapsed ready again. No crash is counted.
+        """Reclaim lapsed leases, and trim failed messages.
 
-        Bounded, cheap, and safe from any worker at any time.
+        It is bounded and cheap, and any worker may call it at any time. A lapsed lease counts as a crash of its
+        message, but never as the third one, because another message may have killed the worker. A message with two
+        crashes is a suspect: only the worker that sees its sandbox die buries it for a third. An `at_most_once` message
+        is buried when its lease lapses. A lapsed alarm is ready again, and no crash is counted.
         """
 
     def wait(self, timeout: float) -> bool:
-        """Sleep for `timeout` seconds, or until `take_due` may find something for the pairs of its last call.
+        """Sleep for `timeout` seconds, or until `claim` may find something for the pairs of its last call.
 
-        `wake` ends it too, and so does a growing `pause_version`. Return False if nothing but the time ended it, so
-        that nothing is due for those pairs.
+        `wake` ends it too, and so does a growing `pause_version`. Return False only if nothing but the time ended it
+        and a claim for those pairs would find nothing.
         """
 
     def wake(self) -> None:
-        """End the running or the next `wait` at once. From any thread."""
+        """End the running or the next `wait` at once. Any thread may call this."""
 
 
 class Window(Protocol):
@@ -154,7 +157,7 @@ class AlarmIndex(Protocol):
     """The list of a timer's alarms, for a timer that has at most one for each row."""
 
     def counts(self) -> Counts:
-        """Return how many alarms wait and how many are leased, in all and by queue and key."""
+        """Return how many alarms wait, by queue and key, and how many are leased."""
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         """Return the alarms of a (queue, key) for `pks` (at most `BATCH`), waiting or leased, all at one moment."""
@@ -251,7 +254,7 @@ class Queue(Protocol):
         If the reply of the server is lost, the repeated call takes nothing twice. A running message is never changed.
         `replace` takes the new data, header and due time, and resets the counts; `earliest` and `latest` change only
         the due time. `raise` raises `DuplicateMessage`, naming the ids, after the other messages of the call were
-        taken. Raises `SendError` if the outcome is not known after 2 s.
+        taken. Raises `SendError` if it is not known after 2 s that all messages were taken.
         """
 
     async def aenqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]: ...
@@ -297,29 +300,29 @@ class Queue(Protocol):
         """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Reclaim lapsed leases, and trim failed messages. Bounded, cheap, and safe from any worker at any time.
+        """Reclaim lapsed leases, and trim failed messages.
 
-        A lapsed lease counts as a crash of its message, but never as the third one, because another message may have
-        killed the worker. A message with two crashes is a suspect: only the worker that sees its sandbox die buries it
-        for a third. An `at_most_once` message is buried when its lease lapses. A lapsed alarm is ready again, and no
-        crash is counted.
+        It is bounded and cheap, and any worker may call it at any time. A lapsed lease counts as a crash of its
+        message, but never as the third one, because another message may have killed the worker. A message with two
+        crashes is a suspect: only the worker that sees its sandbox die buries it for a third. An `at_most_once` message
+        is buried when its lease lapses. A lapsed alarm is ready again, and no crash is counted.
         """
 
     def take_over(self, workers: Collection[str]) -> Takeover:
-        """End the leases of workers that are known to be dead, like `maintain` ends lapsed ones.
+        """End the leases of workers that are known to be dead, as `maintain` ends lapsed ones.
 
-        Bounded, and safe from any worker at any time: each lease is ended once.
+        It is bounded, and any worker may call it at any time: each lease is ended once.
         """
 
     def wait(self, timeout: float) -> bool:
         """Sleep for `timeout` seconds, or until `claim` may find something for the pairs of its last call.
 
-        `wake` ends it too, and so does a growing `pause_version`. Return False if nothing but the time ended it, so
-        that a claim for those pairs would find nothing.
+        `wake` ends it too, and so does a growing `pause_version`. Return False only if nothing but the time ended it
+        and a claim for those pairs would find nothing.
         """
 
     def wake(self) -> None:
-        """End the running or the next `wait` at once. From any thread."""
+        """End the running or the next `wait` at once. Any thread may call this."""
 
     # Operations by id
 
@@ -366,7 +369,7 @@ class Queue(Protocol):
         """Return failed messages, newest first."""
 
     def counts(self) -> Counts:
-        """Return how many messages wait (by queue and key), run and have failed, and the totals over all time."""
+        """Return how many alarms wait, by queue and key, and how many are leased."""
 
     def audit(self) -> Audit:
         """Compare the totals with the messages that exist, and find messages that are in no place or in two."""
@@ -470,7 +473,7 @@ class Tables(Queue, Protocol):
         """
 
     def due_pairs_except(self, keys: Collection[str]) -> list[Pair]:
-        """Return some pairs of a queue and a key that is not one of `keys`, of which a message is due."""
+        """Return some pairs of queue and key of which a message is due. The keys in `keys` are left out."""
 
     def prune(self) -> bool:
         """Remove a batch of finished messages past the `retention`, and one of failed ones past the `failed_retention`.

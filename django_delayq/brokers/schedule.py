@@ -56,5 +56,5 @@ class Schedule(Generic[Name]):
         return bisect_right(self._order, now_ms, key=lambda entry: entry[0])
 
     def due(self, now_ms: int, most: int) -> list[tuple[int, Name]]:
-        """Return at most `most` names with a time of `now_ms` or before, earliest first."""
+        """Return at most `most` pairs (time, name) with a time of `now_ms` or before, earliest first."""
         return list(islice(self._order, min(self.up_to(now_ms), max(most, 0))))

@@ -120,7 +120,10 @@ def decoder_for(data_type: Any) -> "msgspec.json.Decoder[Any]":
 
 
 def fields_of(data_type: Any) -> frozenset[str] | None:
-    """Return the names that the fields of a type have in JSON; None for a type such as `dict` that fixes none."""
+    """Return the names that the fields of a type have in JSON; empty for a type without fields, such as `int`.
+
+    Return None if the type does not say which fields its values have, as with `dict` or a union.
+    """
     if _is_model(data_type):
         return frozenset(field.serialization_alias or name for name, field in data_type.model_fields.items())
     found = msgspec.inspect.type_info(data_type)
@@ -161,7 +164,8 @@ def _has_unfinite(value: object) -> bool:
 def _is_open(data_type: Any) -> bool:
     """Return whether a type accepts any JSON, or any JSON in a part of it, like `Any`, `dict` and `list[Any]`.
 
-    Decoding with such a type doesn't notice a value that JSON has changed, so its data must be plain.
+    Decoding with such a type doesn't notice a value that JSON has changed, so its data must be a value that JSON
+    carries unchanged.
     """
     origin, parts = get_origin(data_type), get_args(data_type)
     if origin is list:

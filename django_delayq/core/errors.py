@@ -69,7 +69,10 @@ class Steer(Exception):
 
 
 class Retry(Steer):
-    """Fail this attempt. If attempts are left, run again after `delay`; without one, after the handler's backoff."""
+    """A handler's wish to fail this attempt. If attempts are left, the message runs again after `delay`.
+
+    If `delay` is None, it runs again after the handler's backoff.
+    """
 
     def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
         super().__init__(reason or "Retry")

@@ -71,7 +71,7 @@ def count(counts: list[int], transition: Transition, due_ms: int) -> None:
 
 
 def count_buried(counts: list[int]) -> None:
-    """Add a message that was buried and never started."""
+    """Add a message that was buried by a worker that did not run it."""
     counts[_BURIED] += 1
 
 
@@ -102,7 +102,10 @@ class Times:
         return Quantiles(*map(self._quantile, (0.5, 0.95, 0.99))) if self.number else None
 
     def _quantile(self, share: float) -> int:
-        """Return the ms that this share of all times doesn't exceed, as if each bucket's times were spread evenly."""
+        """Return the ms that this share of all times doesn't exceed, as if each bucket's times were spread evenly.
+
+        Return the last bound if that time lies beyond it.
+        """
         left = self.number * share
         for number, (after_ms, until_ms) in zip(self.buckets, pairwise((0, *BOUNDS_MS)), strict=False):
             if left <= number:
@@ -158,7 +161,7 @@ class Figures(tuple[int, ...]):
 
     @property
     def attempts(self) -> int:
-        """Return how many attempts started."""
+        """Return how many attempts started and ended; an attempt that was interrupted or lapsed is not counted."""
         return self.run_times.number
 
     @property

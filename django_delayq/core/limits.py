@@ -8,10 +8,10 @@ starts.
 
 A message that is refused a permit gets a place in a line: the time at which it may ask again. So if many messages wait
 for a permit, only a few ask in a second: at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no
-permit has been free for long. Nobody is notified when a permit becomes free. Therefore the line reaches no further
-ahead than a quarter of the time for which no permit has been free: when a permit that was held for long is released,
-a backlog resumes soon. Messages for which the line has no place left ask at its end, a millisecond apart, so that a few
-calls serve them.
+permit has been free for long. Nobody is notified when a permit becomes free. Therefore the line reaches ahead by only a
+quarter of the time for which no permit has been free (but by at least `LEAST_LINE_MS` and at most `MOST_LINE_MS`): when
+a permit that was held for long is released, a backlog resumes soon. Messages for which the line has no place left ask
+at its end, a millisecond apart, so that a few calls serve them.
 """
 
 import re

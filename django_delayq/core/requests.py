@@ -54,7 +54,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class BuriedInfo:
-    """A message that was buried without having been run. Queue and key are '' where its header can't be read."""
+    """A message that was buried by a worker that did not run it. Queue and key are '' where its header can't be read.
+
+    A worker that lost its lease may have run it in part.
+    """
 
     id: str
     queue: str
@@ -151,7 +154,8 @@ class Claims:
     - `without_body`: ids without a message, because someone else removed it; the claim has dropped them.
     - `buried`: messages that the claim buried: they must not start twice, and their leases had run out.
     - `away`: why a part of the broker could not be asked; empty if all could.
-    - `due`: pairs for which a timer has no alarms but knows that rows are due, each with the time since when.
+    - `due`: pairs for which a timer has no alarms but knows that rows are due, each with the epoch ms since which they
+      are due.
     """
 
     messages: list[Claimed]
@@ -240,7 +244,7 @@ class AlarmInfo:
     """One alarm as the broker sees it now.
 
     `due_ms` is set while it waits, `lease_end_ms` while it is leased. Both are set if it was scheduled again while it
-    was leased. `now_ms` is the broker's time when it was read; `alarms` leaves it None.
+    was leased. `now_ms` is the broker's time when it was read; a page of `AlarmIndex.alarms` leaves it None.
     """
 
     pk: str

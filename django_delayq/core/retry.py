@@ -14,10 +14,11 @@ Backoff = Duration | Sequence[Duration] | Callable[[int, BaseException], Duratio
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """A backoff that grows: `first`, then `factor` times longer after each failure, up to `most`, ± `jitter` of it.
+    """A backoff that grows: `first`, then `factor` times longer after each failure, up to `most`.
 
-    The jitter is random, and keeps messages that failed together from coming back together. ("Full jitter" would make
-    some waits very short: see AWS Architecture Blog, "Exponential Backoff And Jitter".)
+    Each wait then varies at random by up to ± `jitter`, a fraction of it. This keeps messages that failed together from
+    coming back together. ("Full jitter" would make some waits very short: see AWS Architecture Blog, "Exponential
+    Backoff And Jitter".)
     """
 
     first: Duration = "15s"

@@ -165,7 +165,7 @@ class Failure:
 
 
 class Terms(Protocol):
-    """The fields that a handler, a message's header and its row have in common."""
+    """The bounds on how often a message may start, which a handler, a message's header and its row all have."""
 
     @property
     def at_most_once(self) -> bool: ...
@@ -295,7 +295,8 @@ def crash(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) 
 def crash_alone(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTARTED) -> Transition:
     """Return the transition of a message whose sandbox died: it is ready again, or buried at the third crash.
 
-    Nothing else ran there, so the message is to blame. Only this function counts the fatal crash.
+    Nothing else ran there, so the message is to blame. Only this function counts the fatal crash. An `at_most_once`
+    message is buried at any crash.
     """
     crashes = claimed.crashes + 1
     if policy.at_most_once or crashes < FATAL_CRASHES:
@@ -404,7 +405,7 @@ def without_values(error: str) -> str:
 
 
 def buried_info(transition: Transition) -> BuriedInfo:
-    """Return the report of a message that was buried without having been run."""
+    """Return the report of a message that was buried by a worker that did not run it."""
     return BuriedInfo(transition.id, transition.queue, transition.key, transition.failures, transition.error or "")
 
 

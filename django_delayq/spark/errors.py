@@ -25,7 +25,10 @@ def reason_of(error: Exception) -> str:
 
 
 def _of_java(error: Any) -> str:
-    """Return the message of a Java error and that of its first cause; the cause alone if the other only wraps it."""
+    """Return the first line of a Java error's message and that of its root cause.
+
+    Return only the latter if the former contains it, because the error then only wraps the cause.
+    """
     cause = error
     while cause.getCause() is not None:
         cause = cause.getCause()

@@ -16,7 +16,7 @@ _SPARKS = ("path", "checkpointlocation", "queryname")
 
 
 class Given:
-    """The options of the caller, whose names ignore case. `no_others` finds options that nothing has read."""
+    """The caller's options. Their names ignore case. `no_others` finds options that nothing has read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}

@@ -31,8 +31,9 @@ def build_session(
     """Return the session of this process, or a new one.
 
     Under `spark-submit` it is the cluster's. Otherwise it runs on `master` (default: all cores of this machine), with
-    Java from JAVA_HOME or from the extra `spark`. Its Python processes use this interpreter, and can import what this
-    process can. `config` overrides our defaults. Raises `SparkError` if there is no Java, or Spark does not start.
+    Java from JAVA_HOME or from the extra `spark`. Its Python processes use this interpreter, unless PYSPARK_PYTHON
+    names another one, and can import what this process can. `config` overrides our defaults. Raises `SparkError` if
+    there is no Java, or Spark does not start.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(app_name)

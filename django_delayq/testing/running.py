@@ -56,9 +56,11 @@ def run_due(
     """Run every message that is due within `until` from now, in due order, and return every attempt.
 
     Python's clock moves to each due time, and at last to the end of `until`, and stays there until the end of the test.
-    That needs time-machine or freezegun; without them messages get older instead. Retries, snoozes and messages that
-    handlers send run too if they are due by then. Sync and async handlers run in this thread, so they see the test's
-    transaction, which need not be committed. Messages without a handler are left waiting.
+    That needs time-machine or freezegun; without them messages get older instead. If a test neither uses
+    `use_memory_broker` nor has moved the clock itself, the clock moves back when this returns, and the messages get
+    older by the time that passed. Retries, snoozes and messages that handlers send run too if they are due by then.
+    Sync and async handlers run in this thread, so they see the test's transaction, which need not be committed.
+    Messages without a handler are left waiting.
 
     An attempt that fails ends the run: its exception is raised, with a note that names the message. With
     `errors="keep"` the run goes on like a worker, and the exception is in `Attempt.exception`.

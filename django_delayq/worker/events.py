@@ -1,4 +1,4 @@
-"""Report each attempt, and each message that was buried without one: by log lines, with `extra=`, and by signals."""
+"""Report each attempt, and each message that is over without one here: by log lines with `extra=`, and by signals."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ class AttemptEvents:
     def ended(
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
-        """Report that an attempt ended; `message` is None if it did not start."""
+        """Report that an attempt ended. `message` is None if the attempt never started, or did not end by itself."""
         self.settling(lease, transition)
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)

@@ -26,15 +26,15 @@ class FailureKinds:
         self._met: set[str] = set()
 
     def note(self, failed: Sequence[tuple[Lease, Transition]]) -> None:
-        """Announce the kinds among failures that are settled if they are new."""
+        """Announce each new kind of failure among settlements that took effect."""
         for lease, transition in failed:
             if transition.fingerprint not in self._met and len(self._met) < MOST_KINDS:
                 guarded(partial(self._meet, lease, transition))
 
     def _meet(self, lease: Lease, transition: Transition) -> None:
-        """Announce a kind unless a message that failed like this before the lease began is kept.
+        """Announce a kind, unless a failed message of this kind is kept that failed before the lease began.
 
-        Those that failed later are as new as this one: they may have been settled together with it.
+        A message that failed later is as new as this one: the two may have been settled together.
         """
         kind, claimed = transition.fingerprint, lease.claimed
         first_ms = queries.first_failed_ms(self._database, kind) if self._database else None

@@ -67,7 +67,7 @@ class FigureWriter:
                 self._clock_ms = ended[-1][0].clock_ms
 
     def count_buried(self, buried: Iterable[BuriedInfo]) -> None:
-        """Count messages that were buried without a start."""
+        """Count messages that were buried by a worker that did not run them."""
         with self._lock:
             for info in buried:
                 if info.key:

@@ -219,7 +219,10 @@ def run_reloading(make_worker: Callable[[], Runnable]) -> None:
 
 
 def _start_again_and_again() -> int:
-    """Run the inner process, start it again when it asks, pass SIGTERM on, and return its exit code."""
+    """Run the worker in an inner process, and start that again when it asks, or when code that failed has changed.
+
+    Pass SIGTERM on to the inner process, and return the exit code with which to end.
+    """
     inner: list[subprocess.Popen[bytes]] = []
     stopping = threading.Event()
 
@@ -251,8 +254,8 @@ def _start_again_and_again() -> int:
 def _wait_for_change(since: float, stopping: threading.Event) -> int:
     """Wait until a loaded file of the code changes or `stopping` is set, and return `CODE_CHANGED`.
 
-    The inner process would wait itself, but could not load the code. Only the modules that this process has loaded are
-    watched.
+    The process that runs the worker would wait itself, but could not load the code. Only the modules that this process
+    has loaded are watched.
     """
     while not any(_changed_at(path) > since for path in autoreload.iter_all_python_module_files()):
         if stopping.wait(LOOK_S):
@@ -335,7 +338,7 @@ def _touch(path: Path, times: tuple[int, int] | None = None) -> None:
 
 
 class HeartbeatFile:
-    """A worker's signs of life: it touches `path`, if there is one, and tells systemd, at most once a second."""
+    """The giver of a worker's signs of life: at most once a second, it tells systemd and touches `path`, if given."""
 
     def __init__(self, path: Path | str | None, tell: Callable[[str], None]) -> None:
         self._path = None if path is None else Path(path)

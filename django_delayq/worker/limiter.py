@@ -94,7 +94,7 @@ class Limiter:
         return refused
 
     def _request(self, requests: Mapping[Lease, PermitRequest]) -> dict[Lease, Throttled]:
-        """Ask for permits, note each with its lease, and return the refusals."""
+        """Ask for permits, note each that is granted with its lease, and return the refusals."""
         refusals = {}
         for lease, refusal in zip(requests, self._acquire(list(requests.values())) if requests else (), strict=True):
             if refusal:

@@ -260,14 +260,20 @@ class ParkedKeys:
         self._look_at = monotonic() + HEARTBEAT_EVERY_S  # by then workers that start together know of one another
 
     def warn_due(self) -> None:
-        """Look for such keys if it is time to. After a slow look it rests for longer: MySQL reads every row."""
+        """Look for parked keys and warn of them, if it is time to look.
+
+        After a slow look the next one comes later: MySQL reads every row.
+        """
         began_at = monotonic()
         if began_at >= self._look_at:
             self.warn()
             self._look_at = monotonic() + max(HEARTBEAT_EVERY_S, REST_FACTOR * (monotonic() - began_at))
 
     def warn(self) -> None:
-        """Warn of such keys that were not warned of before. The workers are asked for only if there is a new key."""
+        """Warn of each parked key that was not warned of before.
+
+        The live workers are read only if a key that is not known yet has due messages.
+        """
         pairs = self._tables.due_pairs_except(self._known)
         workers = self._backend.presence.workers() if pairs else []
         for queue, key in pairs:
@@ -290,7 +296,7 @@ def new_info(
 
 
 def runs_of(leases: Sequence[Lease]) -> list[RunInfo]:
-    """Return at most `MOST_RUNS` of the handlers that run, the longest-running first."""
+    """Return at most `MOST_RUNS` of the messages that have started and are not settled, the longest-running first."""
     started = sorted((lease for lease in leases if lease.started_at), key=lambda lease: lease.started_at)
     return [_run_of(lease) for lease in started[:MOST_RUNS]]
 

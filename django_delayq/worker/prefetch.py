@@ -183,7 +183,7 @@ class Executor(ABC):
                 buffer.note_stall()
 
     def release_paused(self, is_paused: Callable[[Lease], bool]) -> None:
-        """Release the leases of paused queues and keys that no slot has started."""
+        """Release the leases that no slot has started and whose queue or key is paused."""
         for buffer in self.buffers:
             for lease in list(buffer.leases):
                 if is_paused(lease):

@@ -26,8 +26,9 @@ Processes that a worker started may outlive it. A child process that runs handle
 its worker, before the worker counts as gone, and also ends by itself when its socket closes. It can't settle its
 message, because it never talks to the broker. A supervisor may end the leases of a worker that died under it, and knows
 best what had started. So the heartbeat names it too, and the worker counts as dead only once both are gone. But a
-program that a handler has started may run on while the message runs a second time, and does not get the rest of the
-lease to end in. End it with its worker, as systemd and containers do, or guard what it does with `message.token`.
+program that a handler has started may run on while the message runs a second time. After a takeover it does not even
+have the rest of the lease in which to end. End it with its worker, as systemd and containers do, or guard what it does
+with `message.token`.
 """
 
 import os

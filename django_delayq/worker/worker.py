@@ -176,7 +176,10 @@ class Worker:
         return True
 
     def _interrupt(self) -> None:
-        """Cut short the leases of handlers that still run. Neither an attempt nor a crash is counted."""
+        """Cut short the leases of handlers that still run. Neither an attempt nor a crash is counted.
+
+        An at-most-once message is buried.
+        """
         leases = self._leases.held()
         for lease in leases:
             lease.interrupted = True

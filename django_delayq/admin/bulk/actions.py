@@ -225,7 +225,7 @@ def _move_unchanged(
 
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:
-    """Return how many of the ticked rows are no longer in this table."""
+    """Return how many of the ticked rows the list no longer has: they have moved on, or no longer match its filter."""
     return len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - rows.count()
 
 

@@ -92,7 +92,10 @@ _OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows of a table that matched a list's filters and search at `now_ms`, up to the primary key `until`."""
+    """A choice of rows of a table: those that match a list's filters and search, up to the primary key `until`.
+
+    Each step of a job evaluates it anew, but filters such as "the last hour" count back from `now_ms`.
+    """
 
     alias: str
     model: str
@@ -319,7 +322,8 @@ def move_next_page(message: Message[Job]) -> None:
 def forget(alias: str, words: Collection[str]) -> int:
     """Replace these ids and tags with hashes in the searches of jobs, and return how many messages that changed.
 
-    A message without a valid signature gets none now either.
+    In a message of the finish table, whatever was searched for in payloads is hashed too, because no step needs it any
+    more. A message without a valid signature gets none now either.
     """
     changed = 0
     for rows in _rows(alias, key=KEY, message_id__gte=f"{KEY}:", message_id__lt=f"{KEY};"):
@@ -365,9 +369,10 @@ def _operator(job: Job) -> Any:
 
 
 def _has_gone_on(job: Job) -> bool:
-    """Return whether the job has gone on: if any other message exists, or for a later step, if the last one does.
+    """Return whether the job has gone on already, so that this message has nothing to do.
 
-    A message may run twice, because somebody may send it again under its id after it has ended.
+    After the first message of the job, any other one shows that; after a later message, only the last one of the job
+    does. A message may run twice, because somebody may send it again under its id after it has ended.
     """
     rows = _rows(job.selection.alias, tag=_tag(job.name))
     if job.after:

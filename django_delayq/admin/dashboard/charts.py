@@ -1,5 +1,6 @@
-"""Draw the charts of the dashboard as SVG, without a script. A table beside each chart says the same.
+"""Draw the charts of the dashboard as SVG, without a script. The tooltip of each bar has its number.
 
+Beside each chart is a table: the forecast's has the same numbers, the others have figures of the whole span of time.
 Colours come from the style sheet (`.delayq-chart`).
 """
 

@@ -30,7 +30,10 @@ MOST_KEYS = 100
 
 
 def list_address(request: HttpRequest, model: str, alias: str, **query: str) -> str:
-    """Return the address of a list with these filters. It is empty if the user may not see it, or the site lacks it."""
+    """Return the address of a list with these filters.
+
+    Return "" if the user may not see the list, or the site lacks it.
+    """
     if not may(request, f"view_{model}"):
         return ""
     try:

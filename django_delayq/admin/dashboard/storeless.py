@@ -103,7 +103,10 @@ def _group(
 
 
 def _pages(request: HttpRequest) -> dict[str, int]:
-    """Return the page asked for of each kind of list; leave out what is not a number, or is too long."""
+    """Return the number of the page that the address gives for each kind of list.
+
+    Leave out what is no number, or too long.
+    """
     asked = {kind: request.GET.get(kind, "") for kind in KINDS}
     return {kind: int(text) for kind, text in asked.items() if text.isdecimal() and len(text) <= _DIGITS}
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
-    """Return the URL patterns of the dashboard's parts, which stand below those of a list.
+    """Return the URL patterns of the dashboard's parts. A list has them below its own address.
 
     Each view checks the permission that it needs.
     """

@@ -30,7 +30,7 @@ _HASH = re.compile("#[0-9a-f]{16}")
 
 
 def is_sent(request: HttpRequest) -> bool:
-    """Return whether the request comes from the search box: no other POST to a list is without an action."""
+    """Return whether the request comes from the search box. Every other POST to a list has an action."""
     return request.method == "POST" and PARAMETER in request.POST and "action" not in request.POST
 
 

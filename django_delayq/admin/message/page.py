@@ -114,10 +114,10 @@ def _when(name: str, moment: datetime) -> Fact:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One attempt as the page shows it, or an end without an attempt, which has no number.
+    """One attempt as the page shows it, or an end without an attempt. Such an end has no number.
 
-    `waited` is the time from the end of the previous attempt, or from the send. The traceback of
-    the attempt that buried a message is not here: the page begins with it.
+    `waited` is the time from the end of the previous attempt, or from the send. The traceback of the attempt that
+    buried a message is not here: the page shows it above the attempts.
     """
 
     number: Any

@@ -1,7 +1,8 @@
 """Keep the heartbeats of workers in a table of their own.
 
-Each heartbeat gives its row another primary key and another time. Both are found by these alone, so that nothing walks
-over the earlier ones, which PostgreSQL keeps while another session keeps a transaction open.
+Each heartbeat gives its row another primary key and another time. The next heartbeat finds the row by that primary key
+alone, and readers find it by the time alone. So nothing walks over the row's earlier versions, which PostgreSQL keeps
+while another session has a transaction open.
 """
 
 from dataclasses import replace
@@ -19,7 +20,7 @@ from django_delayq.store.timer import DatabaseTimer
 
 
 class DatabaseHeartbeats:
-    """The `Heartbeats` (brokers/base.py) of a site without a server."""
+    """The `Heartbeats` (brokers/base.py) of a site that has no server but its database."""
 
     def __init__(self, database: Database, timer: DatabaseTimer) -> None:
         self._database = database
@@ -58,7 +59,7 @@ class DatabaseHeartbeats:
         return self.read_workers() if known is None else known
 
     def read_workers(self) -> list[WorkerInfo]:
-        """Read from the table which workers are alive, and let the timer know. Unlike `workers`, always read."""
+        """Return the workers that are alive, and tell the timer. Unlike `workers`, this always reads the table."""
         oldest = RawSQL(f"{self._database.dialect.now} - %s", [HEARTBEAT_MS])  # noqa: S611
         with self._database.available():
             rows = list(self._rows().filter(seen_ms__gte=oldest).order_by("worker"))

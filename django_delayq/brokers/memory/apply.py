@@ -45,7 +45,7 @@ def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> 
 
 
 def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, due_ms: int) -> None:
-    """Write a transition to a message whose lease is still held."""
+    """Write a transition to a running message, whose lease may have lapsed."""
     entry.failures, entry.crashes = transition.failures, transition.crashes
     if transition.error is not None:
         entry.error = transition.error
@@ -84,7 +84,7 @@ def reschedule(places: Places, id: str, due_ms: int) -> bool:
 
 
 def rescue(places: Places, id: str, now_ms: int) -> bool:
-    """Make the message ready that was buried last under the id. Return False if it can't be rescued."""
+    """Make ready the message that was buried last under the id. Return False if it can't be rescued."""
     names = places.find_buried(id)
     if not names or id in places.entries:
         return False

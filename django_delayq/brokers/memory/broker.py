@@ -134,7 +134,10 @@ class MemoryBroker:
             return claims
 
     def _claim_set(self, request: ClaimRequest, claims: Claims, token: int, lease_ms: int, worker: str) -> bool:
-        """Lease what is due of one pair, and add it to `claims`. Return whether more may be due than was leased."""
+        """Lease what is due of one pair, and add it to `claims`.
+
+        Return whether the pair got all that it asked for, or its next message needs an idle slot.
+        """
         name = (request.queue, request.key)
         room = BATCH - len(claims.messages) - len(claims.alarms)
         due = self._places.due(name, claims.now_ms, min(request.count, room))

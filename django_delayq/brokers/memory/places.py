@@ -43,7 +43,7 @@ class Buried:
 
 @dataclass(slots=True)
 class Places:
-    """Keep each message and alarm in its place (waiting, suspect, running, buried), and count the moves of messages."""
+    """Each message and alarm in its place (waiting, suspect, running, buried), and totals of all messages so far."""
 
     entries: dict[str, Entry] = field(default_factory=dict)  # all that wait or run
     waiting: defaultdict[SetName, Schedule[str]] = field(default_factory=lambda: defaultdict(Schedule[str]))

@@ -1,4 +1,4 @@
-"""Query the places. Pure functions that change nothing."""
+"""Query the places. The functions change nothing."""
 
 from collections import Counter
 from dataclasses import replace

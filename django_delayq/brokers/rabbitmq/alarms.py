@@ -58,7 +58,7 @@ class Clock:
         return math.floor(self.wall() * 1000)
 
     def ms_until(self, instant: float) -> int:
-        """Return the ms until a time of the monotonic clock, rounded up; negative if it is over."""
+        """Return the ms until a time of the monotonic clock, rounded up; negative if that time has passed."""
         return math.ceil((instant - self.monotonic()) * 1000)
 
 
@@ -76,7 +76,7 @@ class Envelope:
 
     `id` is the pk of the row. `hold_ms` is how long a worker still has to wait once the message has left the levels.
     `due_s` is when the alarm is due by `clock`, the monotonic clock of the sender's machine. A worker on that machine
-    goes by `due_s`, so a message that took long does not make it late.
+    goes by `due_s`, so the time that the message took on its way does not make the alarm late.
     """
 
     id: str
@@ -137,7 +137,7 @@ def rerouted(names: Names, stray: Message) -> Outgoing:
 
 
 def notice(exchange: str) -> Outgoing:
-    """Return an empty message to an exchange. It need not reach a queue, because none may be bound."""
+    """Return an empty message to an exchange. It need not reach a queue, because the exchange may have none."""
     return replace(_outgoing(exchange, "", Message(""), None), must_arrive=False)
 
 

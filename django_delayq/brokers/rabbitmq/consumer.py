@@ -144,13 +144,17 @@ class Consumer:
         self._adjust_prefetch(subscription)
 
     def adjust_prefetches(self, pairs: Iterable[Pair]) -> None:
-        """Raise the prefetch of each of these pairs that is full, so that the wanted alarms can come."""
+        """Replace the prefetches of these pairs that are full, so that the wanted alarms can come."""
         for pair in pairs:
             if subscription := self.subscriptions.get(pair):
                 self._adjust_prefetch(subscription)
 
     def _adjust_prefetch(self, subscription: Subscription) -> None:
-        """Replace a full prefetch with one that has the credit needed now. Keep a prefetch that is not full."""
+        """Begin a prefetch with the credit needed now, unless there is one that is not full.
+
+        If enough alarms are ready, or too many are held, none is begun. Then a full prefetch is kept, unless its credit
+        is over four times the credit needed.
+        """
         prefetch, held = subscription.prefetch, len(subscription.held)
         if prefetch is not None:
             if not prefetch.is_full:
@@ -263,7 +267,7 @@ class Consumer:
     def sleep(self, wake: int, timeout: float) -> bool:
         """Wait, without the lock, until the server sends something or the descriptor `wake` can be read.
 
-        Return whether there is a reason to claim: `wake`, or a connection that broke meanwhile.
+        Return whether there is a reason to claim: `wake`, or a connection that this process has closed meanwhile.
         """
         try:
             return wake in await_readable([wake, *self._sockets], timeout)
@@ -271,7 +275,10 @@ class Consumer:
             return True
 
     def next_ready_at(self, pairs: Iterable[Pair]) -> float:
-        """Return when the next alarm of these pairs is due by the monotonic clock, or now; infinity if none is here."""
+        """Return when the next alarm of these pairs is due by the monotonic clock; infinity if none is here.
+
+        If one is ready, return the present time of that clock.
+        """
         found = [subscription for pair in pairs if (subscription := self.subscriptions.get(pair))]
         if any(subscription.ready for subscription in found):
             return self._clock.monotonic()

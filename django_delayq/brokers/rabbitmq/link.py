@@ -208,7 +208,10 @@ def _remedy(said: str, location: Location, prefix: str) -> str:
 
 
 class Waker:
-    """A pipe that wakes a thread that sleeps on a socket. If no thread sleeps, the next sleep ends at once."""
+    """A pipe that wakes a thread that sleeps on a socket.
+
+    If no thread sleeps when `wake` is called, the next sleep ends at once.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -27,7 +27,7 @@ SENDING_S = 1.0
 
 
 class Publisher:
-    """Declares and publishes over its own connection, which the server may block without holding up the consumer."""
+    """What declares and publishes. It has its own connection: if the server blocks it, the consumer is not held up."""
 
     def __init__(self, location: Location, names: Names) -> None:
         self._names = names
@@ -42,7 +42,7 @@ class Publisher:
 
     @contextmanager
     def looking(self) -> Iterator[Connection]:
-        """Yield the connection, once everything is declared but the queues of single (queue, key) pairs."""
+        """Yield the connection, once everything but the queues of single (queue, key) pairs is declared."""
         with self._using() as connection:
             self._topology.ensure(connection, ())
             yield connection
@@ -82,7 +82,10 @@ class Publisher:
             self._link.raise_if_blocked()
 
     def repair_due(self) -> None:
-        """Each minute, declare everything again except the queues of single pairs: something may have been deleted."""
+        """Declare everything again, at most once a minute, because something may have been deleted.
+
+        The queues of single pairs are left out.
+        """
         if monotonic() >= self._repair_at:
             self._repair_at = monotonic() + REPAIR_EVERY_S
             with self.looking() as connection:

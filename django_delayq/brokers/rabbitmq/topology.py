@@ -218,7 +218,7 @@ class UnavailableQueues:
         return True
 
     def _answers(self, queue: str) -> bool:
-        """Return whether a queue has a leader. A queue without one seems empty, but a request for a message fails.
+        """Return False for a queue without a leader. Such a queue seems empty, but a request for a message fails.
 
         If the request gets a message, that goes back to the queue when the connection ends.
         """

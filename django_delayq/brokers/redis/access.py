@@ -72,7 +72,7 @@ class Access:
     async def arun(
         self, operation: Operation[R], budget: float = BUDGET, on_unavailable: ErrorFactory = unavailable
     ) -> R:
-        """Return the result of an operation like `run`, without blocking the event loop."""
+        """Return the result of an operation, as `run` does, but without blocking the event loop."""
         return await self.client.arun(self.layout.agreed(operation), budget, on_unavailable)
 
     def raise_if_away(self, away: str) -> None:

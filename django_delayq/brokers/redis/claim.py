@@ -348,7 +348,7 @@ def _part(number: int, nth: int, of: int) -> int:
 
 @dataclass(slots=True)
 class ClaimPlanner:
-    """Decides which shards and wait sets each claim asks, and sends the claims."""
+    """The part of the backend that decides which shards and wait sets each claim asks, and sends the claims."""
 
     shards: Shards
     cells: CallCells
@@ -401,7 +401,7 @@ class ClaimPlanner:
         self.waiter.take_hints(hints)
 
     def claim_suspect(self, requests: Sequence[ClaimRequest], by: Claimant) -> Operation[Claims]:
-        """Claim one suspect, like `claim.claim_suspect`, from the first shard that has one due."""
+        """Claim one suspect, like the function `claim_suspect`, from the first shard that has one due."""
         ended: list[Claims | TransientError] = []
         for keys in self.shards.all:
             ended += yield from gather_available([claim_suspect(keys, self.cells, requests, by)])

@@ -1,4 +1,4 @@
-"""Enqueue messages: all, or those that a Spark job has not sent before. These are operations (client/calls.py)."""
+"""Enqueue messages: all, or those that a Spark job has not sent before. It is done by operations (client/calls.py)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

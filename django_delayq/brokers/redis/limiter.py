@@ -1,8 +1,8 @@
 """Keep limits over all workers in Redis. The keys of one handler's limits are in one cluster slot.
 
 Redis may forget a permit while its message runs on: permits lapse while Redis hangs, and are lost with its data. So
-after a worker has lost touch with Redis, it starts nothing that needs a permit for the length of one lease. Within that
-time all holders renew their permits.
+once a worker that has lost touch with Redis reaches it again, it waits for the length of one lease before it starts
+anything that needs a permit. Within that time all holders renew their permits.
 """
 
 import math

@@ -35,7 +35,10 @@ PAGE = 1_000
 
 
 class MaintenanceSchedule:
-    """Maintains each shard in turn. The same round trip looks for messages and alarms that are due there."""
+    """The maintenance of all shards, each in its turn.
+
+    The same round trip looks for messages and alarms that are due there.
+    """
 
     def __init__(
         self, alias: Alias, shards: Sequence[Keys], planner: ClaimPlanner, ownership: PollOwnership, client: Client

@@ -57,7 +57,7 @@ def peek(keys: Keys, queue: str, count: int, key: str | None) -> Operation[list[
 
 
 def _nearest(keys: Keys, names: Sequence[str], most: int) -> Operation[tuple[list[Info], bool]]:
-    """Return the messages of these wait sets that are due first, and suspects. Leave out entries without a body.
+    """Return the messages that are due first in these wait sets, and suspects. Leave out entries without a body.
 
     Also return whether the sets have no more entries.
     """
@@ -118,7 +118,7 @@ def set_names(keys: Keys) -> Operation[list[str]]:
 
 
 def read_totals(reply: list[bytes]) -> dict[str, int]:
-    """Return all totals, also those that are 0."""
+    """Return all totals, including those that are 0."""
     counted = dict(pairs(reply))
     return {name: as_int(counted.get(name.encode(), b"0")) for name in TOTALS}
 
@@ -349,7 +349,7 @@ def _bodies_without_place(keys: Keys) -> Operation[list[str]]:
 
 
 def _misplaced(keys: Keys, place: str, members: Iterable[bytes]) -> Operation[list[tuple[bytes, str]]]:
-    """Return the members that are not in this place now, have no body, or are in two places, each with the fault."""
+    """Return the members that are in no place, in two places, in a wrong wait set or without a body, with the fault."""
     members = list(members)
     if not members:
         return []

@@ -1,4 +1,4 @@
-"""End and renew leases. These are operations (client/calls.py)."""
+"""End and renew leases, by operations (client/calls.py)."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
 def _proof(one: Transition) -> tuple[int | str, int | str]:
     """Return the token and the end of a lease that ran out. Both prove that it is still the same lease.
 
-    The token may be "": someone else may have left a message in `running` without one. Only a lapse can end that.
+    The token is "" if someone else has left a message in `running` without one. Only a lapse can end such a lease.
     """
     return one.token or "", one.lease_until_ms or 0
 

@@ -144,7 +144,7 @@ class CallCells:
         self._free: deque[str] = deque()
 
     def number(self) -> int:
-        """Return a number that no other call has. Nobody can guess it, and leave an answer for it."""
+        """Return a number that no other call has. Nobody can guess it, so nobody can leave an answer for it."""
         try:
             return self._numbers.pop()
         except IndexError:

@@ -36,7 +36,7 @@ class MessageSigner:
         return expires + US + _BEGIN + signature + rest + RS
 
     def has_signed(self, id: bytes, message: bytes) -> bool:
-        """Return whether a message, as it is stored, has a right signature. Nothing in it is decoded."""
+        """Return whether a message, as it is stored, has a valid signature. Nothing in it is decoded."""
         head, _, body = message.partition(RS)
         fields = head.split(US)
         if len(fields) != 8 or not fields[7].startswith(_BEGIN):

@@ -75,7 +75,7 @@ class Waiter:
     def before_look(self, shards: Iterable[int]) -> None:
         """Forget when something falls due in these shards, because a look is about to tell.
 
-        What is published for the wait sets of the last claim from now on is noted: the look may miss it.
+        From now on, note what is published for the wait sets of the last claim, because the look may miss it.
         """
         with self._changed:
             for shard in shards:

@@ -172,7 +172,7 @@ def _end(lake: Lake, database: Database, chunk: str, note: dict[str, Any]) -> in
 def _take(database: Database, table: str, pks: Sequence[int]) -> bool:
     """Remove exactly these rows from the table, or find that an earlier run has done so.
 
-    Return False, with nothing changed, if some of them have moved elsewhere.
+    Return False, with nothing changed, if only some of the rows are still in the table, or some are in another table.
     """
     with transaction.atomic(database.using):
         removed = remove(database, table, pks)

@@ -17,7 +17,8 @@ LATELY = timedelta(minutes=10)
 class Campaign:
     """The messages of a tag, counted at the time `at`.
 
-    `last_due_at` is None if no message waits. `ended_lately` counts messages that finished or failed within `LATELY`.
+    `waiting` and `overdue` also count messages that run. `last_due_at` is None if no message waits or runs.
+    `ended_lately` counts messages that finished or failed within `LATELY`.
     """
 
     at: datetime

@@ -83,7 +83,10 @@ def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
 
 
 def in_quiet_hours(plan: Plan) -> Column:
-    """Return the condition that a row is due in quiet hours after all, because spreading or a rate delays it more."""
+    """Return the condition that a row is due in quiet hours after all.
+
+    Spreading, a rate or a clock change may have delayed it into them.
+    """
     if plan.quiet is None:
         return f.lit(False)
     utc = f.col(DUE).cast("timestamp_ntz")

@@ -36,10 +36,11 @@ def known(spark: SparkSession, using: str, key: str, *, tag: str | None = None, 
 
 
 def differences(expected: DataFrame, actual: DataFrame) -> DataFrame:
-    """Return the `id` and `difference` of messages that don't agree. Both arguments have `id`.
+    """Return the `id` and `difference` of messages that don't agree.
 
-    If `expected` has `due_at`, times are compared too. A message that was due before it was sent may be scheduled for
-    the time when it was sent: that is no difference.
+    Both arguments have `id`; `actual` also has `scheduled_at` and `sent_at`, as `known` returns it. If `expected` has
+    `due_at`, times are compared too. A message that was due before it was sent may be scheduled for the time when it
+    was sent: that is no difference.
     """
     at = f.col("due_at") if "due_at" in expected.columns else f.lit(None).cast("timestamp")
     wanted = expected.select("id", at.alias("_wanted"), f.lit(True).alias("_asked"))

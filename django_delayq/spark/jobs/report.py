@@ -74,13 +74,13 @@ def _quantile(sketch: str, rank: str) -> Column:
 
 
 def failures(rows: DataFrame) -> DataFrame:
-    """Count the failures of each day, hour, queue, key and kind of failure (`fingerprint`)."""
+    """Count the messages that failed for good, for each day, hour, queue, key and kind of failure (`fingerprint`)."""
     failed = rows.where("outcome = 'failed'")
     return failed.groupBy(*_hour(), "queue", "key", "fingerprint").agg(f.count("*").alias("messages"))
 
 
 def kinds(failures: DataFrame) -> DataFrame:
-    """Merge failures of any days by key and kind, most frequent first."""
+    """Merge the counts that `failures` made, of any days, by key and kind of failure. The most frequent comes first."""
     together = failures.groupBy("key", "fingerprint").agg(f.sum("messages").alias("messages"))
     return together.orderBy(f.desc("messages"), "key", "fingerprint")
 

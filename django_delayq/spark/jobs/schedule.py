@@ -39,7 +39,7 @@ def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame,
     """Return the messages as rows for a write, and the forecast of when they are due. Nothing is sent.
 
     Raises `SparkError` for a missing column, for one that no id can be made of, for rows without a due time, and if
-    spreading or the rate would have messages due in quiet hours.
+    spreading, the rate or a clock change would have messages due in quiet hours.
     """
     _check_columns(rows, messages)
     id = _id(rows, messages)

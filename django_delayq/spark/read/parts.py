@@ -28,7 +28,7 @@ class WaitSets(Part):
 
 @dataclass
 class EndedBetween(Part):
-    """The rows that some transactions have put into a table: numbers `start` up to, but not including, `end`."""
+    """The rows that the transactions numbered from `start` up to, but not including, `end` have put into a table."""
 
     start: int
     end: int

@@ -38,7 +38,7 @@ def scanner_of(queue: Queue, alias: Alias) -> Scanner:
 
 
 def parts(scanner: Scanner, wanted: Wanted) -> list[WaitSets]:
-    """Return a part for each shard that has wanted messages."""
+    """Return a part for each shard that has a wait set of a wanted queue and key."""
     wanted_of = ([name for name in names if _is_wanted(name, wanted)] for names in scanner.wait_sets())
     return [WaitSets(shard, names) for shard, names in enumerate(wanted_of) if names]
 

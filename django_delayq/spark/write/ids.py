@@ -26,7 +26,10 @@ def derived(paths: Sequence[str], key: object, *values: Any) -> str:
 
 
 def _part(value: object) -> str:
-    """Escape a value for an id. Colons separate values, so those inside are escaped: two rows never share an id."""
+    """Escape a value for an id.
+
+    Colons separate values, so a colon within a value is escaped: rows with other values never get the same id.
+    """
     if isinstance(value, datetime):
         value = value.astimezone(UTC).strftime("%Y-%m-%dT%H.%M.%S.%fZ")
     return str(value).replace("%", "%25").replace(":", "%3A")

@@ -80,7 +80,10 @@ class _Rows:
         return values if default is None else [default if value is None else value for value in values]
 
     def each(self, make: Callable[..., T], default: T, *columns: Sequence[Any]) -> list[T]:
-        """Call `make` for each row and return the results, with `default` for a bad row, for which it raises."""
+        """Call `make` for each row and return the results.
+
+        A row for which `make` raises is bad: its reason is kept in `bad`, and its result is `default`.
+        """
         made = []
         for row, values in enumerate(zip(*columns, strict=True)):
             try:

@@ -26,7 +26,10 @@ _PAUSE_S = 0.5
 
 @dataclass(slots=True)
 class Taken:
-    """Count the messages that a sink sent, and those that it left out: their ids were there already or had ended."""
+    """The counts of a sink: the messages that it sent, and those that it left out.
+
+    It leaves out a message whose id was there already or had ended.
+    """
 
     sent: int = 0
     already_there: int = 0

@@ -121,7 +121,7 @@ def _listen(control: socket.socket, worker: "Worker") -> None:
 def _leave(lease: Lease) -> None:
     """End this process because a handler lost its lease and nothing else can stop it.
 
-    The supervisor ends the other leases.
+    The supervisor ends the other leases. If the worker winds down and has cut the lease short itself, do nothing.
     """
     if not lease.interrupted:  # otherwise this worker is ending, and cuts its leases short itself
         os._exit(LEASE_ENDED)

@@ -107,7 +107,7 @@ class Replies(list[Reply]):
 
     @property
     def repeated(self) -> bool:
-        """Return whether one of the calls was made again after its reply was lost."""
+        """Return whether one of the calls was made again, after a first time that may have taken effect."""
         return bool(self.repeated_at)
 
     def part(self, start: int, count: int) -> "Replies":

@@ -143,7 +143,7 @@ class Client(ABC):
 
 
 class OneServer(Client):
-    """The client for a single server. An error reply to one call makes the whole round trip fail."""
+    """The client for a single server. An error reply to any call but a WAIT makes the whole round trip fail."""
 
     def __init__(self, location: Location) -> None:
         self.shown = location.shown
@@ -281,7 +281,7 @@ def _socket_of(connection: AbstractConnection) -> socket.socket:
 
 
 class Contact:
-    """Measures for how long a server has answered every call of this process, and has had the same data."""
+    """The measure of how long a server has answered every call of this process, and has had the same data."""
 
     clock = staticmethod(time.monotonic)
 
@@ -314,7 +314,7 @@ class Contact:
 
 
 class Transport:
-    """Sends calls to one server over connections: as many of them as there are calls in flight.
+    """The connections over which calls are sent to one server: one for each round trip in flight, and idle ones.
 
     A reply may be a `ResponseError`, if the server replied to that call with an error. Any other fault is raised.
     """

@@ -1,9 +1,9 @@
 """Run operations on a cluster: send each node the calls for its slots, and put the replies back in order.
 
 If a node is away, only the calls for that node fail. Callers that can do without it (`SkipUnavailable`) wait for it
-only once; others wait as long as for a single server. MOVED is followed. Calls that a node can't answer now (ASK and
-TRYAGAIN while a slot moves, CLUSTERDOWN, LOADING) are repeated: they name many keys of a slot, and while the slot moves
-no node has all of them.
+only once; others wait as long as for a single server. MOVED is followed. Calls that a node can't answer now (TRYAGAIN,
+CLUSTERDOWN, LOADING) are repeated. ASK is not followed: the call is repeated too, because it names many keys of a slot,
+and while the slot moves no node has all of them.
 """
 
 import inspect
@@ -131,7 +131,10 @@ class ClusterPipeline:
         self._errors.update(dict.fromkeys(part, error))
 
     def replies(self) -> Replies:
-        """Return the reply of each call, or its last error. If all calls failed for good, raise the first error."""
+        """Return the reply of each call, or its last error.
+
+        If all calls failed, and the error of the first one is not transient, raise that error.
+        """
         errors = {i: error for i, error in self._errors.items() if i not in self._answers}
         if len(errors) == len(self.calls) and not isinstance(errors[0], TransientError):
             raise errors[0] from None
@@ -167,7 +170,7 @@ class SlotMap:
         return node.host, int(node.port)
 
     def primaries(self) -> list[Address]:
-        """Return every primary node of the cluster, as far as is known, also nodes that have no slots yet."""
+        """Return every primary node of the cluster, as far as is known, including nodes that have no slots yet."""
         return [(node.host, int(node.port)) for node in self._learnt().get_nodes_by_server_type("primary")]
 
     def _learnt(self) -> NodesManager:

@@ -116,7 +116,7 @@ class Location:
     """One parsed LOCATION. `shown` is the address without secrets.
 
     `cache` is the LOCATION "cache:ALIAS" if the server is that of a cache, and otherwise "". `nodes` are some nodes of
-    a cluster. Then this is only a template: connect to the location that `at` returns for a node.
+    a cluster. If there are any, this is only a template: connect to the location that `at` returns for a node.
     """
 
     shown: str
