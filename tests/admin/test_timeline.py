@@ -98,6 +98,13 @@ def test_a_burial_without_an_attempt_has_no_number(broker: DatabaseBackend, data
     assert [(step.number, step.error) for step in steps] == [(1, "TimeoutError: bank"), ("-", "It has expired.")]
 
 
+def test_a_failure_after_a_snooze_is_an_attempt(broker: DatabaseBackend, database: str) -> None:
+    send("a")
+    settle(broker, claim(broker), SettleAction.SNOOZE)
+    settle(broker, claim(broker), SettleAction.BURY, error="ValueError: no", detail="Traceback: one", failed=True)
+    assert [step.number for step in timeline(ErrorMessage.objects.using(database).get())] == [1, 1]
+
+
 @pytest.mark.parametrize("history", ["", "nonsense", "[1]", '[{"attempt": 1}]'])
 def test_a_history_that_somebody_else_wrote_breaks_no_page(
     broker: DatabaseBackend, superuser: Client, database: str, history: Any

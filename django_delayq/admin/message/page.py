@@ -1,6 +1,6 @@
 """The page of one message: facts, attempts, payload, what operators did to it, and what may be done now."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -146,18 +146,18 @@ def timeline(row: MessageRow) -> list[Step]:
     if isinstance(row, FinishMessage | ErrorMessage):
         times = _times(before, row.started_at, row.ended_at)
         error = row.error if isinstance(row, ErrorMessage) else ""
-        steps.append(Step(_last_number(row, steps), *times, row.worker, state_of(row), error))
+        steps.append(Step(_last_number(row), *times, row.worker, state_of(row), error))
     elif isinstance(row, ReadyMessage) and is_running(row):
         outcome = _OUTCOMES[Ended.LOST] if is_abandoned(row) else _("runs")
         steps.append(Step(row.failures + 1, *_times(before, row.started_at, None), row.worker, outcome))
     return steps
 
 
-def _last_number(row: FinishMessage | ErrorMessage, earlier: Sequence[Step]) -> int | str:
+def _last_number(row: FinishMessage | ErrorMessage) -> int | str:
     """Return the number of the attempt that ended a message; "-" if none did: it was cancelled, or refused a start."""
     if isinstance(row, FinishMessage):
         return "-" if row.outcome == FinishMessage.Outcome.CANCELLED else row.failures + 1
-    return row.failures if row.failures > (earlier[-1].number if earlier else 0) else "-"
+    return max(row.failures, 1) if row.started_at or row.detail else "-"
 
 
 def _times(before: datetime, started: datetime | None, ended: datetime | None) -> tuple[Any, str, str]:
