@@ -5,7 +5,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Never, Unpack, get_args
 
@@ -25,8 +25,8 @@ from django_delayq.core.codec import encode_data
 from django_delayq.core.message import OnConflict, Send, Sent, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
-from django_delayq.support.timestamps import EPOCH, wall_clock_ms
-from django_delayq.support.units import LONGEST_MS, Duration, to_ms
+from django_delayq.support.timestamps import due_time_ms
+from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import (
     OWN,
     check_flag,
@@ -308,10 +308,7 @@ def _instant_ms(at: datetime) -> int:
         if settings.USE_TZ:
             raise ValueError(f"at={at!r} is naive; give django.utils.timezone.make_aware(at).")
         at = timezone.make_aware(at, timezone.get_default_timezone())
-    milliseconds = -((at - EPOCH) // timedelta(microseconds=-1000))  # rounded up: never early
-    if milliseconds > wall_clock_ms() + LONGEST_MS:
-        raise ValueError(f"at={at!r} is over 100 years from now; give an earlier time.")
-    return milliseconds
+    return due_time_ms(at)
 
 
 # The caller's transaction

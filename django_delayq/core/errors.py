@@ -1,6 +1,10 @@
 """Define the errors that django-delayq raises, and the exceptions with which handlers steer messages. Pure values."""
 
+from datetime import datetime
+
+from django_delayq.support.timestamps import due_time_ms
 from django_delayq.support.units import Duration, to_ms
+from django_delayq.support.validation import short_repr
 
 
 class DelayqError(Exception):
@@ -68,23 +72,50 @@ class Steer(Exception):
     """The base of the exceptions that a handler raises to decide what becomes of its message."""
 
 
-class Retry(Steer):
-    """A handler's wish to fail this attempt. If attempts are left, the message runs again after `delay`.
+class RunAgain(Steer):
+    """The base of the exceptions that may say when a message runs again: after `delay`, or at the instant `at`.
 
-    If `delay` is None, it runs again after the handler's backoff.
+    Raises `TypeError` or `ValueError`, naming the value and the fix, for both of them, and for an `at` that is naive.
     """
 
-    def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
-        super().__init__(reason or "Retry")
-        self.delay_ms = None if delay is None else to_ms(delay, "Retry delay")
+    def __init__(self, delay: Duration | None, reason: str, at: datetime | None) -> None:
+        name = type(self).__name__
+        super().__init__(reason or name)
+        if delay is not None and at is not None:
+            raise TypeError(f"{name} has delay={short_repr(delay)} and at={short_repr(at)}; give one of them.")
+        self.delay_ms = None if delay is None else to_ms(delay, f"{name} delay")
+        self.at_ms = None if at is None else _instant_ms(at, name)
+
+    def delay_from(self, now_ms: int) -> int | None:
+        """Return the milliseconds from `now_ms` until the message runs again; None if nothing says when."""
+        return self.delay_ms if self.at_ms is None else max(self.at_ms - now_ms, 0)
 
 
-class Snooze(Steer):
-    """Run again after `delay`, without counting a failure."""
+class Retry(RunAgain):
+    """A handler's wish to fail this attempt. If attempts are left, the message runs again after `delay` or at `at`.
 
-    def __init__(self, delay: Duration, reason: str = "") -> None:
-        super().__init__(reason or "Snooze")
-        self.delay_ms = to_ms(delay, "Snooze delay")
+    If both are None, it runs again after the handler's backoff.
+    """
+
+    def __init__(self, delay: Duration | None = None, reason: str = "", *, at: datetime | None = None) -> None:
+        super().__init__(delay, reason, at)
+
+
+class Snooze(RunAgain):
+    """A handler's wish to run again after `delay` or at `at`, without counting a failure."""
+
+    def __init__(self, delay: Duration | None = None, reason: str = "", *, at: datetime | None = None) -> None:
+        if delay is None and at is None:
+            raise TypeError('Snooze needs a time: give it a delay, such as "5m", or at=.')
+        super().__init__(delay, reason, at)
+
+
+def _instant_ms(at: datetime, name: str) -> int:
+    if not isinstance(at, datetime):
+        raise TypeError(f"{name} at={short_repr(at)} is {type(at).__name__}; give an aware datetime.")
+    if at.utcoffset() is None:
+        raise ValueError(f"{name} at={at!r} is naive; give django.utils.timezone.make_aware(at).")
+    return due_time_ms(at)
 
 
 class Bury(Steer):

@@ -110,6 +110,7 @@ class Transition:
       that has ended, it lowers a time that is ahead to that of its own clock.
     - `pk`: the primary key of the row, with a store.
     - `delay_ms`: how long from now a message that waits again is due; None keeps its due time.
+    - `at_ms`: when it is due, if that was named. Then `delay_ms` is only the worker's estimate of how long that is.
     - `error`: one line on the failure; None keeps the last one.
     - `detail` (the traceback), `fingerprint`: kept for a buried message. A `Retry` that waits again has no fingerprint.
     - `history`: the earlier attempts as JSON; None leaves them as they are.
@@ -130,6 +131,7 @@ class Transition:
     ended_ms: int | None = None
     pk: str = ""
     delay_ms: int | None = None
+    at_ms: int | None = None
     error: str | None = None
     detail: str = ""
     fingerprint: str = ""
@@ -219,8 +221,18 @@ def finish(claimed: Claimed, span: Span = UNSTARTED, *, is_written: bool = False
     return transition
 
 
-def fail(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms: Callable[[int], int]) -> Transition:
+def fail(
+    claimed: Claimed,
+    failure: Failure,
+    policy: Policy,
+    span: Span,
+    wait_ms: Callable[[int], int],
+    *,
+    at_ms: int | None = None,
+) -> Transition:
     """Return the transition of a message whose attempt failed: a retry after `wait_ms(attempt)`, or a burial.
+
+    If `at_ms` is given, the retry is due then, and `wait_ms` says how long that is.
 
     It is buried if `policy` allows no more attempts, or the next one would start after the message expires.
     """
@@ -231,18 +243,22 @@ def fail(claimed: Claimed, failure: Failure, policy: Policy, span: Span, wait_ms
     if policy.expires_at_ms is not None and (span.ended_ms or 0) + delay_ms >= policy.expires_at_ms:
         last = Failure(f"{failure.error} (the next try would be after it expires)", failure.detail, failure.fingerprint)
         return bury(claimed, last, span, failed=True)
-    return _retry(claimed, failure, delay_ms, span)
+    transition = _retry(claimed, failure, delay_ms, span)
+    transition.at_ms = at_ms
+    return transition
 
 
-def snooze(claimed: Claimed, delay_ms: int, policy: Policy, span: Span = UNSTARTED) -> Transition:
-    """Return the transition of a message whose handler asked to run it later.
+def snooze(
+    claimed: Claimed, delay_ms: int, policy: Policy, span: Span = UNSTARTED, *, at_ms: int | None = None
+) -> Transition:
+    """Return the transition of a message whose handler asked to run it later: after `delay_ms`, or at `at_ms`.
 
     The attempt did not die, so its end sets the crashes to 0. An `at_most_once` message is buried.
     """
     if policy.at_most_once:
         return bury(claimed, Failure("asked to snooze, but at_most_once never starts a second time"), span)
     transition = _again(claimed, SettleAction.SNOOZE, span, Ended.SNOOZED)
-    transition.crashes, transition.delay_ms = 0, delay_ms
+    transition.crashes, transition.delay_ms, transition.at_ms = 0, delay_ms, at_ms
     return transition
 
 

@@ -3,6 +3,8 @@
 import time
 from datetime import UTC, datetime, timedelta
 
+from django_delayq.support.units import LONGEST_MS
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -18,6 +20,17 @@ def from_ms(milliseconds: int) -> datetime:
 def to_epoch_ms(instant: datetime) -> int:
     """Return the epoch milliseconds of an aware datetime, rounded down."""
     return (instant - EPOCH) // timedelta(milliseconds=1)
+
+
+def due_time_ms(at: datetime) -> int:
+    """Return the epoch milliseconds of an aware datetime, rounded up, so that nothing is early.
+
+    Raises `ValueError` for a time over 100 years from now.
+    """
+    milliseconds = -((at - EPOCH) // timedelta(microseconds=-1000))
+    if milliseconds > wall_clock_ms() + LONGEST_MS:
+        raise ValueError(f"at={at!r} is over 100 years from now; give an earlier time.")
+    return milliseconds
 
 
 def wall_clock_ms() -> int:

@@ -167,13 +167,15 @@ def after(
     if exception is None:
         return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
     if isinstance(exception, Snooze):
-        return transitions.snooze(claimed, exception.delay_ms, policy_of(claimed, handler), span)
+        delay_ms = exception.delay_from(now_ms) or 0
+        return transitions.snooze(claimed, delay_ms, policy_of(claimed, handler), span, at_ms=exception.at_ms)
     failed = Failure(failure.line(exception), failure.traceback_of(exception, handler.func))
     if isinstance(exception, Bury):
         transition = transitions.bury(claimed, failed, span, failed=True)
     else:
-        wait_ms = partial(retry_delay_ms, handler, exception)
-        transition = transitions.fail(claimed, failed, policy_of(claimed, handler), span, wait_ms)
+        wait_ms = partial(retry_delay_ms, handler, exception, now_ms)
+        at_ms = exception.at_ms if isinstance(exception, Retry) else None
+        transition = transitions.fail(claimed, failed, policy_of(claimed, handler), span, wait_ms, at_ms=at_ms)
     if transition.state is State.ERROR or not isinstance(exception, Retry):  # a `Retry` that waits again is no surprise
         transition.fingerprint = failure.fingerprint(exception, handler.func)
     return transition
@@ -241,10 +243,11 @@ def in_place_of(
     return transitions.in_place_of(transition, claimed, policy_of(claimed, handler), why, wait_ms)
 
 
-def retry_delay_ms(handler: Handler[Any, Any], exception: BaseException, attempt: int) -> int:
+def retry_delay_ms(handler: Handler[Any, Any], exception: BaseException, now_ms: int, attempt: int) -> int:
     """Return the milliseconds until the next attempt: what `Retry` names, or else what the handler's backoff says."""
-    if isinstance(exception, Retry) and exception.delay_ms is not None:
-        return exception.delay_ms
+    named_ms = exception.delay_from(now_ms) if isinstance(exception, Retry) else None
+    if named_ms is not None:
+        return named_ms
     try:
         return backoff_ms(handler.backoff, attempt, exception)
     except BaseException as wrong:  # noqa: BLE001 - a backoff function is the site's code

@@ -40,6 +40,18 @@ def test_snooze_is_due_after_its_delay_without_a_failure(rig: Rig) -> None:
     rig.assert_total("snoozed", 1)
 
 
+@pytest.mark.parametrize("verb", [SettleAction.RETRY, SettleAction.SNOOZE])
+def test_a_named_due_time_is_kept_whatever_the_worker_takes_for_the_delay(rig: Rig, verb: SettleAction) -> None:
+    now_ms = rig.broker.queue.counts().now_ms
+    for id, at_ms in (("a", now_ms + HOUR), ("past", 1)):
+        rig.send(id)
+        transition = settlement(rig.claim_one(), verb, delay_ms=7)
+        transition.at_ms = at_ms
+        assert rig.broker.queue.apply([transition]) == [True]
+    assert rig.get("a").due_ms == now_ms + HOUR
+    assert now_ms <= rig.get("past").due_ms < now_ms + HOUR
+
+
 def test_snooze_keeps_the_failures_so_far(rig: Rig) -> None:
     rig.send("a")
     rig.settle(rig.claim_one(), SettleAction.RETRY, error="once")

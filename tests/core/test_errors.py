@@ -1,5 +1,8 @@
 """What a handler raises to steer its message, and what a failed send says."""
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 import pytest
 
 from django_delayq.core.errors import Bury, DelayqError, Retry, SendError, Snooze, UnknownKey
@@ -7,6 +10,28 @@ from django_delayq.core.errors import Bury, DelayqError, Retry, SendError, Snooz
 
 def test_steering_delays_are_milliseconds() -> None:
     assert (Retry("2m").delay_ms, Retry().delay_ms, Snooze(1.5).delay_ms) == (120_000, None, 1_500)
+
+
+def test_steering_takes_an_instant_in_place_of_a_delay() -> None:
+    at = datetime(2027, 1, 1, microsecond=1, tzinfo=UTC)
+    at_ms = 1_798_761_600_001  # rounded up: never early
+    for one in (Retry(at=at), Snooze(at=at)):
+        assert (one.at_ms, one.delay_ms, one.delay_from(at_ms - 7), one.delay_from(at_ms + 7)) == (at_ms, None, 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Snooze(), "Snooze needs a time"),
+        (lambda: Retry("1m", at=datetime.now(UTC)), "^Retry has delay='1m' and at=.*; give one of them"),
+        (lambda: Retry(at=datetime(2027, 1, 1)), r"^Retry at=.* is naive; give django\.utils\.timezone\.make_aware"),
+        (lambda: Snooze(at="soon"), "^Snooze at='soon' is str; give an aware datetime"),  # type: ignore[arg-type]
+        (lambda: Snooze(at=datetime(2999, 1, 1, tzinfo=UTC)), "over 100 years from now"),
+    ],
+)
+def test_a_wrong_instant_names_the_value_and_the_fix(make: Callable[[], object], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
 
 
 def test_steering_keeps_its_reason() -> None:

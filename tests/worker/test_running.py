@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from django_delayq import BrokerUnavailable, Bury, Message, Retry, Snooze
 from django_delayq.brokers.base import ClaimRequest
 from django_delayq.core.message import State
+from django_delayq.support.timestamps import from_ms
 from django_delayq.worker.options import served_queues
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
@@ -136,6 +138,18 @@ def test_snooze_is_no_failure(rig: Rig) -> None:
     info = rig.see("a")
     assert (info.state, info.failures) == (State.PENDING, 0)
     assert info.due_ms >= rig.broker.queue.counts().now_ms + 500_000
+
+
+@pytest.mark.parametrize("steer", [Retry, Snooze])
+def test_a_message_runs_again_at_the_instant_that_its_handler_names(rig: Rig, steer: Callable[..., Exception]) -> None:
+    at_ms = rig.broker.queue.counts().now_ms + 600_000
+
+    def handler(message: Message[Any]) -> None:
+        raise steer(at=from_ms(at_ms))
+
+    rig.send("a")
+    rig.drain(make_handler(handler))
+    assert rig.see("a").due_ms == at_ms
 
 
 def test_bury_gives_up_at_once(rig: Rig) -> None:

@@ -179,7 +179,9 @@ class MemoryBroker:
         check_batch(transitions)
         with self._changed:
             held = [
-                settle(self._places, transition, self._now_ms(), self._due_ms(transition.delay_ms or 0))
+                settle(
+                    self._places, transition, self._now_ms(), self._due_ms(transition.delay_ms or 0, transition.at_ms)
+                )
                 for transition in transitions
             ]
             self._changed.notify_all()

@@ -81,9 +81,12 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
                 token, end = _proof(one) if one.lease_until_ms is not None else (one.token, "")
                 suspect = "1" if one.crashes and one.is_suspect else "0"
                 delay = "" if one.delay_ms is None else one.delay_ms
+                at = "" if one.at_ms is None else one.at_ms
                 error, is_new = ("", "0") if one.error is None else (_line(one.error), "1")
                 # One text, because packing one more argument costs more than formatting it here.
-                facts = f"{end},{suspect},{one.failures},{one.crashes},{delay},{is_new},{TOTALS.get(one.action, '')}"
+                facts = (
+                    f"{end},{suspect},{one.failures},{one.crashes},{delay},{at},{is_new},{TOTALS.get(one.action, '')}"
+                )
                 again += (one.id, token, facts, error)
             names = (keys.running, keys.state, keys.suspect, keys.sets, keys.timer, keys.count, keys.wait(name))
             return Call(load("requeue"), names, again)

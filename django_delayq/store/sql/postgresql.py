@@ -200,6 +200,7 @@ _FINISH: Columns = {
 _OTHERS: Columns = {
     **_FINISH,
     "wait_ms": int,
+    "at_ms": int,
     "new_failures": int,
     "new_crashes": int,
     "cause": LongText,
@@ -254,5 +255,5 @@ def _values_of_lease(one: Transition) -> tuple[Any, ...]:
     cause = one.error or "" if one.state is State.ERROR else one.error
     return (
         *(int(one.pk), one.id, one.token, one.state, one.started_ms, one.ended_ms),
-        *(one.delay_ms, one.failures, one.crashes, cause, one.detail, one.fingerprint, one.history),
+        *(one.delay_ms, one.at_ms, one.failures, one.crashes, cause, one.detail, one.fingerprint, one.history),
     )

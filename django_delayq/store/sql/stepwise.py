@@ -28,7 +28,15 @@ _BURIED: Columns = {
     "detail": LongText,
     "fingerprint": str,
 }
-_AGAIN = {"pk": int, "wait_ms": int, "new_failures": int, "new_crashes": int, "cause": LongText, "past": LongText}
+_AGAIN = {
+    "pk": int,
+    "wait_ms": int,
+    "at_ms": int,
+    "new_failures": int,
+    "new_crashes": int,
+    "cause": LongText,
+    "past": LongText,
+}
 
 FINISHED = f"id, {shared_with(started_at='started_ms')}, 'finished', ended_ms"
 """The values for `delayq_finish`, from a row joined with a values table of the columns `_FINISHED`."""
@@ -41,7 +49,7 @@ BURIED = (
 """The values for `delayq_error`, from a row joined with a values table of the columns `_BURIED`."""
 
 AGAIN = (
-    "due_at = coalesce({now_up} + held.wait_ms, r.due_at),"
+    "due_at = CASE WHEN held.at_ms > {now_up} THEN held.at_ms ELSE coalesce({now_up} + held.wait_ms, r.due_at) END,"
     " failures = held.new_failures, crashes = held.new_crashes, error = coalesce(held.cause, r.error),"
     f" history = coalesce(held.past, r.history), {CLEAR_LEASE}"
 )
@@ -106,7 +114,9 @@ def bury(database: Executor, ended: Sequence[TimedTransition]) -> None:
 def wait_again(database: Executor, transitions: Sequence[Transition]) -> None:
     """End the leases of rows that the caller's transaction has locked: they wait again."""
     for page in pages(transitions, PAGE):
-        rows = [(int(one.pk), one.delay_ms, one.failures, one.crashes, one.error, one.history) for one in page]
+        rows = [
+            (int(one.pk), one.delay_ms, one.at_ms, one.failures, one.crashes, one.error, one.history) for one in page
+        ]
         held = database.dialect.values_table("held", _AGAIN, rows)
         changes = AGAIN.format(now_up=database.dialect.now_up)
         database.changed(database.dialect.update_held.format(changes=changes, held=held.text), held.parameters)
