@@ -163,14 +163,14 @@ def test_a_message_without_a_handler_stays_parked() -> None:
 def test_a_handler_that_raises_fails_the_test_by_its_own_exception() -> None:
     note.send("first")
     fail.send("x", id="f", delay="1h")
-    note.send("later", delay="2h")
+    note.send("later", delay="3h")
     with pytest.raises(ValueError, match="x") as failed:
         run_due(until="1d")
     (told,) = failed.value.__notes__
     assert "Message 'f' (key 'testing.fail'), attempt 1: it would be tried again." in told
     assert 'errors="keep"' in told
     assert _data() == ["first", "x"]
-    assert [message.data for message in sent_messages()] == ["later", "x"]  # it ended as in a worker
+    assert [message.data for message in sent_messages()] == ["x", "later"]  # it ended as in a worker
 
 
 def test_so_does_one_that_fails_without_having_run_or_for_good() -> None:
