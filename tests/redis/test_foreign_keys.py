@@ -17,6 +17,7 @@ from django_delayq.brokers.base import (
     SettleAction,
     WorkerInfo,
 )
+from django_delayq.brokers.redis.claim import MOST_SETS
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.support.timestamps import LAST_MS
 from tests.brokers.rig import LEASE_MS, Rig
@@ -154,6 +155,18 @@ def test_a_message_without_our_header_can_be_buried(rig: Rig, client: redis.Redi
     (error,) = rig.broker.queue.failed(1)
     assert told == BuriedInfo("odd", "", "", 0, error.error)
     assert "header can not be read" in error.error
+
+
+def test_messages_without_our_header_let_a_claim_take_no_more_of_another_set(rig: Rig, client: redis.Redis) -> None:
+    rig.send(*"abcdef")
+    client.hset(f"{TAG}msg", mapping=dict.fromkeys(("odd1", "odd2", "odd3"), b"\x00not ours"))
+    client.zadd(f"{TAG}wait:q:other", dict.fromkeys(("odd1", "odd2", "odd3"), 1))
+    client.zadd(f"{TAG}keys", {"q:other": 1})
+    empty = [ClaimRequest("q", f"empty{n}", 1) for n in range(MOST_SETS)]  # too many sets for one call
+    requests = [ClaimRequest("q", "k", 1), ClaimRequest("q", "other", 5), *empty]
+    messages = rig.broker.queue.claim(requests, lease_ms=LEASE_MS, worker="w").messages
+    assert sorted(message.id for message in messages if message.header is None) == ["odd1", "odd2", "odd3"]
+    assert sum(message.header is not None for message in messages) == 1
 
 
 def test_a_message_with_half_a_header_of_ours_is_moved_like_others(rig: Rig, client: redis.Redis) -> None:

@@ -336,9 +336,9 @@ class Demand:
         )
 
     def fill(self, name: str, count: int) -> None:
-        """Note that `count` messages of a set were claimed."""
+        """Note that `count` messages were claimed, of a set as far as is known. They may be more than were wanted."""
         self.left -= count
-        self._counts[name] -= count
+        self._counts[name] = max(self._counts[name] - count, 0)  # below 0, lua/lib/share.lua would take all that is due
         self._idle_slots[name] = max(self._idle_slots[name] - count, 0)
 
 
