@@ -44,6 +44,13 @@ def test_a_queue_a_key_and_both_are_three_pauses(rig: Rig) -> None:
     ]
 
 
+def test_pauses_come_by_queue_and_then_by_key(rig: Rig) -> None:
+    in_order = [("a", "k"), ("a-", None), ("a-", "k")]
+    for queue, key in reversed(in_order):
+        rig.broker.presence.pause(Pause(queue, key, "x"))
+    assert [(pause.queue, pause.key) for pause in rig.broker.presence.pauses()] == in_order
+
+
 def test_pausing_again_takes_the_new_reason_and_end(rig: Rig) -> None:
     rig.broker.presence.pause(Pause("mail", None, "old", now_ms(rig) + HOUR))
     rig.broker.presence.pause(Pause("mail", None, "new"))

@@ -123,8 +123,8 @@ def _read_workers(now_ms: int, fields: Fields) -> list[WorkerInfo]:
 
 def _read_pauses(now_ms: int, fields: Fields) -> list[Pause]:
     """Return the pauses in force, sorted by queue and key, given all fields of `meta`."""
-    found = {name: pause for name, value in fields if (pause := _read_pause(name, value)) and pause.holds(now_ms)}
-    return [found[name] for name in sorted(found)]
+    found = [pause for name, value in fields if (pause := _read_pause(name, value)) and pause.holds(now_ms)]
+    return sorted(found, key=lambda pause: (pause.queue or "", pause.key or ""))
 
 
 def _field(queue: str | None, key: str | None) -> str:
