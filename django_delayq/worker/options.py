@@ -58,9 +58,10 @@ def _served_queue(text: str) -> ServedQueue:
     check_queue(name)
     if not colon:
         return ServedQueue(name)
-    if not (weight.isascii() and weight.isdigit() and 1 <= int(weight[:5]) <= MOST_WEIGHT):
+    digits = weight.lstrip("0")  # int() refuses thousands of digits
+    if not (weight.isascii() and weight.isdigit() and 1 <= int(digits[:5] or 0) <= MOST_WEIGHT):
         raise ValueError(
             f"{short_repr(text)} gives the queue {name!r} the weight {short_repr(weight)}; "
             f"give a whole number from 1 to {MOST_WEIGHT}, such as {name}:3, or none"
         )
-    return ServedQueue(name, int(weight))
+    return ServedQueue(name, int(digits))

@@ -32,6 +32,7 @@ def test_queues_are_read_with_and_without_a_weight() -> None:
     queues = served_queues("critical, default:3,bulk:1")
     assert queues == (ServedQueue("critical"), ServedQueue("default", 3), ServedQueue("bulk", 1))
     assert ",".join(map(str, queues)) == "critical,default:3,bulk:1"
+    assert served_queues("bulk:000001") == (ServedQueue("bulk", 1),)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,8 @@ def test_queues_are_read_with_and_without_a_weight() -> None:
         ("a, ", "'a, ' has a comma without a queue"),
         ("bulk:0", "'bulk:0' gives the queue 'bulk' the weight '0'; give a whole number from 1 to 1000"),
         ("bulk:1001", "the weight '1001'"),
+        ("bulk:00010000", "the weight '00010000'"),
+        (f"bulk:{'9' * 5_000}", "the weight '999"),
         ("bulk:x", "the weight 'x'"),
         ("bulk:-1", "the weight '-1'"),
         ("bulk:1.5", "the weight '1.5'"),
