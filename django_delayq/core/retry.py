@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from django_delayq.support.units import Duration, to_ms
+from django_delayq.support.units import LONGEST_MS, Duration, to_ms
 from django_delayq.support.validation import short_repr
 
 Backoff = Duration | Sequence[Duration] | Callable[[int, BaseException], Duration]
@@ -36,8 +36,11 @@ class Exponential:
 
     def __call__(self, attempt: int, exception: BaseException) -> float:
         most = to_ms(self.most, "Exponential.most")
-        # The power is capped: 4.0 ** 600 overflows a float.
-        steady = min(to_ms(self.first, "Exponential.first") * self.factor ** min(attempt - 1, 100), most)
+        try:
+            growth = min(float(self.factor) ** (attempt - 1), LONGEST_MS)
+        except OverflowError:  # such as 4.0 ** 600
+            growth = LONGEST_MS
+        steady = min(to_ms(self.first, "Exponential.first") * growth, most)
         return max(steady * (1 + random.uniform(-self.jitter, self.jitter)), 0) / 1000
 
 

@@ -1,5 +1,6 @@
 """Backoff: fixed, a list, exponential, or a function."""
 
+import math
 from typing import Any
 
 import pytest
@@ -36,6 +37,18 @@ def test_exponential_grows_up_to_its_limit() -> None:
         10_000,
         10_000,
     ]
+
+
+@pytest.mark.parametrize("factor", [1e4, 1e308, math.inf])
+def test_exponential_with_a_large_factor_stays_at_its_limit(factor: float) -> None:
+    steep = Exponential(first="15s", factor=factor, most="1h", jitter=0)
+    assert [backoff_ms(steep, attempt, FAILURE) for attempt in (1, 79, 10_000)] == [15_000, 3_600_000, 3_600_000]
+    assert backoff_ms(Exponential(first=0, factor=factor), 10_000, FAILURE) == 0
+
+
+def test_exponential_with_a_small_factor_reaches_its_limit() -> None:
+    flat = Exponential(first="1s", factor=1.01, most="1h", jitter=0)
+    assert backoff_ms(flat, 1_000, FAILURE) == 3_600_000
 
 
 def test_jitter_spreads_around_the_steady_wait() -> None:
