@@ -183,9 +183,9 @@ def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -
 def readable(using: str, key: str, body: bytes) -> Any:
     """Return the data as the handler would get it; if it does not fit, as JSON values; if it is no JSON, as text."""
     handler = registry.find(using, key)
-    for data_type in (Any if handler is None else handler.data_type, Any):
+    for typed in (handler, None):
         try:
-            return decode_data(body, data_type)
-        except DataMismatch:
+            return decode_data(body, Any if typed is None else typed.data_type)
+        except (DataMismatch, TypeError):  # TypeError: the handler's annotation is wrong, which a check reports
             continue
     return body.decode(errors="replace")

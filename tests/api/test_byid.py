@@ -11,12 +11,14 @@ from django.db import transaction
 
 from django_delayq import (
     Handler,
+    Message,
     MessageInfo,
     Unsupported,
     acancel_delay_messages,
     aget_delay_message,
     areschedule_delay_messages,
     cancel_delay_messages,
+    delay_execute,
     get_delay_message,
     reschedule_delay_messages,
     send_delay_messages,
@@ -196,3 +198,16 @@ def test_data_that_fits_no_more_is_shown_as_it_is(
     info = get_delay_message("a")
     assert info is not None
     assert info.data == data
+
+
+def test_data_of_a_handler_whose_annotation_can_not_be_resolved_is_shown_as_json(
+    registry: None, broker: MemoryBroker
+) -> None:
+    @delay_execute("order.unresolved")
+    def unresolved(message: "Message[Missing]") -> None:  # type: ignore[name-defined] # noqa: F821
+        ...
+
+    broker.queue.enqueue([NewMessage("a", Header("default", "order.unresolved"), b'{"number":7}')])
+    info = get_delay_message("a")
+    assert info is not None
+    assert info.data == {"number": 7}
