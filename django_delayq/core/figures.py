@@ -50,14 +50,15 @@ def is_counted(transition: Transition) -> bool:
 
 
 def count(counts: list[int], transition: Transition, due_ms: int) -> None:
-    """Add the transition of a message that was due at `due_ms`. If no attempt started, add no failure and no times."""
+    """Add the transition of a message that was due at `due_ms`. If no attempt started, add at most that it ended."""
     action, started_ms, ended_ms = transition.action, transition.started_ms, transition.ended_ms
     if action is _FINISH:  # most actions are, and looking one up in a dict takes longer than all the rest
         counts[_FINISHED] += 1
-    else:
+    elif started_ms is not None:
         counts[_ENDS[action]] += 1
-        if started_ms is not None:
-            counts[_FAILED] += action in _FAILURES
+        counts[_FAILED] += action in _FAILURES
+    elif action is SettleAction.BURY:
+        counts[_BURIED] += 1
     if started_ms is None or ended_ms is None:
         return
     ran_ms = ended_ms - started_ms

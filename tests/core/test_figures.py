@@ -45,6 +45,13 @@ def test_what_never_started_was_buried_without_an_attempt() -> None:
     assert (seen.buried, seen.failed, seen.attempts, seen.ended) == (1, 0, 0, 0)
 
 
+@pytest.mark.parametrize("action", [SettleAction.RETRY, SettleAction.CRASH])
+def test_what_waits_again_without_a_start_was_no_attempt(action: SettleAction) -> None:
+    """Such is a burial before the start that the database refuses: a retry takes its place."""
+    seen = counted(end(SettleAction.FINISH), end(action, late_ms=None))
+    assert (seen.retried, seen.failed, seen.attempts, seen.ended) == (0, 0, 1, 1)
+
+
 @pytest.mark.parametrize("action", [SettleAction.RELEASE, SettleAction.INTERRUPT, SettleAction.LAPSE])
 def test_a_lease_that_ends_without_the_attempt_is_not_counted(action: SettleAction) -> None:
     assert not is_counted(end(action))
