@@ -148,6 +148,7 @@ def test_a_queue_at_a_rate_is_counted_on_until_it_is_empty() -> None:
             "There is no time zone 'Europe', 'Mars/Olympus'|There is no time zone 'Mars/Olympus', 'Europe'",
         ),
         ([("2026-11-21 12:00", "UTC"), ("noon", "UTC")], {}, "1 of 2 rows have no due time"),
+        ([("2026-11-21 12:00", "UTC"), ("noon", "UTC")], {"max_per_second": 1}, "1 of 2 rows have no due time"),
         ([("2026-11-21 20:59:59", "UTC")] * 3, {"quiet": (time(21), time(8)), "max_per_second": 1}, "in quiet hours"),
     ],
 )

@@ -14,10 +14,11 @@ _STARTS = StructType([StructField(_SECOND, LongType()), StructField(_START, Long
 def with_rate(rows: DataFrame, max_per_second: int, id: Column) -> DataFrame:
     """Delay rows so that at most `max_per_second` are due in any second of the clock.
 
-    Rows with the same due time go in the order of their ids.
+    Rows with the same due time go in the order of their ids. Rows without one stay without.
     """
     rows = rows.withColumn(_SECOND, f.unix_seconds(f.col(DUE)))
-    counts = ((row[0], row[1]) for row in rows.groupBy(_SECOND).count().orderBy(_SECOND).toLocalIterator())
+    due = rows.where(f.col(_SECOND).isNotNull())
+    counts = ((row[0], row[1]) for row in due.groupBy(_SECOND).count().orderBy(_SECOND).toLocalIterator())
     starts = rows.sparkSession.createDataFrame(list(delayed(counts, max_per_second)), _STARTS)
     rows = rows.join(f.broadcast(starts), _SECOND, "left")
     rows = rows.withColumn(_NUMBER, f.row_number().over(Window.partitionBy(_SECOND).orderBy(DUE, id)) - 1)
