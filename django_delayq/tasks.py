@@ -444,19 +444,25 @@ def _workers_of(attempts: Iterable[PastAttempt]) -> list[str]:
 
 def _errors_of(attempts: Iterable[PastAttempt]) -> list[TaskError]:
     return [
-        _told_error(each.traceback) if each.traceback else _own_error(each.error or f"The attempt was {each.outcome}.")
+        _told_error(each) if each.traceback else _own_error(each.error or f"The attempt was {each.outcome}.")
         for each in attempts
         if each.outcome in _ERRORS
     ]
 
 
-def _told_error(traceback: str) -> TaskError:
-    """Return the error of a kept traceback, whose last line begins with the dotted path of the exception's class."""
-    lines = [line for line in traceback.splitlines() if line and not line[0].isspace()]
-    path = lines[-1].partition(":")[0] if lines else ""
-    if not all(part.isidentifier() for part in path.split(".")):
-        return _own_error(traceback)
-    return TaskError(exception_class_path=path if "." in path else f"builtins.{path}", traceback=traceback)
+def _told_error(attempt: PastAttempt) -> TaskError:
+    """Return the error of an attempt whose traceback was kept.
+
+    The dotted path of the exception's class begins a line of the traceback. Later lines may be of the exception's own
+    text or notes, so the path is looked up by the name of the class, with which the error begins.
+    """
+    name = attempt.error.partition(" ")[0].partition(":")[0]
+    for line in reversed(attempt.traceback.splitlines()):
+        path = line.partition(":")[0]
+        if f".{path}".endswith(f".{name}") and all(part.isidentifier() for part in path.split(".")):
+            path = path if "." in path else f"builtins.{path}"
+            return TaskError(exception_class_path=path, traceback=attempt.traceback)
+    return _own_error(attempt.traceback)
 
 
 def _error(exception: BaseException) -> TaskError:

@@ -49,3 +49,10 @@ async def afails() -> None:
 @task
 def returns_what_is_no_json() -> object:
     return object()
+
+
+@task
+def raises_with_lines_like_those_of_a_traceback() -> None:
+    error = ValueError("bad\nHint: x")
+    error.add_note("context: y")
+    raise error

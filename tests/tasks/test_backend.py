@@ -114,6 +114,13 @@ def test_what_a_task_returned_that_is_no_json_fails_it(functions: Any) -> None:
     assert result.errors[0].exception_class is TypeError
 
 
+def test_the_class_of_an_error_is_found_whatever_its_text_looks_like(functions: Any) -> None:
+    result = functions.raises_with_lines_like_those_of_a_traceback.enqueue()
+    run_due(errors="keep")
+    result.refresh()
+    assert result.errors[0].exception_class is ValueError
+
+
 def test_arguments_that_are_no_json_are_refused_before_anything_is_sent(functions: Any) -> None:
     with pytest.raises(TypeError):
         functions.add.enqueue(object())
