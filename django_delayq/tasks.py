@@ -326,7 +326,10 @@ def _keep(backend: DelayqBackend, message: Message[Any], value: Any) -> None:
 
 
 def _failed(backend: DelayqBackend, message: Message[Any], result: AnyResult, exception: BaseException) -> None:
-    """Send Django's `task_finished` if the task has failed for good: at its last attempt, or with `Bury`."""
+    """Send Django's `task_finished` if the task has failed for good: at its last attempt, or with `Bury`.
+
+    It is not sent for a task that expires before it could be tried again: how long it would wait is decided later.
+    """
     handler = get_handler(backend.using, message.key)
     most = None if handler is None else handler.policy.max_attempts
     is_last = most is not None and message.attempt >= most
