@@ -53,7 +53,7 @@ from django_delayq.store.database import Database
 from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration
-from django_delayq.support.validation import did_you_mean
+from django_delayq.support.validation import did_you_mean, short_repr
 from django_delayq.worker.failure import traceback_of
 
 __all__ = ["DelayqBackend", "DelayqTask"]
@@ -81,9 +81,9 @@ class DelayqTask(AnyTask):
     """A task with the options of delayq that Django's tasks lack.
 
     The first ones are options of `delay_execute`. They hold for the function, so give them to `@task`: once its handler
-    is registered, `using` does not change them any more. Django 6.1 and `django-tasks` pass them on; with Django 6.0
-    only `OPTIONS` can set them. The others, from `id` on, are options of `send_delay_message`, for one message, and
-    `using` sets them.
+    is registered, `using` can't change them any more, and raises `InvalidTask`. Django 6.1 and `django-tasks` pass them
+    on; with Django 6.0 only `OPTIONS` can set them. The others, from `id` on, are options of `send_delay_message`, for
+    one message, and `using` sets them.
     """
 
     max_attempts: int | None = None
@@ -155,8 +155,17 @@ class DelayqBackend(BaseTaskBackend):
         handler = get_handler(self.using, task.module_path)
         if handler is None:
             _register(task, self)
-        elif getattr(handler.func, "task", None) is None:
+            return
+        registered = getattr(handler.func, "task", None)
+        if registered is None:
             raise InvalidTask(f"The key {task.module_path!r} belongs to a handler that is no task.")
+        for name in _HANDLER_OPTIONS:
+            value = getattr(task, name, None)
+            if value is not None and value != getattr(registered, name, None):
+                raise InvalidTask(
+                    f"{name}={short_repr(value)} comes too late for {task.module_path!r}, whose handler is registered: "
+                    "give it to @task, or put it into OPTIONS."
+                )
 
     def enqueue(  # type: ignore[override]  # in the types a result is of the task's own
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]

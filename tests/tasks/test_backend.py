@@ -140,6 +140,11 @@ def test_a_task_can_have_an_id_of_its_own_and_be_replaced_cancelled_and_reschedu
     assert (result.status, result.errors[0].exception_class) == (TaskResultStatus.FAILED, DelayqError)
 
 
+def test_an_option_of_the_handler_is_refused_once_it_is_registered(functions: Any) -> None:
+    with pytest.raises(InvalidTask, match=r"max_attempts=2 comes too late for 'tests\.tasks\.functions\.add'.*@task"):
+        functions.add.using(max_attempts=2)
+
+
 @with_options
 def test_the_three_signals_tell_of_a_task_and_of_its_last_failure_only(functions: Any) -> None:
     told: list[Any] = []
