@@ -69,3 +69,9 @@ def test_a_job_that_is_killed_at_any_step_is_ended_by_the_next(
     assert len(files) == 2
     assert sorted(lake.column(files, "pk")) == list(range(8))
     assert list(lake.unfinished()) == []
+
+
+def test_what_the_archive_of_an_alias_named_compact_has_begun_is_left_to_it(lake: Lake) -> None:
+    lake.note("compact-finish-1-9", {"moves": {}})
+    assert compact(lake, "finish") == Compacted(directories=1, files=3)
+    assert list(lake.unfinished()) == [("compact-finish-1-9", {"moves": {}})]

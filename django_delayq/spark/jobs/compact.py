@@ -9,6 +9,7 @@ Each directory goes through these steps. Between them a reader may miss rows of 
 - The note is removed.
 """
 
+import re
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from pyarrow import parquet
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.files import located, parquet_file, writing
 from django_delayq.spark.jobs.lake import UNFINISHED, Lake
+
+_CHUNK = re.compile("compact-[0-9a-f-]{36}")
+"""The form of a chunk of this job. One of the archive of an alias named "compact" has the name of a table instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ def compact(lake: Lake, table: str) -> Compacted:
 def recover(lake: Lake) -> None:
     """Finish each merge of a killed run that has a note, and remove the unfinished file of one that has none."""
     for chunk, note in lake.unfinished():
-        if chunk.startswith("compact-"):
+        if _CHUNK.fullmatch(chunk):
             if note is None:
                 lake.forget(chunk)
             else:
