@@ -150,6 +150,7 @@ def test_a_queue_at_a_rate_is_counted_on_until_it_is_empty() -> None:
         ([("2026-11-21 12:00", "UTC"), ("noon", "UTC")], {}, "1 of 2 rows have no due time"),
         ([("2026-11-21 12:00", "UTC"), ("noon", "UTC")], {"max_per_second": 1}, "1 of 2 rows have no due time"),
         ([("2026-11-21 20:59:59", "UTC")] * 3, {"quiet": (time(21), time(8)), "max_per_second": 1}, "in quiet hours"),
+        ([("2026-03-29 02:30", BERLIN)], {"quiet": (time(3), time(5))}, "or a clock change moves them there"),
     ],
 )
 def test_what_can_not_be_scheduled_is_said_and_nothing_is_sent(

@@ -35,7 +35,7 @@ class Plan:
     they end. One that would be due on one of the `holidays`, or with `business_days` on a weekend, waits for the next
     business day, at the same time of day. After that `spread_s` delays each row by 0 to that many seconds, always the
     same for a row, and `max_per_second` delays the rows above that rate. These two may carry a row into a holiday or a
-    weekend; `planned` refuses rows that they carry into quiet hours.
+    weekend; `planned` refuses rows that they, or a clock change, carry into quiet hours.
     """
 
     due: str

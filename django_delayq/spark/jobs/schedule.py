@@ -54,8 +54,9 @@ def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame,
         )
     if seen.quiet:
         raise SparkError(
-            f"{seen.quiet} of {seen.rows} messages would be due in quiet hours, because spreading or the rate delays "
-            "them so long: spread them over less time, or raise the rate. Nothing was sent."
+            f"{seen.quiet} of {seen.rows} messages would be due in quiet hours, because spreading, the rate or a clock "
+            "change moves them there: spread them over less time, raise the rate, or change their local times. Nothing "
+            "was sent."
         )
     return without_zone(rows).select(*_columns(messages, id)), seen
 
