@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction
+from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, SettleAction, Transition
 from django_delayq.brokers.redis import claim, enqueue, operations, settle
 from django_delayq.brokers.redis.client import Call, Client, Operation, Replies
 from django_delayq.brokers.redis.shards import CallCells, Keys
@@ -99,6 +99,15 @@ def test_a_settle_whose_first_reply_was_lost_is_not_taken_for_a_lost_lease(rig: 
     with pytest.raises(StopIteration) as stop:
         operation.send(replies)
     assert stop.value.value == [True]
+
+
+def test_ends_that_nobody_sends_again_are_not_kept_for_ever() -> None:
+    unconfirmed = settle.Unconfirmed()
+    ends = [Transition(f"{n}", n, "q", "k", SettleAction.FINISH) for n in range(settle.MOST_UNCONFIRMED + 1)]
+    sent_again, dropped, *others, last = ends
+    for end in [sent_again, dropped, *others, sent_again, last]:
+        assert unconfirmed.heard([end], [None]) == [None]
+    assert unconfirmed.heard([sent_again, dropped, last], [False] * 3) == [True, False, True]
 
 
 def test_a_cancel_again_tells_what_it_stopped_the_first_time(rig: Rig, links: Client) -> None:

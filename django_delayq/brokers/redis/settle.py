@@ -12,6 +12,9 @@ from django_delayq.core.transitions import INTERRUPT_MS, STATE_AFTER, TOTALS
 CALL = 200
 """The most leases that one script call ends."""
 
+MOST_UNCONFIRMED = 10_000
+"""The most leases whose end is remembered as unconfirmed. An end is never sent again if its lease is lost meanwhile."""
+
 
 def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool]]:
     """End leases in one round trip: a call for each new state, and for each wait set to which messages go back.
@@ -43,7 +46,7 @@ class Unconfirmed:
     """The leases whose end was sent to a node that did not answer, so that it is not known whether they have ended."""
 
     def __init__(self) -> None:
-        self._leases: set[LeaseId] = set()
+        self._leases: dict[LeaseId, None] = {}  # the one that was sent last at the end
 
     def heard(self, transitions: Sequence[Transition], held: Sequence[bool | None]) -> Sequence[bool | None]:
         """Return `held`, but with True instead of False for a lease that an unanswered call may have ended before."""
@@ -52,11 +55,12 @@ class Unconfirmed:
         answers = []
         for one, answer in zip(transitions, held, strict=True):
             lease = (one.id, one.token)
-            if answer is None:
-                self._leases.add(lease)
             answers.append(answer if answer is None else answer or lease in self._leases)
-            if answer is not None:
-                self._leases.discard(lease)
+            self._leases.pop(lease, None)
+            if answer is None:
+                self._leases[lease] = None
+        while len(self._leases) > MOST_UNCONFIRMED:
+            del self._leases[next(iter(self._leases))]
         return answers
 
 
