@@ -223,6 +223,30 @@ def test_a_process_that_hangs_with_nothing_to_end_it_is_killed_and_replaced(site
     assert site.totals()["finished"] == 1
 
 
+def test_a_process_that_hangs_with_what_only_newer_code_runs_is_killed_too(site: Site, tmp_path: Path) -> None:
+    """Its supervisor began before the code changed, and has no handler for what the process holds."""
+    code = tmp_path / "changing_settings.py"
+    code.write_text("from tests.worker.settings import *\n")
+    site.env["DJANGO_SETTINGS_MODULE"] = code.stem
+    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    worker = up(site, count=1)
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "__init__.py").touch()
+    (newer / "delayed.py").write_text(
+        "from django_delayq import Message, delay_execute\n"
+        "from tests.worker.site.delayed import ahold\n"
+        "@delay_execute(key='newer')\n"
+        "async def newer(message: Message[str]) -> None:\n"
+        "    await ahold(message)\n"
+    )
+    code.write_text("from tests.worker.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'newer']\n")
+    os.kill(worker.children[0], signal.SIGKILL)
+    site.send("a", key="newer")
+    os.kill(site.line.next_of("a").pid, signal.SIGSTOP)
+    worker.until_says("hangs, and is killed")
+
+
 def test_a_process_that_dies_idle_is_replaced(site: Site) -> None:
     worker = up(site)
     before = worker.children

@@ -65,8 +65,8 @@ class SupervisedWorker:
         self.order = order
         self.killed_for: Exception | None = None
         """The reason for which the supervisor killed the worker."""
-        self.adopted: list[Lease] = []
-        """The worker's leases, while the supervisor renews them for it."""
+        self.adopted: list[Lease] | None = None
+        """The worker's leases, while the supervisor renews them for it: those whose keys have a handler here."""
         self.adopted_starts = 0
         """How many messages the worker had started when its leases were adopted; 0 if some of them could not be."""
 
@@ -222,15 +222,15 @@ class Supervisor:
             process.wait()
             self._replace(process, 0)
         elif not journal.holds_any or silent_s < self._lease_s * SILENT:
-            self._leases.remove(process.adopted)
-            process.adopted = []
-        elif not process.adopted:
+            self._leases.remove(process.adopted or ())
+            process.adopted = None
+        elif process.adopted is None:
             self._adopt(process)
         elif not deadline and silent_s > self._lease_s:
             logger.error("Worker process %d hangs, and is killed.", process.pid)
             process.kill(ProcessDied("its process hung, and was killed"))
         else:
-            self._tell_renewed(process)
+            self._tell_renewed(process, process.adopted)
 
     def _adopt(self, process: SupervisedWorker) -> None:
         """Renew the leases of a worker whose threads don't run, because a handler holds the interpreter's lock."""
@@ -244,13 +244,13 @@ class Supervisor:
                     lease.cancel = partial(process.kill, ProcessGaveUp())
             self._leases.add(process.adopted)
 
-    def _tell_renewed(self, process: SupervisedWorker) -> None:
+    def _tell_renewed(self, process: SupervisedWorker, adopted: list[Lease]) -> None:
         """Tell a worker until when the leases of its running handlers are held, once each was renewed for it.
 
         Otherwise it would give them up as soon as it goes on, before it can renew them itself. If one of them is lost,
         the worker is killed instead.
         """
-        runs = [lease for lease in process.adopted if lease.cancel is not None]
+        runs = [lease for lease in adopted if lease.cancel is not None]
         if all(lease.held_until > lease.claimed_at + self._leases.hold_s for lease in runs):
             process.journal.hold(process.adopted_starts, min((lease.held_until for lease in runs), default=0.0))
 
@@ -261,7 +261,7 @@ class Supervisor:
         had claimed anything, the next one waits for a backoff delay.
         """
         self._processes.remove(process)
-        self._leases.remove(process.adopted)
+        self._leases.remove(process.adopted or ())
         death = process.killed_for or self._death_of(code)
         held = process.journal.held()
         if death is not None:
