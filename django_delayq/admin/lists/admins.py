@@ -19,7 +19,7 @@ from django_delayq.admin.bulk.jobs import job_address, job_page
 from django_delayq.admin.dashboard.urls import urls
 from django_delayq.admin.formatting import instant, visibly
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
-from django_delayq.admin.lists.columns import Columns
+from django_delayq.admin.lists.columns import Columns, fingerprint
 from django_delayq.admin.lists.export import export_csv, export_jsonl
 from django_delayq.admin.lists.filters import (
     AliasFilter,
@@ -187,7 +187,7 @@ class ErrorMessageAdmin(MessageAdmin):
         "key",
         "buried",
         "last_error",
-        "fingerprint",
+        fingerprint,
         "due",
         "failed_attempts",
         "queue",
@@ -274,7 +274,7 @@ def duration(row: ReportRow) -> str:
 
 
 @admin.display(description=gettext_lazy("most frequent kind of failure"), empty_value="-")
-def fingerprint(row: ReportRow) -> Any:
+def most_frequent(row: ReportRow) -> Any:
     """Return the most frequent kind of failure."""
     return row.fingerprint or None
 
@@ -295,7 +295,7 @@ class ReportRowAdmin(BoundedAdmin):
 
     actions = None
     ordering = ("-hour", "queue", "key")
-    list_display = (hour, "queue", "key", "messages", failed, "cancelled", retried, lateness, duration, fingerprint)
+    list_display = (hour, "queue", "key", "messages", failed, "cancelled", retried, lateness, duration, most_frequent)
     list_display_links = None
     list_filter = (AliasFilter, QueueFilter, KeyFilter)
 
