@@ -169,6 +169,17 @@ def test_nobody_stops_a_job_by_a_message_of_his_own(purge_all: Callable[..., str
     assert ids_in(database, ReadyMessage) & WAITS == set()
 
 
+def test_a_message_with_the_tag_of_a_job_is_no_step_of_it(
+    purge_all: Callable[..., str], operator: Client, database: str
+) -> None:
+    address = purge_all()
+    send("foreign", key="sms.send", delay="1d", tag=its_row(database).get().tag)
+    assert "It goes on." in text_of(operator.get(address))
+    run_due(errors="keep")
+    assert ids_in(database, ReadyMessage) == {"foreign"}
+    assert "It is done." in text_of(operator.get(address))
+
+
 def test_what_is_sent_after_a_job_was_asked_for_is_left(purge_all: Callable[..., str], database: str) -> None:
     purge_all()
     send("later", delay="2h")

@@ -231,9 +231,9 @@ def start(name: str, request: HttpRequest, selection: Selection, change: Change,
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
     """Return a job as its newest message carries it, and that message.
 
-    Return None if there is no such job. A message that has the tag of the job but carries no job does not count.
+    Return None if there is no such job. A message of a site that has the tag of the job does not count.
     """
-    for rows in _rows(alias, tag=_tag(name)):
+    for rows in _rows(alias, key=KEY, tag=_tag(name)):
         row = rows.order_by("-pk").first()
         job = None if row is None else _decoded(row.data)
         if job is not None and row is not None:
@@ -374,7 +374,7 @@ def _has_gone_on(job: Job) -> bool:
     After the first message of the job, any other one shows that; after a later message, only the last one of the job
     does. A message may run twice, because somebody may send it again under its id after it has ended.
     """
-    rows = _rows(job.selection.alias, tag=_tag(job.name))
+    rows = _rows(job.selection.alias, key=KEY, tag=_tag(job.name))
     if job.after:
         return any(each.filter(message_id=_id(replace(job, over=True))).exists() for each in rows)
     return any(each.exclude(message_id=_id(job)).exists() for each in rows)
