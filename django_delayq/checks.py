@@ -79,8 +79,10 @@ def check_confirm(**kwargs: Any) -> list[CheckMessage]:
 _RISKS: Mapping[Risk, tuple[str, str, str]] = {
     Risk.PASSWORD_IN_URL: (
         "delayq.W007",
-        "is a URL with a password, which Django shows in its error mails and on its debug pages.",
-        'Write it as a dict, as in {"host": …, "password": …}: Django hides its "password".',
+        "is a URL with a password, or leads to a cache with one. Django shows it in its error mails and on its debug "
+        "pages.",
+        'Write it as a dict, as in {"host": …, "password": …}: Django hides its "password". For a'
+        " cache, put the password into its OPTIONS instead.",
     ),
     Risk.CLEARTEXT: (
         "delayq.W008",

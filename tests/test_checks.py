@@ -260,6 +260,9 @@ def test_a_scrub_that_would_leave_every_error_out_is_found(settings: Settings, s
         ("redis+sentinel://localhost,a/shop/0", ["W008"]),
         ({"cluster": ["127.0.0.1:7000", "10.0.0.1:7000"]}, ["W008"]),
         ("cache:default", ["W008"]),
+        ("cache:in_url", ["W007"]),
+        ({"cache": "in_url"}, ["W007"]),
+        ("cache:in_options", []),
         ("rediss://cache-1/0?ssl_cert_reqs=none", ["W009"]),
         ({"host": "cache-1", "tls": {"check_hostname": False}}, ["W009"]),
         ("embedded:///srv/a@b", ["W011"]),
@@ -270,7 +273,12 @@ def test_a_scrub_that_would_leave_every_error_out_is_found(settings: Settings, s
 def test_what_is_unsafe_in_production_is_found_by_deploy_and_nothing_else_is(
     settings: Settings, location: Any, ids: list[str]
 ) -> None:
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://c:1"}}
+    backend = {"BACKEND": "django.core.cache.backends.redis.RedisCache"}
+    settings.CACHES = {
+        "default": {**backend, "LOCATION": "redis://c:1"},
+        "in_url": {**backend, "LOCATION": ["redis://:s3cr3t@localhost", "redis://replica"]},
+        "in_options": {**backend, "LOCATION": "redis://localhost", "OPTIONS": {"password": "s3cr3t"}},
+    }
     settings.DELAYQ = {"default": {"LOCATION": location}}
     assert_risks(ids)
 

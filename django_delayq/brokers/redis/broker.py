@@ -10,6 +10,7 @@ from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import (
     Operation,
     TransientError,
+    as_written,
     ask,
     clock_ms,
     colocated,
@@ -56,7 +57,7 @@ class RedisBroker:
         location = parse_location(alias.location)
         is_remote = not all(map(is_this_machine, location.hosts))
         found = {
-            Risk.PASSWORD_IN_URL: has_password(alias.location),
+            Risk.PASSWORD_IN_URL: has_password(as_written(alias.location)),
             Risk.CLEARTEXT: is_remote and not location.is_encrypted,
             Risk.UNVERIFIED: is_remote and location.is_encrypted and not location.is_verified,
             Risk.FOR_DEVELOPMENT: embedded_directory(alias.location) is not None,

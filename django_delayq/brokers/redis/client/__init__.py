@@ -36,6 +36,7 @@ from django_delayq.brokers.redis.client.cluster import Cluster
 from django_delayq.brokers.redis.client.connections import Location as Location
 from django_delayq.brokers.redis.client.errors import TransientError as TransientError
 from django_delayq.brokers.redis.client.location import (
+    as_written as as_written,
     embedded_directory as embedded_directory,
     hide_password as hide_password,
     parse_location as parse_location,

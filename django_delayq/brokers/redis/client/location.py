@@ -69,6 +69,12 @@ def hide_password(location: str) -> str:
     return hidden(location, _HARMLESS_OPTIONS)
 
 
+def as_written(location: object) -> object:
+    """Return the LOCATION itself, or of "cache:ALIAS" the address that the site wrote in CACHES."""
+    url = url_of(location)
+    return _cache_address(url.removeprefix("cache:"))[0] if url.startswith("cache:") else location
+
+
 def embedded_directory(location: object) -> Path | None:
     """Return the absolute directory of an `embedded://` LOCATION; None for any other LOCATION.
 
