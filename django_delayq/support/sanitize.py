@@ -18,6 +18,9 @@ _DATABASE = re.compile(  # up to the last @: a password that was not percent-enc
     r"(?i)((?:postgres(?:ql)?|postgis|psql|mysql|mariadb|mssql|oracle|mongodb|amqps?|rediss?|valkeys?)(?:\+\w{1,20})?"
     r"://[^\s:@/?#\"'<>]*:)(?:(?!://)[^\s?\"'<>])*@"
 )
+_TOKEN_LOGIN = re.compile(  # a login without a password, unless it reads like a user's name
+    r"((?i:https?|rediss?|valkeys?)(?:\+\w{1,20})?://)(?![A-Za-z]?[a-z._-]{1,20}\d{0,4}@)[^\s:@/?#\"'<>]{8,}@"
+)
 _HEADER = re.compile(
     rf"(?i)(authorization[\"']?\s{{0,9}}[:=]\s{{0,9}})(?:{_QUOTED}|(?:[a-z]{{1,20}}[^\S\n]{{1,9}})?[^\s,;\"']+)"
 )
@@ -29,24 +32,42 @@ _NAMES = (
     r"|(?:api|auth|account|access|private|secret|subscription|encryption|signing)[_-]?key"
     r"|(?<![a-z0-9_])sig(?:nature)?)"
 )
-_NAMED = re.compile(rf"(?i)({_NAMES}(?:(?:\s*=\s*|[\"']\s*:\s*)(?=b?[\"'])|=(?=[^\s&,;])))(?:{_QUOTED}|[^\s&,;]+)")
+_SHORT = r"(?<![a-z0-9])pass"  # not in _NAMES: tests "pass: 3"
+_NAMED = re.compile(
+    rf"(?i)((?:{_NAMES}|{_SHORT})(?:[\"']?[^\S\n]{{0,9}}=>[^\S\n]{{0,9}}(?=[^\s&,;])"
+    rf"|(?:\s*=\s*|[\"']\s*:\s*)(?=b?[\"'])|=(?=[^\s&,;])))(?:{_QUOTED}|[^\s&,;]+)"
+)
+_SPACED = re.compile(  # x_key = value: a value of code has a dot or a bracket, or is short, except of the one for AWS
+    rf"(?i)((?:{_NAMES}[^\S\n]{{1,9}}=[^\S\n]{{1,9}})(?=[a-z/+_-]{{0,99}}\d)(?=[\w/+-]{{16,}}+=*(?![\w(.\[]))"
+    rf"|secret_access_key[^\S\n]{{1,9}}=[^\S\n]{{1,9}})[^\s&,;]+"
+)
+_COLON = re.compile(rf"(?i)((?:passw(?:or)?d|passphrase|pwd|secret):)(?:{_QUOTED}|[^\s:,;&\"'{{}}()\[\]<>/*][^\s&,;]*)")
+_XML = re.compile(rf"(?i)(<(?:[a-z][\w.-]{{0,40}}[:._-])?(?:{_NAMES}|{_SHORT})>)[^<]+(?=</)")
+_OPTION = re.compile(  # of a command line, also as a list; what follows is not a value in "--token is missing"
+    rf"(?i)(--(?:[a-z]{{1,20}}-){{0,3}}(?:{_NAMES}|{_SHORT})(?:[^\S\n]{{1,9}}|[\"'],\s{{0,9}}(?=[\"'])))"
+    r"(?!(?:is|are|was|has|must|needs?|requires?|takes?|can(?:no|')?t?|does|and|or|not|to|with|for|in)\b)"
+    rf"(?:{_QUOTED}|[^\s\"'-][^\s\"']*)"
+)
+_JWT = re.compile(r"()(?<![\w-])eyJ[\w-]{4,}+(?:\.[\w-]*){2,4}")
+_PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----)(?:(?!-----)[\w+/=\s\\:,-])+")
 _NUMBER = re.compile(rf"(?i)({_NAMES}[\"']\s{{0,9}}:\s{{0,9}})-?\d[\w.+-]*")
 _ESCAPED = re.compile(rf"(?i)({_NAMES}(\\+[\"'])\s{{0,9}}:\s{{0,9}}\2)(?:(?!\2)[^\n])*")  # JSON within a JSON text
 _LINE = re.compile(  # of YAML, or a header: one word, or a quoted text, and nothing more of the line
     rf"(?i)({_NAMES}:[^\S\n]{{1,9}})(?:(?=b?[\"'][^\"']{{4}})(?:{_QUOTED})|[^\s,;\"'{{}}()\[\]]{{4,}}+(?=[\"']|[^\S\n]{{0,9}}(?:[,;)}}\]\n]|\Z)))"
 )
 _PAIR = re.compile(
-    rf"(?i)([\[(]b?[\"'][\w.-]{{0,40}}(?:{_NAMES}|authorization|cookie)[\"'],\s{{0,9}})(?:{_QUOTED})(?=\s{{0,9}}[\])])"
+    rf"(?i)([\[(]b?[\"'][\w.-]{{0,40}}(?:{_NAMES}|{_SHORT}|authorization|cookie)[\"'],\s{{0,9}})(?:{_QUOTED})(?=\s{{0,9}}[\])])"
 )
 
 
 def masked(text: str) -> str:
     """Return `text` with `***` in place of passwords.
 
-    Passwords are: the one in `scheme://user:password@`; the value of an `Authorization` or `Cookie` header, the
-    `response=` of a digest, and the word after `Bearer`; and the values of names that end as `_NAMES` says, as in
-    `password=...`, `"token": "..."`, `("token", "...")`, and `X-Api-Key: ...` at the end of a line. The names are the
-    ones that Sentry and Django hide, except key, auth and session, which are rarely secrets in running text.
+    Passwords are: the one in `scheme://user:password@`, and of https and Redis a login that reads like a token; a JSON
+    Web Token; a private key; the value of an `Authorization` or `Cookie` header, the `response=` of a digest, and the
+    word after `Bearer`; and the values of names that end as `_NAMES` says, as in `password=...`, `"token": "..."`,
+    `("token", "...")`, `<token>...</token>`, `--token ...`, and `X-Api-Key: ...` at the end of a line. The names are
+    the ones that Sentry and Django hide, except key, auth and session, which are rarely secrets in running text.
     """
     for found, instead in _MASKED:
         text = found.sub(instead, text)
@@ -54,8 +75,9 @@ def masked(text: str) -> str:
 
 
 _MASKED = (
-    *((found, r"\1***@") for found in (_DATABASE, _LOGIN)),
-    *((found, r"\1***") for found in (_PAIR, _HEADER, _COOKIE, _BEARER, _DIGEST, _NAMED, _NUMBER, _ESCAPED, _LINE)),
+    *((found, r"\1***@") for found in (_DATABASE, _LOGIN, _TOKEN_LOGIN)),
+    *((found, r"\1***") for found in (_PRIVATE_KEY, _PAIR, _HEADER, _COOKIE, _BEARER, _DIGEST, _JWT)),
+    *((found, r"\1***") for found in (_OPTION, _NAMED, _NUMBER, _ESCAPED, _LINE, _SPACED, _COLON, _XML)),
 )
 
 
@@ -186,15 +208,18 @@ def _is_of_a_database(exception: BaseException) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return _VALUE.sub(r"\1***", text.strip().partition("\n")[0])
+    return _QUOTE.sub(lambda found: found[1] or f"{found[2] or ''}***", text.strip().partition("\n")[0])
 
 
-# First lines that quote a value, of MySQL and of PostgreSQL: Duplicate entry 'a' for key 'b'; invalid input syntax for
-# type integer: "a"; value "a" is out of range for type integer.
-_VALUE = re.compile(
-    r"((?:Duplicate entry|(?:Truncated i|I)ncorrect [\w ]{1,30}:|invalid input (?:syntax|value) for [\w ]{1,80}:"
-    r"|date/time field value out of range:|\bvalue) )"
-    r"(?:'.*'(?= for (?:key|column))|'.*'$|\".*\"(?=$| is out of range))"
+# In a first line a quoted text is a value, unless a word before it says that it is the name of something. Values are
+# not escaped, so one ends at the last quote: Duplicate entry 'a' for key 'b'; time zone "a" not recognized.
+_QUOTE = re.compile(
+    r"(\b(?:column|field|constraint|relation|table|view|sequence|index|key|function|type|database|role|user|schema"
+    r"|operator|parameter|option|encoding|statement|cursor|savepoint|host(?: name)?|server (?:at|on)|socket)"
+    r" (?:\"[^\"]*\"|'[^']*'(?:@'[^']*')?))"
+    r"|(invalid regular expression: ).*"
+    r"|(?<!\w)(?:'.*'(?= for (?:key|column) )|'.*'|\".*\")",
+    re.IGNORECASE,
 )
 
 
