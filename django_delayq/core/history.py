@@ -48,10 +48,9 @@ def read(history: str) -> list[PastAttempt]:
     if history == NOTHING:
         return []
     try:
-        attempts: list[PastAttempt] = codec.decoder_for(list[PastAttempt]).decode(history)
+        return codec.read(history, list[PastAttempt])
     except ValueError:
         return []
-    return attempts
 
 
 def changed(history: str, change: Callable[[PastAttempt], PastAttempt]) -> str:

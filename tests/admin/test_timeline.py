@@ -105,7 +105,10 @@ def test_a_failure_after_a_snooze_is_an_attempt(broker: DatabaseBackend, databas
     assert [step.number for step in timeline(ErrorMessage.objects.using(database).get())] == [1, 1]
 
 
-@pytest.mark.parametrize("history", ["", "nonsense", "[1]", '[{"attempt": 1}]'])
+DEEP = f'[{{"x":{"[" * 100_000}{"]" * 100_000}}}]'
+
+
+@pytest.mark.parametrize("history", ["", "nonsense", "[1]", '[{"attempt": 1}]', DEEP], ids=lambda text: text[:16])
 def test_a_history_that_somebody_else_wrote_breaks_no_page(
     broker: DatabaseBackend, superuser: Client, database: str, history: Any
 ) -> None:
