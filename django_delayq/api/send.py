@@ -28,10 +28,10 @@ from django_delayq.signals import message_sent
 from django_delayq.support.timestamps import due_time_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import (
-    OWN,
     check_flag,
     check_max_attempts,
     check_new_name,
+    check_not_own,
     check_queue,
     did_you_mean,
     short_repr,
@@ -106,7 +106,7 @@ def send_delay_message(
 
 
 def send_own_message(key: str, data: Any, *, id: str, tag: str | None = None, using: str | None = None) -> Sent:
-    """Send a message of django-delayq itself, with a key that no site can send."""
+    """Send a message of django-delayq itself, with a key, an id and a tag that no site can send."""
     backend = get_backend(using)
     return _send(backend, prepare(Send(key, data, id=id, tag=tag), backend.alias, is_own=True), "keep", None)
 
@@ -203,13 +203,19 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     header, data_type = addressed(send, alias, is_own=is_own)
     delay_ms, at_ms = due_ms(send.delay, send.at)
     return NewMessage(
-        make_id() if send.id is None else check_new_name(send.id, "id"),
+        make_id() if send.id is None else _name(send.id, "id", is_own),
         header,
         body_of(send.data, data_type, alias),
         delay_ms,
         at_ms,
         has_new_id=send.id is None,
     )
+
+
+def _name(value: str, kind: str, is_own: bool) -> str:
+    """Return `value` like `check_new_name`. Also raises like `check_not_own`, unless `is_own`."""
+    name = check_new_name(value, kind)
+    return name if is_own else check_not_own(name, kind)
 
 
 def _check_on_conflict(send: Send) -> None:
@@ -233,7 +239,7 @@ def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header
     own = _header_of(handler, key, is_own)
     if handler is None and alias.options.unknown_keys == "error":
         raise registry.unknown_key(alias.name, key)
-    return _header(send, own), Any if handler is None else handler.data_type
+    return _header(send, own, is_own), Any if handler is None else handler.data_type
 
 
 def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
@@ -254,14 +260,14 @@ def _header_of(handler: registry.Registered | None, key: str, is_own: bool) -> H
 
     Raises `ValueError` for a key that is reserved for django-delayq itself, unless `is_own`.
     """
-    if key.startswith(OWN) and not is_own:
-        raise ValueError(f"key={short_repr(key)} is for messages of django-delayq itself; choose one without {OWN!r}.")
+    if not is_own:
+        check_not_own(key, "key")
     if handler is None:
         return Header(DEFAULT_QUEUE, key)
     return Header(handler.queue, key, handler.at_most_once, handler.expires_ms)
 
 
-def _header(send: Send, own: Header) -> Header:
+def _header(send: Send, own: Header, is_own: bool) -> Header:
     """Return the header of a send: `own` itself if the send changes nothing in it, else a new one."""
     if (
         send.queue is None
@@ -280,7 +286,7 @@ def _header(send: Send, own: Header) -> Header:
         expires_ms=own.expires_ms if send.expires is None else to_ms(send.expires, "expires", least_ms=1),
         max_attempts=None if send.max_attempts is None else check_max_attempts(send.max_attempts),
         timeout_ms=None if send.timeout is None else to_ms(send.timeout, "timeout", least_ms=1),
-        tag=None if send.tag is None else check_new_name(send.tag, "tag"),
+        tag=None if send.tag is None else _name(send.tag, "tag", is_own),
         trace_id=None if send.trace_id is None else check_new_name(send.trace_id, "trace_id"),
     )
 

@@ -11,7 +11,7 @@ from typing import cast
 from django_delayq.support.translatable import text as _
 
 OWN = "delayq."
-"""The prefix of the keys of django-delayq's own messages, such as those of the admin's background jobs."""
+"""The prefix of the keys, ids and tags of django-delayq's own messages, such as those of the admin's jobs."""
 
 MAX_NAME = 200
 """The most characters of an id, a key, a queue or a tag."""
@@ -74,12 +74,24 @@ def check_new_name(value: str, kind: str) -> str:
     return value
 
 
+def check_not_own(value: str, kind: str) -> str:
+    """Return `value`, a name. Raises `ValueError` if it begins like those of django-delayq's own messages."""
+    if value.startswith(OWN):
+        what = f"{kind}={short_repr(value)}"
+        raise ValueError(f"{what} is for messages of django-delayq itself; choose one without {OWN!r}.")
+    return value
+
+
 def are_names(values: Sequence[object]) -> bool:
-    """Return True only if `check_new_name` would return every value unchanged. If False, each must be checked."""
+    """Return True only if `check_new_name` and `check_not_own` would return every value unchanged.
+
+    If False, each must be checked.
+    """
     if set(map(type, values)) != {str}:
         return not values
     texts = cast(Sequence[str], values)
-    return max(map(len, texts)) <= MAX_NAME and "" not in texts and "".join(texts).isprintable()
+    joined = "".join(texts)
+    return max(map(len, texts)) <= MAX_NAME and "" not in texts and joined.isprintable() and OWN not in joined
 
 
 def check_queue(value: str, check: Callable[[str, str], str] = check_name) -> str:

@@ -7,13 +7,17 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import get_resolver
 
-from django_delayq import send_delay_message
+from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.lists.bounded import BoundedAdmin
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, bury, content, finish, send, url
 
 JUNK = ["a%00", "9" * 5_000, "9" * 19, "%C2%B2", "%FF%FE"]
+JOB = (
+    '{"name": "x", "user_id": "1", "total": 1, "change": {"move": "%s"},'
+    ' "selection": {"alias": "default", "model": "readymessage", "now_ms": 0, "until": 1}}'
+)
 
 
 @pytest.fixture
@@ -83,6 +87,14 @@ def test_nothing_is_moved_by_a_search_that_can_not_be(client: Client, database: 
     assert content(database) == before
 
 
-def test_a_message_tagged_as_a_job_that_is_none_is_no_job(client: Client) -> None:
-    send_delay_message("order.close", "no job", tag="delayq.move:x")
+@pytest.mark.parametrize("data", ['"no job"', JOB % "x"])
+def test_a_message_of_a_job_that_carries_none_is_no_job(client: Client, database: str, data: str) -> None:
+    ReadyMessage.objects.using(database).update(key=KEY, tag=f"{KEY}:x", data=data)
     assert client.get(url("readymessage", "job", "x")).status_code == 404
+
+
+def test_a_message_of_a_site_that_carries_a_job_is_no_job(client: Client, database: str) -> None:
+    ReadyMessage.objects.using(database).update(tag=f"{KEY}:x", data=JOB % "purge")
+    assert client.get(url("readymessage", "job", "x")).status_code == 404
+    ReadyMessage.objects.using(database).update(key=KEY)
+    assert client.get(url("readymessage", "job", "x")).status_code == 200

@@ -37,6 +37,8 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
         ({"id": "a\x1fb"}, ValueError, r"id='a\\x1fb' contains '\\x1f'; leave out control characters"),
         ({"id": "a\u202eb"}, ValueError, r"id=.* contains U\+202E, which hides or reorders text; leave it out"),
         ({"key": "delayq.move"}, ValueError, r"key='delayq.move' is for messages of django-delayq itself"),
+        ({"id": "delayq.move:x"}, ValueError, r"id='delayq.move:x' is for messages of django-delayq itself"),
+        ({"tag": "delayq.x"}, ValueError, r"tag='delayq.x' is for messages of .* itself; choose one without 'delayq.'"),
         ({"id": 5}, TypeError, r"id=5 is int; give one str"),
         ({"on_conflict": "replac"}, ValueError, r"on_conflict='replac' is unknown: did you mean 'replace'\?"),
         ({"queue": "a:b"}, ValueError, r"queue='a:b' contains a colon"),

@@ -88,6 +88,8 @@ def test_a_key_an_id_and_a_queue_are_checked_as_a_send_checks_them() -> None:
     assert "key=None" in reasons({"key": pa.array([None], pa.string())})[0]
     assert "id is null" in reasons({"id": pa.array([None], pa.string())})[0]
     assert "contains a colon" in reasons({"queue": ["a:b"]})[0]
+    assert "id='delayq.x' is for messages of django-delayq" in reasons({"id": ["delayq.x"]})[0]
+    assert "tag='delayq.x' is for messages of django-delayq" in reasons({"tag": ["delayq.x"]})[0]
     assert "over 100 years" in reasons({"due_at": pa.array([10**16], pa.timestamp("us", "UTC"))})[0]
 
 

@@ -103,12 +103,12 @@ def test_a_number_of_thousands_of_digits_is_shown_as_such() -> None:
         assert len(short_repr(value)) < 100
 
 
-@pytest.mark.parametrize("names", [["a", "é:%/"], [], ["x" * 200]])
+@pytest.mark.parametrize("names", [["a", "é:%/"], [], ["x" * 200], ["x.delayq", "delayq"]])
 def test_names_at_once_are_those_that_are_taken_as_they_are(names: list[str]) -> None:
     assert are_names(names)
     assert [check_name(name, "id") for name in names] == names
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", "\ud800", "\u2028", None, 1])
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", "\ud800", "\u2028", "delayq.x", None, 1])
 def test_one_that_is_no_name_is_found_among_many(name: object) -> None:
     assert not are_names(["a", name, "b"])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _, gettext_lazy
@@ -31,7 +31,7 @@ class Change:
     `reschedule` makes messages due `delay_ms` from now. `shift` makes each message due `shift_ms` later than it is.
     """
 
-    move: str
+    move: Literal["rescue", "cancel", "reschedule", "shift", "purge", "purge_failed"]
     delay_ms: int = 0
     shift_ms: int = 0
 

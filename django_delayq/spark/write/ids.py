@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from django_delayq.support.validation import MAX_NAME, check_new_name, short_repr
+from django_delayq.support.validation import MAX_NAME, check_new_name, check_not_own, short_repr
 
 
 def given(id: str | None) -> str:
     """Return the given id of a row. Raises `ValueError` or `TypeError` for None, and for a value that is no id."""
     if id is None:
         raise ValueError("id is null; give each row its own, which stays the same when the job is run again.")
-    return check_new_name(id, "id")
+    return check_not_own(check_new_name(id, "id"), "id")
 
 
 def derived(paths: Sequence[str], key: object, *values: Any) -> str:
@@ -22,7 +22,7 @@ def derived(paths: Sequence[str], key: object, *values: Any) -> str:
     id = ":".join([str(key), *map(_part, values)])
     if len(id) > MAX_NAME:
         raise ValueError(f"id={short_repr(id)} has {len(id)} characters; give idColumns with shorter values.")
-    return check_new_name(id, "id")
+    return check_not_own(check_new_name(id, "id"), "id")
 
 
 def _part(value: object) -> str:
