@@ -208,18 +208,17 @@ def _is_of_a_database(exception: BaseException) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return _QUOTE.sub(lambda found: found[1] or f"{found[2] or ''}***", text.strip().partition("\n")[0])
+    return _VALUE.sub(lambda found: f"{found[1] or found[2]}***", text.strip().partition("\n")[0])
 
 
-# In a first line a quoted text is a value, unless a word before it says that it is the name of something. Values are
-# not escaped, so one ends at the last quote: Duplicate entry 'a' for key 'b'; time zone "a" not recognized.
-_QUOTE = re.compile(
-    r"(\b(?:column|field|constraint|relation|table|view|sequence|index|key|function|type|database|role|user|schema"
-    r"|operator|parameter|option|encoding|statement|cursor|savepoint|host(?: name)?|server (?:at|on)|socket)"
-    r" (?:\"[^\"]*\"|'[^']*'(?:@'[^']*')?))"
+# First lines that quote a value, of MySQL and of PostgreSQL: Duplicate entry 'a' for key 'b'; invalid input syntax for
+# type integer: "a"; value "a" is out of range for type integer; time zone "a" not recognized.
+_VALUE = re.compile(
+    r"((?:Duplicate entry|(?:Truncated i|I)ncorrect [\w ]{1,30}:|invalid input (?:syntax|value) for [\w ]{1,80}:"
+    r"|date/time field value out of range:|\bvalue|malformed \w{1,20} literal:|invalid cidr value:|invalid network"
+    r"|invalid hexadecimal digit:|\btime zone|\bnear|invalid value for parameter \"\w{1,40}\":) )"
+    r"(?:'.*'(?= for (?:key|column)| at line)|'.*'$|\".*\"(?=$| is out of range| not recognized|: syntax error))"
     r"|(invalid regular expression: ).*"
-    r"|(?<!\w)(?:'.*'(?= for (?:key|column) )|'.*'|\".*\")",
-    re.IGNORECASE,
 )
 
 
