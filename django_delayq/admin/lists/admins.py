@@ -129,10 +129,11 @@ class MessageAdmin(Columns, BoundedAdmin):
         own = [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *urls(self.admin_site)]
         return [*own, *super().get_urls()]
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
         """Return the actions that this user may take. The others are not offered, and refuse if they are asked for."""
+        where = {} if action_location is None else {"action_location": action_location}  # Django before 6.1 has none
         forbidden = {move.name for move in self.moves if not may(request, move.permission)}
-        return {name: action for name, action in super().get_actions(request).items() if name not in forbidden}
+        return {name: action for name, action in super().get_actions(request, **where).items() if name not in forbidden}
 
     def buttons(self, request: HttpRequest) -> list[Move]:
         """Return the moves that this user may make, for a message's page."""
