@@ -25,7 +25,7 @@ from django_delayq.core.codec import encode_data
 from django_delayq.core.message import OnConflict, Send, Sent, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
-from django_delayq.support.timestamps import due_time_ms
+from django_delayq.support.timestamps import check_aware, due_time_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import (
     check_flag,
@@ -308,13 +308,9 @@ def due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None
 
 
 def _instant_ms(at: datetime) -> int:
-    if not isinstance(at, datetime):
-        raise TypeError(f"at={short_repr(at)} is {type(at).__name__}; give an aware datetime.")
-    if timezone.is_naive(at):
-        if settings.USE_TZ:
-            raise ValueError(f"at={at!r} is naive; give django.utils.timezone.make_aware(at).")
+    if not settings.USE_TZ and isinstance(at, datetime) and timezone.is_naive(at):
         at = timezone.make_aware(at, timezone.get_default_timezone())
-    return due_time_ms(at)
+    return due_time_ms(check_aware(at, "at"))
 
 
 # The caller's transaction

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from django_delayq.support.timestamps import due_time_ms
+from django_delayq.support.timestamps import check_aware, due_time_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import short_repr
 
@@ -84,7 +84,7 @@ class RunAgain(Steer):
         if delay is not None and at is not None:
             raise TypeError(f"{name} has delay={short_repr(delay)} and at={short_repr(at)}; give one of them.")
         self.delay_ms = None if delay is None else to_ms(delay, f"{name} delay")
-        self.at_ms = None if at is None else _instant_ms(at, name)
+        self.at_ms = None if at is None else due_time_ms(check_aware(at, f"{name} at"))
 
     def delay_from(self, now_ms: int) -> int | None:
         """Return the milliseconds from `now_ms` until the message runs again; None if nothing says when."""
@@ -108,14 +108,6 @@ class Snooze(RunAgain):
         if delay is None and at is None:
             raise TypeError('Snooze needs a time: give it a delay, such as "5m", or at=.')
         super().__init__(delay, reason, at)
-
-
-def _instant_ms(at: datetime, name: str) -> int:
-    if not isinstance(at, datetime):
-        raise TypeError(f"{name} at={short_repr(at)} is {type(at).__name__}; give an aware datetime.")
-    if at.utcoffset() is None:
-        raise ValueError(f"{name} at={at!r} is naive; give django.utils.timezone.make_aware(at).")
-    return due_time_ms(at)
 
 
 class Bury(Steer):

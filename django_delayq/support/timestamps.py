@@ -4,6 +4,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from django_delayq.support.units import LONGEST_MS
+from django_delayq.support.validation import short_repr
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR_MS = 3_600_000
@@ -20,6 +21,15 @@ def from_ms(milliseconds: int) -> datetime:
 def to_epoch_ms(instant: datetime) -> int:
     """Return the epoch milliseconds of an aware datetime, rounded down."""
     return (instant - EPOCH) // timedelta(milliseconds=1)
+
+
+def check_aware(at: datetime, name: str) -> datetime:
+    """Return `at` unchanged. Raises `TypeError` if it is no datetime, `ValueError` if it has no time zone."""
+    if not isinstance(at, datetime):
+        raise TypeError(f"{name}={short_repr(at)} is {type(at).__name__}; give an aware datetime.")
+    if at.utcoffset() is None:
+        raise ValueError(f"{name}={at!r} is naive; give django.utils.timezone.make_aware(at).")
+    return at
 
 
 def due_time_ms(at: datetime) -> int:
