@@ -137,7 +137,8 @@ class MessageAdmin(Columns, BoundedAdmin):
 
     def buttons(self, request: HttpRequest) -> list[Move]:
         """Return the moves that this user may make, for a message's page."""
-        return [move for move in self.moves if move.name in self.get_actions(request)]
+        offered = self.get_actions(request)
+        return [move for move in self.moves if move.name in offered]
 
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
         """Return the address where this user can change the message's payload; empty if there is none.
