@@ -223,12 +223,18 @@ def test_a_process_that_hangs_with_nothing_to_end_it_is_killed_and_replaced(site
     assert site.totals()["finished"] == 1
 
 
-def test_a_process_that_hangs_with_what_only_newer_code_runs_is_killed_too(site: Site, tmp_path: Path) -> None:
-    """Its supervisor began before the code changed, and has no handler for what the process holds."""
-    code = tmp_path / "changing_settings.py"
+def changing_settings(site: Site, directory: Path) -> Path:
+    """The file of the site's settings from now on, which a test can change."""
+    code = directory / "changing_settings.py"
     code.write_text("from tests.worker.settings import *\n")
     site.env["DJANGO_SETTINGS_MODULE"] = code.stem
-    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    site.env["PYTHONPATH"] = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return code
+
+
+def test_a_process_that_hangs_with_what_only_newer_code_runs_is_killed_too(site: Site, tmp_path: Path) -> None:
+    """Its supervisor began before the code changed, and has no handler for what the process holds."""
+    code = changing_settings(site, tmp_path)
     worker = up(site, count=1)
     newer = tmp_path / "newer"
     newer.mkdir()
@@ -343,10 +349,7 @@ def test_the_heartbeat_is_that_of_every_process(site: Site, tmp_path: Path) -> N
 
 
 def test_code_that_can_not_be_loaded_is_tried_again(site: Site, tmp_path: Path) -> None:
-    code = tmp_path / "changing_settings.py"
-    code.write_text("from tests.worker.settings import *\n")
-    site.env["DJANGO_SETTINGS_MODULE"] = code.stem
-    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    code = changing_settings(site, tmp_path)
     worker = up(site, count=1)
     code.write_text("a mistake\n")
     os.kill(worker.children[0], signal.SIGKILL)
