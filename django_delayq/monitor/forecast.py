@@ -36,7 +36,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """How many workers are needed.
+    """The number of workers that are needed.
 
     `workers` is None if that is not known: the live workers are not known, none of them asks for the messages, or no
     run time of the messages' keys is known. `at_least` says that it may be more: some messages are left out for these

@@ -27,7 +27,7 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class Forgotten:
-    """How many rows of each state were removed, the ids of these rows, and the ids of what runs and was left."""
+    """The counts of removed rows by state, the ids of these rows, and the ids of what runs and was left."""
 
     counts: Counter[str] = field(default_factory=Counter)
     ids: set[str] = field(default_factory=set)

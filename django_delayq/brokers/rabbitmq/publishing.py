@@ -27,7 +27,7 @@ SENDING_S = 1.0
 
 
 class Publisher:
-    """What declares and publishes. It has its own connection: if the server blocks it, the consumer is not held up."""
+    """Declares and publishes. It has its own connection: if the server blocks it, the consumer is not held up."""
 
     def __init__(self, location: Location, names: Names) -> None:
         self._names = names
