@@ -52,6 +52,8 @@ INTERRUPT_MS = 1_000
 UNREADABLE = "its header can not be read"
 """The reason to bury a message whose lease has run out and whose header can't be read."""
 
+_KILLED = "killed its worker"
+
 LAPSED_AT_MOST_ONCE = "its lease ran out; it may not have started, or have run in part, and must not start twice"
 """The reason to bury a message that must not start twice when its lease has run out."""
 
@@ -318,7 +320,7 @@ def crash_alone(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTA
     if policy.at_most_once or crashes < FATAL_CRASHES:
         return crash(claimed, death, policy, span)
     since_claim = Span(claimed.claimed_ms if span.started_ms is None else span.started_ms, span.ended_ms)
-    return bury(claimed, Failure(f"killed its worker {crashes} times: {death}"), since_claim, crashed=True)
+    return bury(claimed, Failure(f"{_KILLED} {crashes} times: {death}"), since_claim, crashed=True)
 
 
 def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrupted: bool = False) -> Transition:
@@ -337,6 +339,19 @@ def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrup
     else:
         transition = _again(claimed, SettleAction.LAPSE, span, Ended.INTERRUPTED if interrupted else Ended.LOST)
     transition.crashes, transition.lease_until_ms = crashes, lease_until_ms
+    return transition
+
+
+def lapse_unburied(
+    claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrupted: bool = False
+) -> Transition:
+    """Return the transition to try if the backend refuses that of `lapse`: the message waits again.
+
+    A failure is counted for one that must not start twice, so that `refuse` buries it at its next claim.
+    """
+    transition = lapse(claimed, lease_until_ms, at_most_once=False, interrupted=interrupted)
+    if at_most_once:
+        transition.failures, transition.crashes = claimed.failures + 1, 0
     return transition
 
 
@@ -405,7 +420,7 @@ def describe(transition: Transition) -> str:
             return str(transition.state.value)
 
 
-_OWN_WORDS = ("its ", "it ", "at_most_once: ", "asked to snooze", "expired ", "killed its worker ")
+_OWN_WORDS = ("its ", "it ", "at_most_once: ", "asked to snooze", "expired ", f"{_KILLED} ")
 _REFUSED = " is refused: "
 
 

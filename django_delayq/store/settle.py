@@ -8,7 +8,7 @@ A *reclaim* ends the leases that ran out, or that dead workers hold, and counts 
 leased again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from django.db import DatabaseError
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, Header, LeaseId, pages
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.message import State
-from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse
+from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse, lapse_unburied
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.queries import REST_FACTOR, START, Position, page_after
@@ -164,26 +164,25 @@ def _reclaim(database: Database, pks: Sequence[int], now_ms: int, over: Sql) -> 
     except (DatabaseError, BrokerRefused) as error:
         if is_away(error):
             raise
-        # A row that can't be buried must not hold up the others. A failure is counted, so that its next claim buries
-        # it.
-        return _reclaim_all(database, pks, now_ms, over, may_bury=False)
+        return _reclaim_all(database, pks, now_ms, over, lapse_unburied)  # such a row must not hold up the others
 
 
 @in_transaction
 def _reclaim_all(
-    database: Database, pks: Sequence[int], now_ms: int, over: Sql, *, may_bury: bool = True
+    database: Database, pks: Sequence[int], now_ms: int, over: Sql, lapsed: Callable[..., Transition] = lapse
 ) -> dict[int, BuriedInfo | None]:
     of_pks = database.dialect.among("r.id", sorted(pks))
-    lapsed = database.rows(
+    rows = database.rows(
         "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
         " r.history, r.lease_until, r.at_most_once, r.interrupted FROM delayq_ready r"
         f" WHERE {of_pks.text} AND r.token IS NOT NULL AND {over.text} ORDER BY r.id{database.dialect.skip_locked}",
         [*of_pks.parameters, *over.parameters],
     )
-    ended = [
-        _lapse(_claimed(*row), min(lease_until_ms, now_ms), bool(at_most_once), bool(interrupted), may_bury)
-        for *row, lease_until_ms, at_most_once, interrupted in lapsed
-    ]
+    ended = []
+    for *row, lease_until_ms, at_most_once, interrupted in rows:
+        claimed, until_ms = _claimed(*row), min(lease_until_ms, now_ms)
+        ended_as = lapsed(claimed, until_ms, at_most_once=bool(at_most_once), interrupted=bool(interrupted))
+        ended.append(TimedTransition(ended_as, claimed.claimed_ms, until_ms))
     buried = [one for one in ended if one.transition.state is State.ERROR]
     bury(database, buried)
     wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
@@ -205,16 +204,6 @@ def _claimed(
 ) -> Claimed:
     """Return the row's message with the fields that a lapse needs, as the claim of its lease returned it."""
     return Claimed(id, 0, due_ms, Header(queue, key), b"", failures, crashes, str(pk), history, claimed_ms, worker)
-
-
-def _lapse(
-    claimed: Claimed, lease_until_ms: int, at_most_once: bool, interrupted: bool, may_bury: bool
-) -> TimedTransition:
-    """Return the transition of a row whose lease ran out."""
-    transition = lapse(claimed, lease_until_ms, at_most_once=at_most_once and may_bury, interrupted=interrupted)
-    if at_most_once and not may_bury:
-        transition.failures, transition.crashes = claimed.failures + 1, 0
-    return TimedTransition(transition, claimed.claimed_ms, lease_until_ms)
 
 
 def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
