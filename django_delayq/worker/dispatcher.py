@@ -1,7 +1,7 @@
 """Claim messages for the free slots of the executors, in one call a turn, and distribute the leases."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from time import monotonic
 
@@ -13,7 +13,7 @@ from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.maintenance import Pauses
 from django_delayq.worker.plan import Backlog, ExecutorState, Plan, accept, plan, wants_any
-from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer, note_empty_claim
+from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
 DRAIN_S = 0.5
@@ -169,8 +169,7 @@ class Dispatcher:
     def _distribute(self, claims: Claims, sent_at: float, planned: Plan, executors: Sequence[ExecutorState]) -> bool:
         """Give the claimed leases to the executors, release those they can't take, and return whether any was kept."""
         if not claims.messages:
-            asked = [self._buffers[key][0] for key in planned.sizes]
-            note_empty_claim(asked, more_available=claims.more_available)
+            self._end_empty(planned.sizes, claims.more_available)
             return False
         given, foreign = self._leases_of(claims, sent_at)
         running = self._leases.running_ids()
@@ -186,9 +185,14 @@ class Dispatcher:
         found = bool(foreign)
         for key, of_buffer in parts.items():
             found |= self._add(key, of_buffer, planned.sizes.get(key, BATCH), claims.more_available, running)
-        empty = [self._buffers[key][0] for key in planned.sizes.keys() - parts.keys()]
-        note_empty_claim(empty, more_available=claims.more_available)
+        self._end_empty(planned.sizes.keys() - parts.keys(), claims.more_available)
         return found
+
+    def _end_empty(self, keys: Iterable[str], more_available: bool) -> None:
+        """Note a claim that gave nothing to the buffers of these keys."""
+        for key in keys:
+            buffer, executor = self._buffers[key]
+            executor.end_claim(buffer, [], more_available=more_available)
 
     def _add(
         self,
@@ -210,10 +214,13 @@ class Dispatcher:
             self._settler.release(surplus)
         duplicates = [lease for lease in kept if lease.claimed.id in running]
         self._deferred_duplicates += duplicates
-        executor.add(buffer, [lease for lease in kept if lease not in duplicates] if duplicates else kept)
-        saturated = any(len(leases) >= size for leases, _ in parts)
-        more_available = more_available or len(kept) < sum(len(leases) for leases, _ in parts)
-        buffer.note_claim(saturated=saturated, more_available=more_available, has_at_most_once=bool(at_most_once))
+        executor.end_claim(
+            buffer,
+            [lease for lease in kept if lease not in duplicates] if duplicates else kept,
+            more_available=more_available or len(kept) < sum(len(leases) for leases, _ in parts),
+            saturated=any(len(leases) >= size for leases, _ in parts),
+            has_at_most_once=bool(at_most_once),
+        )
         return bool(kept)  # don't claim again at once for leases that were all released: they would come again
 
     def _leases_of(self, claims: Claims, sent_at: float) -> tuple[dict[tuple[int, str], list[Lease]], list[Lease]]:

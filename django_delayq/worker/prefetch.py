@@ -22,7 +22,7 @@ MAX_PER_SLOT = 64
 
 @dataclass(slots=True, eq=False)
 class PrefetchBuffer:
-    """The leases of one handler that wait for a slot, and the handler's pace. Only its executor changes `leases`."""
+    """The leases of one handler that wait for a slot, and the handler's pace. Only its executor changes it."""
 
     handler: Handler[Any, Any]
     subscriptions: Sequence[Pair]
@@ -147,7 +147,7 @@ class Executor(ABC):
     def state(self) -> ExecutorState:
         """Return a snapshot for planning a claim.
 
-        From now until `PrefetchBuffer.note_claim`, each slot that becomes free wakes the loop for another claim.
+        From now until `end_claim`, each slot that becomes free wakes the loop for another claim.
         """
 
     @abstractmethod
@@ -173,6 +173,19 @@ class Executor(ABC):
             buffer.added_at = monotonic()
             buffer.leases.extend(leases)
             self.offer(buffer)
+
+    def end_claim(
+        self,
+        buffer: PrefetchBuffer,
+        leases: Sequence[Lease],
+        *,
+        more_available: bool,
+        saturated: bool = False,
+        has_at_most_once: bool = False,
+    ) -> None:
+        """Put what a claim gave into a buffer, and note how the claim ended (see `PrefetchBuffer.note_claim`)."""
+        self.add(buffer, leases)
+        buffer.note_claim(saturated=saturated, more_available=more_available, has_at_most_once=has_at_most_once)
 
     def release_unstarted(self, claimed_before: float) -> None:
         """Release the leases that were claimed before `claimed_before` (monotonic) and that no slot has started."""
@@ -231,9 +244,3 @@ def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease
             break
         taken.append(lease)
     return taken
-
-
-def note_empty_claim(buffers: Iterable[PrefetchBuffer], *, more_available: bool) -> None:
-    """Note a claim that gave nothing to `buffers`."""
-    for buffer in buffers:
-        buffer.note_claim(more_available=more_available)
