@@ -62,6 +62,11 @@ class Alias:
     store: Store | None = Store()
     options: Options = Options()
 
+    @property
+    def broker_name(self) -> str:
+        """Return the name of the broker's class, without its module."""
+        return self.broker.rpartition(".")[2]
+
 
 def get_alias(name: str | None = None) -> Alias:
     """Return the settings of one alias; without a name, of the default alias.

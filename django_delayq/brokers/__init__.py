@@ -55,10 +55,9 @@ def lacks_store(alias: Alias) -> str:
     """
     if alias.store is not None or not broker_class(alias).needs_store:
         return ""
-    name = alias.broker.rpartition(".")[2]
     return (
-        f'DELAYQ["{alias.name}"]["STORE"] is None, and {name} keeps no messages: it is a timer for those in a database.'
-        ' Leave "STORE" out, or set it to {}, and migrate; or use Redis, which needs no store.'
+        f'DELAYQ["{alias.name}"]["STORE"] is None, and {alias.broker_name} keeps no messages: it is a timer for '
+        'those in a database. Leave "STORE" out, or set it to {}, and migrate; or use Redis, which needs no store.'
     )
 
 

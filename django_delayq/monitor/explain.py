@@ -9,7 +9,7 @@ from django_delayq.api.handlers import get_handler
 from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, Tables, WorkerInfo, covering, is_asked_for
-from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
@@ -59,7 +59,7 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     if story is None:
         return None
     header = story.info.header
-    alarms, why = None, _why_no_alarms(store)
+    alarms, why = None, _why_no_alarms(store, backend.alias)
     try:
         if store.broker.alarm_index is not None:
             alarms = tuple(store.broker.alarm_index.find_alarms(header.queue, header.key, [story.pk]))
@@ -71,13 +71,13 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     return replace(explanation, story=story, alarms=alarms, why_no_alarms=why)
 
 
-def _why_no_alarms(store: Tables) -> str:
+def _why_no_alarms(store: Tables, alias: Alias) -> str:
     """Return the reason to show if the alarms of a row could not be listed."""
     if store.broker.alarm_index is not None:
         return "not known, the broker is away"
     if store.broker.window is None:
         return "none is kept: the row is its own alarm"
-    return f"not known, {type(store.broker).__name__.removesuffix('Broker')} can't be asked for it"
+    return f"not known, {alias.broker_name.removesuffix('Broker')} can't be asked for it"
 
 
 def _explanation(

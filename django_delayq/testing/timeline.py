@@ -95,7 +95,7 @@ def messages_of(using: str) -> Messages:
     broker = backend.store.broker if backend.store else backend
     if not isinstance(broker, VirtualTimeBroker):
         raise ImproperlyConfigured(
-            f'DELAYQ["{using}"] is on {type(broker).__name__}, whose time can\'t be moved; use DelayqMixin, '
+            f'DELAYQ["{using}"] is on {backend.alias.broker_name}, whose time can\'t be moved; use DelayqMixin, '
             f'the fixture delayq_memory or use_memory_broker(), or set "BROKER": "{VIRTUAL_TIME_BROKER}".'
         )
     return Rows(backend.store, broker) if backend.store else broker
