@@ -76,8 +76,9 @@ def check_confirm(**kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-_RISKS: Mapping[Risk, tuple[str, str, str]] = {
+_RISKS: Mapping[Risk, tuple[type[Error] | type[Warning], str, str, str]] = {
     Risk.PASSWORD_IN_URL: (
+        Warning,
         "delayq.W007",
         "is a URL with a password, or leads to a cache with one. Django shows it in its error mails and on its debug "
         "pages.",
@@ -85,41 +86,45 @@ _RISKS: Mapping[Risk, tuple[str, str, str]] = {
         " cache, put the password into its OPTIONS instead.",
     ),
     Risk.CLEARTEXT: (
+        Warning,
         "delayq.W008",
         "leads to another host without TLS: who is on the way reads passwords and messages, and can change them.",
         'Use rediss:// or amqps:// ("tls": True in a dict).',
     ),
     Risk.UNVERIFIED: (
+        Warning,
         "delayq.W009",
         "lets any server pass for the right one: its certificate, or the name in it, is not checked.",
         "Leave out cert_reqs and check_hostname (in a URL they begin with ssl_), and name the file of the CA: with"
         ' ?ssl_ca_certs=FILE in a URL, with "tls": {"ca_certs": FILE} in a dict.',
     ),
     Risk.DEFAULT_USER: (
+        Warning,
         "delayq.W010",
         'logs in as "guest", who may do anything, and whose password everybody knows.',
         "Make a user for delayq, with permissions under its prefix only, and delete guest.",
     ),
     Risk.FOR_DEVELOPMENT: (
-        "delayq.W011",
+        Error,
+        "delayq.E017",
         "is an embedded server, which is for development: nobody restarts, watches or updates it.",
         "Run a Redis server, or let the database do its work (DatabaseBroker).",
     ),
 }
-"""The id, the reason and the fix of each risk."""
+"""The level, the id, the reason and the fix of each risk."""
 
 
 @register("delayq", Tags.security, deploy=True)
 def check_locations(**kwargs: Any) -> list[CheckMessage]:
-    """Check whether the LOCATION of each alias is safe in production (W007 to W011). Opens no connection."""
+    """Check whether the LOCATION of each alias is safe in production (W007 to W010, and E017). Opens no connection."""
     found: list[CheckMessage] = []
     for alias in valid_aliases():
         try:
             risks = broker_class(alias).risks(alias)
         except ImproperlyConfigured:
             continue  # E001 or E002 reports it
-        for id, reason, hint in (_RISKS[risk] for risk in risks):
-            found.append(Warning(f'DELAYQ["{alias.name}"]["LOCATION"] {reason}', hint=hint, id=id))
+        for level, id, reason, hint in (_RISKS[risk] for risk in risks):
+            found.append(level(f'DELAYQ["{alias.name}"]["LOCATION"] {reason}', hint=hint, id=id))
     return found
 
 

@@ -265,8 +265,8 @@ def test_a_scrub_that_would_leave_every_error_out_is_found(settings: Settings, s
         ("cache:in_options", []),
         ("rediss://cache-1/0?ssl_cert_reqs=none", ["W009"]),
         ({"host": "cache-1", "tls": {"check_hostname": False}}, ["W009"]),
-        ("embedded:///srv/a@b", ["W011"]),
-        ({"embedded": "/srv/queue"}, ["W011"]),
+        ("embedded:///srv/a@b", ["E017"]),
+        ({"embedded": "/srv/queue"}, ["E017"]),
         ("http://:s3cr3t@h", []),  # E001 reports it
     ],
 )
