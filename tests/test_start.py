@@ -22,7 +22,9 @@ _CHECK = f"{_SETUP}; from django.core.management import call_command; call_comma
     ("start", "unneeded"),
     [
         pytest.param(
-            _SETUP, (*_ADMIN_PAGES, "django_delayq.store", "django_delayq.worker", "redis", "amqp"), id="setup"
+            _SETUP,
+            (*_ADMIN_PAGES, "django_delayq.store", "django_delayq.worker", "redis", "amqp", "opentelemetry"),
+            id="setup",
         ),
         pytest.param(_CHECK, (*_ADMIN_PAGES, "django_delayq.worker", "amqp"), id="check"),  # it looks at the broker
     ],

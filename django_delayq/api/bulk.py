@@ -8,6 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.db.transaction import TransactionManagementError
 
+from django_delayq import tracing
 from django_delayq.api.on_commit import aemit_sent, emit_sent
 from django_delayq.api.send import must_wait, new_ids, prepare
 from django_delayq.brokers import get_backend
@@ -117,6 +118,7 @@ class Batches:
         self._make_id = new_ids().__next__
         self._batch: Batch | None = None
         self._in_flight: Sequence[NewMessage] = ()
+        self._followed = tracing.UNFOLLOWED
 
     def of(self, sends: Iterable[Send]) -> Iterator[Batch]:
         """Yield `sends` in batches. Before it yields a batch, it reads only one send more than the batch has."""
@@ -137,12 +139,14 @@ class Batches:
     def put_in_flight(self, batch: Batch) -> list[NewMessage]:
         """Mark a batch as being sent, and return its messages. Until `record` is called, their outcome is unknown."""
         self._in_flight = batch.messages
+        self._followed = tracing.sending(batch.backend.alias.name, batch.messages)
         return batch.messages
 
     def record(self, enqueued: Iterable[Enqueued]) -> None:
         """Add the answers for the batch in flight to the totals. After this, no batch is in flight."""
         self.sent.accepted += len(self._in_flight)
         self._in_flight = ()
+        self._followed.end()
         for answer in enqueued:
             self.sent.created += answer.created
             self.sent.running += answer.running
@@ -153,6 +157,7 @@ class Batches:
         try:
             yield
         except Exception as error:
+            self._followed.end(error)
             accepted, unknown = self.sent.accepted, tuple(message.id for message in self._in_flight)
             if isinstance(error, SendError) and not error.unknown:
                 unknown = ()  # no server could be connected to

@@ -15,6 +15,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections
 from django.utils import timezone
 
+from django_delayq import tracing
 from django_delayq.api import registry
 from django_delayq.api.on_commit import aemit_sent, emit_sent, wait_for_commit
 from django_delayq.api.unknown import refuse_unknown
@@ -113,17 +114,18 @@ def send_own_message(key: str, data: Any, *, id: str, tag: str | None = None, us
 
 def _send(backend: Backend, message: NewMessage, on_conflict: OnConflict, on_commit: bool | None) -> Sent:
     alias = backend.alias
-    if _defer_to_commit(alias, on_commit, message, on_conflict):
-        return Sent(message.id, None, None)
-    try:
-        enqueued = backend.queue.enqueue([message], on_conflict)
-    except SynchronousOnlyOperation as error:
-        raise SynchronousOnlyOperation(
-            "This send is in async code: write `await ...asend(...)` in place of send(...)."
-        ) from error
-    if message_sent.receivers:
-        emit_sent(alias, [message], enqueued)
-    return _answer(enqueued[0])
+    with tracing.sending(alias.name, [message]):
+        if _defer_to_commit(alias, on_commit, message, on_conflict):
+            return Sent(message.id, None, None)
+        try:
+            enqueued = backend.queue.enqueue([message], on_conflict)
+        except SynchronousOnlyOperation as error:
+            raise SynchronousOnlyOperation(
+                "This send is in async code: write `await ...asend(...)` in place of send(...)."
+            ) from error
+        if message_sent.receivers:
+            emit_sent(alias, [message], enqueued)
+        return _answer(enqueued[0])
 
 
 async def asend_delay_message(
@@ -141,11 +143,14 @@ async def asend_delay_message(
     refuse_unknown(when)
     send = Send(key, data, using=using, **when)
     message = prepare(send, alias)
-    if on_commit is not False and await sync_to_async(_defer_to_commit)(alias, on_commit, message, send.on_conflict):
-        return Sent(message.id, None, None)
-    enqueued = await backend.queue.aenqueue([message], send.on_conflict)
-    await aemit_sent(alias, [message], enqueued)
-    return _answer(enqueued[0])
+    with tracing.sending(alias.name, [message]):
+        if on_commit is not False and await sync_to_async(_defer_to_commit)(
+            alias, on_commit, message, send.on_conflict
+        ):
+            return Sent(message.id, None, None)
+        enqueued = await backend.queue.aenqueue([message], send.on_conflict)
+        await aemit_sent(alias, [message], enqueued)
+        return _answer(enqueued[0])
 
 
 def _defer_to_commit(alias: Alias, on_commit: bool | None, message: NewMessage, on_conflict: OnConflict) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
+from django_delayq import tracing
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers import get_backend
 from django_delayq.core import codec, history, transitions
@@ -90,15 +91,16 @@ def run_sync(
     row is finished in the same transaction. Nothing that a handler raises may end its thread.
     """
     try:
-        if handler.is_async:
-            asyncio.run(_acall(handler, message, sync_to_async(end_left_open)))
-        elif not handler.atomic:
-            _call(handler, message)
-        elif claimed.pk and (store := get_backend(handler.using).store):
-            run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store.database)
-        else:
-            with LeavingNothingOpen(), transaction.atomic(using=database), staying_in_it(database):
+        with tracing.running(handler, message):
+            if handler.is_async:
+                asyncio.run(_acall(handler, message, sync_to_async(end_left_open)))
+            elif not handler.atomic:
                 _call(handler, message)
+            elif claimed.pk and (store := get_backend(handler.using).store):
+                run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store.database)
+            else:
+                with LeavingNothingOpen(), transaction.atomic(using=database), staying_in_it(database):
+                    _call(handler, message)
     except BaseException as exception:  # noqa: BLE001 - SystemExit in a handler fails its message, not the worker
         return exception
     return None
@@ -143,7 +145,8 @@ async def run_async(
     For a handler that was cancelled, return its `CancelledError`.
     """
     try:
-        await _acall(handler, message, end_left_open)
+        with tracing.running(handler, message):
+            await _acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception
     return None
