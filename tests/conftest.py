@@ -1,6 +1,8 @@
 """Fixtures of the whole suite."""
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
@@ -9,6 +11,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import trustme
 from django.db import connections
 from pytest_django import DjangoDbBlocker, Settings
 
@@ -53,6 +56,33 @@ def start_redis(redis_binary: str) -> Iterator[Callable[..., Server]]:
     """Starts servers of this test's own: `start_redis(maxmemory="5mb")`."""
     with servers.scope() as started:
         yield partial(started.start, redis_binary)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """Where the certificates of server and client are, that of their CA, and that of another."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    for name in ("server", "client"):
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    return tmp_path
+
+
+@pytest.fixture
+def tls_server(certificates: Path) -> Iterator[Server]:
+    """A Redis that asks for a client's certificate and a password."""
+    with servers.scope() as started:
+        yield _start_tls(started, certificates) or servers.missing("a redis-server that knows TLS")
+
+
+def _start_tls(started: Servers, certificates: Path) -> Server | None:
+    files = {"tls_cert_file": "server", "tls_key_file": "server", "tls_ca_cert_file": "ca"}
+    options = {option: str(certificates / f"{name}.pem") for option, name in files.items()}
+    for binary in filter(None, [*servers.redis_binaries(), shutil.which("redis-server")]):
+        with contextlib.suppress(RuntimeError):  # one that was built without TLS does not know the options
+            return started.start(binary, tls_port=servers.free_port(), requirepass="hush-hush", **options)
+    return None
 
 
 @pytest.fixture(scope="session")

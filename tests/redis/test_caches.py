@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.core.cache import caches
@@ -12,6 +14,7 @@ from pytest_django import Settings
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import Alias, Store
+from django_delayq.core.errors import BrokerRefused
 from tests import servers
 from tests.brokers.rig import LEASE_MS, OPTIONS, ids
 from tests.servers import Server, sentinel
@@ -62,6 +65,42 @@ def test_messages_go_through_the_server_of_a_cache(
 ) -> None:
     server = start_redis(requirepass=PASSWORD)
     carries_beside_the_cache(settings, CACHES[name](server))
+
+
+# django-redis hands CONNECTION_POOL_KWARGS to redis-py, Django all of its OPTIONS, and both read the address too.
+TLS: dict[str, Callable[[str, dict[str, str]], dict[str, Any]]] = {
+    "django-redis": lambda address, tls: {
+        "BACKEND": OF_DJANGO_REDIS,
+        "LOCATION": address,
+        "OPTIONS": {"PASSWORD": "hush-hush", "CONNECTION_POOL_KWARGS": tls},
+    },
+    "django": lambda address, tls: {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": address,
+        "OPTIONS": {"password": "hush-hush", **tls},
+    },
+    "the address": lambda address, tls: {
+        "BACKEND": OF_DJANGO_REDIS,
+        "LOCATION": f"{address}?{urlencode(tls)}",
+        "OPTIONS": {"PASSWORD": "hush-hush"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", TLS)
+def test_the_tls_options_of_a_cache_are_used(
+    settings: Settings, tls_server: Server, certificates: Path, name: str
+) -> None:
+    address = f"rediss://127.0.0.1:{tls_server.options['tls_port']}/3"
+    client = str(certificates / "client.pem")
+    tls = {"ssl_ca_certs": str(certificates / "ca.pem"), "ssl_certfile": client, "ssl_keyfile": client}
+    carries_beside_the_cache(settings, TLS[name](address, tls))
+    settings.CACHES = {"default": TLS[name](address, tls | {"ssl_ca_certs": str(certificates / "other.pem")})}
+    with (
+        closing(RedisBroker(Alias("default", location="cache:default"))) as broker,
+        pytest.raises(BrokerRefused, match="give the file of its CA as ssl_ca_certs"),
+    ):
+        broker.open()
 
 
 @pytest.mark.parametrize(("store", "lost"), [(None, "all messages;"), (Store(), "the alarms, which workers restore")])

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
@@ -21,15 +20,6 @@ from tests.brokers.rig import LEASE_MS, OPTIONS, ids
 from tests.servers import ClusterServers
 
 PASSWORD = "hush-hush"
-
-
-@pytest.fixture
-def certificates(tmp_path: Path) -> Path:
-    """Where the certificates of the nodes and of their CA are."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-    return tmp_path
 
 
 @pytest.fixture

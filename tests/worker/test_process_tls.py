@@ -1,50 +1,19 @@
 """A worker on a Redis that speaks TLS only, and on one that is not to be trusted."""
 
 import asyncio
-import contextlib
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.brokers.redis import RedisBroker
 from django_delayq.conf import get_alias, parse_alias
 from django_delayq.core.errors import BrokerRefused
-from tests import servers
-from tests.servers import Server, Servers
+from tests.servers import Server
 from tests.worker.processes import Site, site_with
-
-
-@pytest.fixture
-def certificates(tmp_path: Path) -> Path:
-    """Where the certificates of server and client are, that of their CA, and that of another."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
-    for name in ("server", "client"):
-        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
-    return tmp_path
-
-
-@pytest.fixture
-def tls_server(certificates: Path) -> Iterator[Server]:
-    """A Redis that asks for a client's certificate and a password."""
-    with servers.scope() as started:
-        yield _start_tls(started, certificates) or servers.missing("a redis-server that knows TLS")
-
-
-def _start_tls(started: Servers, certificates: Path) -> Server | None:
-    files = {"tls_cert_file": "server", "tls_key_file": "server", "tls_ca_cert_file": "ca"}
-    options = {option: str(certificates / f"{name}.pem") for option, name in files.items()}
-    for binary in filter(None, [*servers.redis_binaries(), shutil.which("redis-server")]):
-        with contextlib.suppress(RuntimeError):  # one that was built without TLS does not know the options
-            return started.start(binary, tls_port=servers.free_port(), requirepass="hush-hush", **options)
-    return None
 
 
 @pytest.fixture
