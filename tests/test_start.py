@@ -23,7 +23,7 @@ _CHECK = f"{_SETUP}; from django.core.management import call_command; call_comma
     [
         pytest.param(
             _SETUP,
-            (*_ADMIN_PAGES, "django_delayq.store", "django_delayq.worker", "redis", "amqp", "opentelemetry"),
+            (*_ADMIN_PAGES, "django_delayq.store", "django_delayq.worker", "redis", "amqp", "opentelemetry", "sentry_sdk"),
             id="setup",
         ),
         pytest.param(_CHECK, (*_ADMIN_PAGES, "django_delayq.worker", "amqp"), id="check"),  # it looks at the broker
