@@ -2,10 +2,11 @@
 
 A tracer is called at the beginning and at the end of each, in the thread or task that does the work, so it can make its
 span the current one of a handler. It can also mark messages before they are sent. Signals can do neither. What a tracer
-raises is logged, and harms nothing. Without a tracer all this costs next to nothing.
+raises is logged, and harms nothing.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -53,24 +54,26 @@ class Followed:
         self.end(error)
 
 
-UNFOLLOWED = Followed(None)
-_tracer: Tracer | None = None
+UNFOLLOWED = nullcontext()
+"""The block of a send or attempt that no tracer follows, at no cost."""
+tracer: Tracer | None = None
+"""What follows the sends and attempts of this process."""
 
 
-def use(tracer: Tracer | None) -> None:
+def use(new: Tracer | None) -> None:
     """Have a tracer follow each send and attempt of this process, in place of the one before."""
-    global _tracer
-    _tracer = tracer
+    global tracer
+    tracer = new
 
 
 def sending(using: str, messages: Sequence[NewMessage]) -> Followed:
     """Begin to follow a send of messages to an alias."""
-    return UNFOLLOWED if _tracer is None else Followed(partial(_tracer.sending, using, messages))
+    return Followed(None if tracer is None else partial(tracer.sending, using, messages))
 
 
 def running(handler: "Handler[Any, Any]", message: Message[Any]) -> Followed:
     """Begin to follow an attempt."""
-    return UNFOLLOWED if _tracer is None else Followed(partial(_tracer.running, handler, message))
+    return Followed(None if tracer is None else partial(tracer.running, handler, message))
 
 
 def mark(messages: Sequence[NewMessage], trace_id: str) -> None:

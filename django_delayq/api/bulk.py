@@ -118,7 +118,7 @@ class Batches:
         self._make_id = new_ids().__next__
         self._batch: Batch | None = None
         self._in_flight: Sequence[NewMessage] = ()
-        self._followed = tracing.UNFOLLOWED
+        self._followed = tracing.Followed(None)
 
     def of(self, sends: Iterable[Send]) -> Iterator[Batch]:
         """Yield `sends` in batches. Before it yields a batch, it reads only one send more than the batch has."""

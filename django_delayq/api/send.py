@@ -114,7 +114,7 @@ def send_own_message(key: str, data: Any, *, id: str, tag: str | None = None, us
 
 def _send(backend: Backend, message: NewMessage, on_conflict: OnConflict, on_commit: bool | None) -> Sent:
     alias = backend.alias
-    with tracing.sending(alias.name, [message]):
+    with tracing.sending(alias.name, [message]) if tracing.tracer else tracing.UNFOLLOWED:
         if _defer_to_commit(alias, on_commit, message, on_conflict):
             return Sent(message.id, None, None)
         try:
@@ -143,7 +143,7 @@ async def asend_delay_message(
     refuse_unknown(when)
     send = Send(key, data, using=using, **when)
     message = prepare(send, alias)
-    with tracing.sending(alias.name, [message]):
+    with tracing.sending(alias.name, [message]) if tracing.tracer else tracing.UNFOLLOWED:
         if on_commit is not False and await sync_to_async(_defer_to_commit)(
             alias, on_commit, message, send.on_conflict
         ):

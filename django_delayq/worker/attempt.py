@@ -91,7 +91,7 @@ def run_sync(
     row is finished in the same transaction. Nothing that a handler raises may end its thread.
     """
     try:
-        with tracing.running(handler, message):
+        with tracing.running(handler, message) if tracing.tracer else tracing.UNFOLLOWED:
             if handler.is_async:
                 asyncio.run(_acall(handler, message, sync_to_async(end_left_open)))
             elif not handler.atomic:
@@ -145,7 +145,7 @@ async def run_async(
     For a handler that was cancelled, return its `CancelledError`.
     """
     try:
-        with tracing.running(handler, message):
+        with tracing.running(handler, message) if tracing.tracer else tracing.UNFOLLOWED:
             await _acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception
