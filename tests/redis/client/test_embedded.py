@@ -1,16 +1,13 @@
 """The embedded Redis: one server for each directory, whoever starts it and whatever is killed."""
 
 import asyncio
-import grp
 import importlib.util
 import os
-import pwd
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -187,48 +184,6 @@ def test_a_directory_or_socket_of_another_user_is_not_trusted(directory: Path, m
             BrokerRefused, match=rf"data, because it belongs to another user \({me}, and this is {me + 1}"
         ):
             embedded.start(directory)
-
-
-@pytest.mark.parametrize(
-    ("mode", "told"),
-    [
-        (0o757, r"by every user \(mode 757\), .*; run chmod o-w"),
-        (0o775, r"by its group \(mode 775\), .*; run chmod g-w"),
-    ],
-    ids=["all", "group"],
-)
-def test_a_directory_that_another_user_could_replace_is_not_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, told: str
-) -> None:
-    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("staff", "x", gid, [])))
-    (shared := tmp_path / "shared").mkdir()
-    (tmp_path / "link").symlink_to(shared)
-    for directory in (shared / "a" / "data", tmp_path / "link" / "data"):
-        directory.mkdir(parents=True)
-        shared.chmod(mode)
-        with pytest.raises(BrokerRefused, match=rf"no directory below {shared}, .* {told} {shared}\."):
-            embedded.start(directory)
-        shared.chmod(0o1777)  # there nobody renames what belongs to others, as in /tmp
-        assert embedded.stop(directory) is False
-
-
-def test_a_parent_may_be_for_the_group_of_this_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    user = pwd.getpwuid(os.getuid())
-    (tmp_path / "data").mkdir()
-    os.chown(tmp_path, -1, user.pw_gid)
-    tmp_path.chmod(0o775)
-    for name, members, is_own in ((user.pw_name, [], True), (user.pw_name, ["bob"], False), ("staff", [], False)):
-        monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, members)))  # noqa: B023
-        with nullcontext() if is_own else pytest.raises(BrokerRefused, match="its group"):
-            assert embedded.stop(tmp_path / "data") is False
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
-def test_a_parent_of_another_user_is_not_trusted(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    os.chown(tmp_path, 54321, -1)
-    with pytest.raises(BrokerRefused, match=r"belongs to another user \(54321\), who could put another server there"):
-        embedded.start(tmp_path / "data")
 
 
 @pytest.mark.parametrize("version", ["7.0.15", "6.0.16"])

@@ -4,17 +4,14 @@ The server holds a lock on its directory as long as it lives, because it inherit
 starts it. So the lock alone says whether a server runs, even if processes were killed and have left stale files, and
 two servers can never write to one directory.
 
-Nothing is sent to a server that another user may have put there: the directory and its socket must be this user's own,
-and nobody but root may be able to replace them.
+Nothing is sent to a server that another user may have put there: the directory and its socket must be this user's own.
 """
 
 import asyncio
 import fcntl
-import grp
 import hashlib
 import importlib.util
 import os
-import pwd
 import re
 import shutil
 import stat
@@ -225,7 +222,7 @@ def _lock(directory: Path) -> Iterator[int | None]:
 def _make(directory: Path) -> None:
     """Make the directory, for this user only.
 
-    Raises `BrokerRefused` if it can't be made, belongs to another user, or could be changed or replaced by one.
+    Raises `BrokerRefused` if it can't be made, belongs to another user, or may be written to by other users.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -233,34 +230,6 @@ def _make(directory: Path) -> None:
     except OSError as error:
         raise _unusable(directory, error) from error
     _check_owner(str(directory), found)
-    for parent in {*directory.absolute().parents, *directory.resolve().parents}:
-        _check_parent(parent, parent.lstat())
-
-
-def _check_parent(path: Path, found: os.stat_result) -> None:
-    """Raise `BrokerRefused` if another user but root could rename what is in a directory, or lead a link elsewhere."""
-    mode = 0 if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX else found.st_mode
-    if found.st_uid not in (0, os.getuid()):
-        reason, fix = f"belongs to another user ({found.st_uid})", "give a directory elsewhere"
-    elif mode & stat.S_IWOTH:
-        reason, fix = f"may be written to by every user (mode {stat.S_IMODE(mode):o})", f"run chmod o-w {path}"
-    elif mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
-        reason, fix = f"may be written to by its group (mode {stat.S_IMODE(mode):o})", f"run chmod g-w {path}"
-    else:
-        return
-    raise BrokerRefused(
-        f"embedded:// trusts no directory below {path}, because that {reason}, who could put another server there; "
-        f"{fix}."
-    )
-
-
-def _is_own_group(gid: int) -> bool:
-    """Return whether a group is that of this user alone, which many Linux distributions make for each user."""
-    try:
-        group, user = grp.getgrgid(gid), pwd.getpwuid(os.getuid())
-    except KeyError:
-        return False
-    return gid == user.pw_gid and group.gr_name == user.pw_name and not set(group.gr_mem) - {user.pw_name}
 
 
 def _check_socket(path: str) -> None:
