@@ -76,8 +76,10 @@ class _Connection(socketserver.BaseRequestHandler):
                 pass
 
     def _forward(self, upstream: socket.socket) -> bool:
-        readable, _, _ = select.select([self.request, upstream], [], [])
-        if upstream in readable:
+        poll = select.poll()  # `select.select` takes no descriptor over 1,023
+        for side in (self.request, upstream):
+            poll.register(side, select.POLLIN)
+        if any(descriptor == upstream.fileno() for descriptor, _ in poll.poll()):
             return self._reply(upstream)
         request = self.request.recv(1 << 20)
         fault = self.server.proxy.fault_of(request)
