@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 from django_delayq.spark.read.options import ReadOptions
 from django_delayq.spark.read.reader import FilteringReader, Reader
 from django_delayq.spark.read.shapes import schema_of
-from django_delayq.spark.stream.options import StreamOptions
+from django_delayq.spark.read.stream_options import StreamOptions
 from django_delayq.spark.stream.reader import StreamReader
 from django_delayq.spark.stream.writer import StreamWriter
 from django_delayq.spark.write.options import WriteOptions

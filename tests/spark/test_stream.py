@@ -15,7 +15,7 @@ from django_delayq.conf import get_alias
 from django_delayq.models import FinishMessage
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.read.shapes import schema_of
-from django_delayq.spark.stream.options import StreamOptions
+from django_delayq.spark.read.stream_options import StreamOptions
 from django_delayq.spark.stream.reader import StreamReader
 from tests.spark.ended import finish
 from tests.spark.killed_stream import KilledSource

@@ -15,7 +15,7 @@ from django_delayq.spark.read.filters import Wanted
 from django_delayq.spark.read.options import ReadOptions
 from django_delayq.spark.read.parts import EndedBetween, KeyRange, Part, WaitSets
 from django_delayq.spark.read.shapes import TABLES, WAITING
-from django_delayq.spark.stream.options import StreamOptions
+from django_delayq.spark.read.stream_options import StreamOptions
 from django_delayq.store.database import Database
 
 

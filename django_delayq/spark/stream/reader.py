@@ -8,8 +8,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from django_delayq.spark.read.parts import EndedBetween, Part
+from django_delayq.spark.read.stream_options import StreamOptions
 from django_delayq.spark.site import enter
-from django_delayq.spark.stream.options import StreamOptions
 
 
 class StreamReader(DataSourceStreamReader):
@@ -34,7 +34,7 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         alias = enter(self._options.settings, self._options.using)
-        from django_delayq.spark.read.task import read_ended
+        from django_delayq.spark.read.task import read_ended  # late: it imports models
 
         if not isinstance(partition, Part):
             return iter(())
@@ -42,6 +42,6 @@ class StreamReader(DataSourceStreamReader):
 
     def _settled(self) -> int:
         alias = enter(self._options.settings, self._options.using)
-        from django_delayq.spark.read.task import settled
+        from django_delayq.spark.read.task import settled  # late: it imports models
 
         return settled(alias)
