@@ -9,6 +9,8 @@ from django.core.checks import CheckMessage, Tags, register
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
+from django_delayq import checks  # noqa: F401  registers them
+from django_delayq.conf import scrubs
 from django_delayq.support.logging import keep_safe
 from django_delayq.support.sanitize import scrub_with
 
@@ -26,16 +28,13 @@ class DelayqConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from django_delayq import checks  # noqa: F401  registers them
-        from django_delayq.conf import scrubs
-
         register(_check_stores, Tags.database, deploy=True)
         scrub_with(scrubs)
         keep_safe()
         autodiscover_modules("delayed")
         has_tasks = find_spec("django.tasks") or find_spec("django_tasks")
         if has_tasks and settings.is_overridden("TASKS"):  # type: ignore[misc]  # of LazySettings
-            from django_delayq.tasks import autodiscover
+            from django_delayq.tasks import autodiscover  # late: it needs the apps and one of these packages
 
             autodiscover()
 

@@ -20,7 +20,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         try:
-            from django_delayq.spark.cli.jobs import JOBS
+            from django_delayq.spark.cli.jobs import JOBS  # late: the command is there without the extra, too
         except ImportError as error:
             raise CommandError(f"{error}: pip install 'django-delayq[spark]'") from error
         subparsers = parser.add_subparsers(title="jobs", dest="job_name", metavar="JOB", required=True)
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             add_djangos_own(subparser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from django_delayq.spark.cli.jobs import run_job
+        from django_delayq.spark.cli.jobs import run_job  # late, as above
 
         try:
             with speaking(self.stdout, options["using"]) as write:

@@ -174,7 +174,7 @@ def summary(backend: Backend, ended: Counter[SettleAction], served: Sets) -> str
 def progress(backend: Backend, ended_so_far: Callable[[], Counter[SettleAction]], served: Sets) -> Iterator[None]:
     """Show a progress bar for the block, if standard error is a terminal and tqdm is installed."""
     try:
-        from tqdm import tqdm  # type: ignore[import-untyped]
+        from tqdm import tqdm  # type: ignore[import-untyped]  # of the extra `progress`
     except ImportError:
         yield
         return

@@ -22,13 +22,13 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         alias = enter(self._options.settings, self._options.using)
-        from django_delayq.spark.read.task import parts
+        from django_delayq.spark.read.task import parts  # late: it imports models
 
         return parts(self._options, self._wanted, alias)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         alias = enter(self._options.settings, self._options.using)
-        from django_delayq.spark.read.task import read
+        from django_delayq.spark.read.task import read  # late: it imports models
 
         if not isinstance(partition, Part):  # if there are no parts, Spark makes one
             return iter(())

@@ -27,7 +27,7 @@ class Writer(DataSourceArrowWriter):
             raise SparkError("A write adds messages and removes none: use mode('append').")
         check_columns(schema, options)
         alias = enter(options.settings, options.using)
-        from django_delayq.spark.write.task import check_site
+        from django_delayq.spark.write.task import check_site  # late: it imports models
 
         check_site(alias, options)
         self._options = options
@@ -35,13 +35,13 @@ class Writer(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         alias = enter(self._options.settings, self._options.using)
-        from django_delayq.spark.write.task import write
+        from django_delayq.spark.write.task import write  # late: it imports models
 
         return write(iterator, self._options, alias)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         alias = enter(self._options.settings, self._options.using)
-        from django_delayq.spark.write.task import tell_timer
+        from django_delayq.spark.write.task import tell_timer  # late: it imports models
 
         written = [message for message in messages if isinstance(message, Written)]
         if self._options.quarantine:

@@ -16,10 +16,13 @@ from time import monotonic
 
 import django
 
+from django_delayq.api.handlers import get_handler
 from django_delayq.brokers.base import Claimed, Transition
+from django_delayq.conf import get_alias
 from django_delayq.core import codec
 from django_delayq.support.logging import logger
 from django_delayq.worker import logs
+from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.lifecycle import taken_signals
 from django_delayq.worker.process.spawn import die_with_parent
@@ -90,9 +93,7 @@ def main(fd: int, parent: int) -> None:
         os.set_inheritable(fd, False)
         connection = socket.socket(fileno=fd)
         django.setup()
-        from django_delayq.conf import get_alias
-        from django_delayq.worker.events import AttemptEvents
-        from django_delayq.worker.executors.threads import in_thread
+        from django_delayq.worker.executors.threads import in_thread  # it imports models, so the apps must be ready
 
         lines = Lines(connection)
         connection.sendall(b"\n")
@@ -105,8 +106,6 @@ def main(fd: int, parent: int) -> None:
 
 
 def _take(lines: Lines) -> tuple[Job, Lease]:
-    from django_delayq.api.handlers import get_handler
-
     try:
         job: Job = codec.decode_data(lines.next(None) or b"", Job)
         logs.start(job.level)

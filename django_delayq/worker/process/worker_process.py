@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING
 
 import django
 
+from django_delayq.api.handlers import handlers_by_key
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Transition
+from django_delayq.conf import get_alias
 from django_delayq.core import codec
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
 from django_delayq.worker import logs
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
-from django_delayq.worker.lifecycle import taken_signals
+from django_delayq.worker.lifecycle import INTERRUPTED, exit_at_once, taken_signals
 from django_delayq.worker.options import Options
 from django_delayq.worker.process.journal import Journal
 from django_delayq.worker.process.sandboxed import LEASE_ENDED
@@ -71,11 +74,7 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
         for fd in (journal_fd, control_fd):
             os.set_inheritable(fd, False)
         django.setup()
-        from django_delayq.api.handlers import handlers_by_key  # these import models, so the apps must be ready
-        from django_delayq.brokers import get_backend
-        from django_delayq.conf import get_alias
-        from django_delayq.worker.lifecycle import INTERRUPTED, exit_at_once
-        from django_delayq.worker.startup import concurrency_of
+        from django_delayq.worker.startup import concurrency_of  # these import models, so the apps must be ready
         from django_delayq.worker.worker import Worker, name_worker
 
         logs.start(order.level)
