@@ -197,7 +197,9 @@ class Settler:
             written = [ended for ended, was_held in answers if was_held]
             if self._count is not None:
                 self._count(written)
-            self.counts.update(transition.action for _, transition in written)
+            # Each item that is set costs a supervised worker a write into shared memory
+            for action, count in Counter(transition.action for _, transition in written).items():
+                self.counts[action] += count
             if failed := [ended for ended in written if ended[1].fingerprint]:
                 self._failure_kinds.note(failed)
             self._report_lost([ended for ended, was_held in answers if was_held is False], repeated)

@@ -5,6 +5,7 @@ handler holds the interpreter's lock, the supervisor knows what had started, wha
 waited. To write a note is to copy bytes into shared memory: there is no system call, and nothing to wait for.
 """
 
+import itertools
 import mmap
 import os
 import struct
@@ -36,11 +37,11 @@ _NAME = 512
 _MOST_NAME = 512
 
 _WHOLE, _REAL = struct.Struct("Q"), struct.Struct("d")
-_NOTE = struct.Struct("!IBQ")
+_NOTE = struct.Struct("!IBQ")  # the size of what follows, the kind of note, and the number of the lease
 _LEASED, _STARTED_AT, _ENDED, _FINISHED, _FORGOTTEN = range(5)
 # Every message has these notes: JSON would take longer than a handler that does nothing
-_START = struct.Struct("!dd")
-_FINISH = struct.Struct("!qq?")
+_START, _START_NOTE = struct.Struct("!dd"), struct.Struct(f"{_NOTE.format}dd")
+_FINISH, _FINISH_NOTE = struct.Struct("!qq?"), struct.Struct(f"{_NOTE.format}qq?")
 
 
 class _LeasedNote(NamedTuple):
@@ -130,7 +131,7 @@ class Journal(LeaseLog):
         self._notes: dict[Lease, _Notes] = {}
         self._deadlines: dict[Lease, float] = {}
         self._first_deadline = 0.0
-        self._next = 0
+        self._numbers = itertools.count(1)
         self._count = 0
         self._half = 0
         self._end = _HALVES[0]
@@ -152,26 +153,25 @@ class Journal(LeaseLog):
 
     def lease(self, leases: Iterable[Lease]) -> None:
         """Note new leases."""
-        noted = [(lease, codec.dumps(_leased_note(lease))) for lease in leases]
-        with self._lock:
+        new = {lease: self._new_notes(lease) for lease in leases}
+        written = b"".join([notes.leased for notes in new.values()])
+        with self._lock:  # only for a moment: a handler that starts or ends waits for it
             if not self._notes:
                 self.tick()  # the thread that ticks sleeps while nothing is held
-            for lease, leased in noted:
-                self._next += 1
-                self._notes[lease] = notes = _Notes(self._next, _note(_LEASED, self._next, leased))
-                self._write(notes.leased)
+            self._notes.update(new)
+            self._write(written)
             self._put(_HELD, _WHOLE, len(self._notes))
 
     def start(self, lease: Lease, deadline: float) -> None:
         """Note that a handler starts."""
-        started = _START.pack(lease.started_at, deadline)
-        if lease.permit_request is not None:
-            started += codec.dumps(lease.permit_request)
+        request = b"" if lease.permit_request is None else codec.dumps(lease.permit_request)
         with self._lock:
-            self._progress(lease, _STARTED_AT, started)
             self._count += 1
-            if lease in self._notes:
-                self._notes[lease].start = self._count
+            if (notes := self._notes.get(lease)) is not None:
+                notes.start = self._count
+                size = _START.size + len(request)
+                note = _START_NOTE.pack(size, _STARTED_AT, notes.number, lease.started_at, deadline)
+                self._progress(notes, note + request)
             self._put(_STARTED, _WHOLE, self._count)  # last, so that a reader finds every start that is counted
             if deadline:
                 self._deadlines[lease] = deadline
@@ -181,21 +181,27 @@ class Journal(LeaseLog):
     def end(self, lease: Lease, transition: Transition) -> None:
         """Note how a lease ends, before it is settled."""
         started_ms, ended_ms = transition.started_ms, transition.ended_ms
-        if transition.action is SettleAction.FINISH and started_ms is not None and ended_ms is not None:
-            kind, ended = _FINISHED, _FINISH.pack(started_ms, ended_ms, transition.is_written)
-        else:
-            kind, ended = _ENDED, codec.dumps(transition)
+        is_finish = transition.action is SettleAction.FINISH and started_ms is not None and ended_ms is not None
+        ended = b"" if is_finish else codec.dumps(transition)
         with self._lock:
-            self._progress(lease, kind, ended)
+            if (notes := self._notes.get(lease)) is not None:
+                if is_finish:
+                    finish = started_ms, ended_ms, transition.is_written
+                    note = _FINISH_NOTE.pack(_FINISH.size, _FINISHED, notes.number, *finish)
+                else:
+                    note = _note(_ENDED, notes.number, ended)
+                self._progress(notes, note)
             self._drop_deadline(lease)
 
     def forget(self, leases: Iterable[Lease]) -> None:
         """Note that leases were settled, lost, or left to lapse."""
+        forgotten = []
         with self._lock:
             for lease in leases:
                 self._drop_deadline(lease)
                 if (notes := self._notes.pop(lease, None)) is not None:
-                    self._write(_note(_FORGOTTEN, notes.number))
+                    forgotten.append(_NOTE.pack(0, _FORGOTTEN, notes.number))
+            self._write(b"".join(forgotten))
             self._put(_HELD, _WHOLE, len(self._notes))
 
     def held_until(self, lease: Lease) -> float:
@@ -208,17 +214,20 @@ class Journal(LeaseLog):
         """Return a counter of settled leases that the supervisor can read."""
         return _SharedCounts(self._memory)
 
-    def _progress(self, lease: Lease, kind: int, body: bytes) -> None:
-        if (notes := self._notes.get(lease)) is not None:
-            note = _note(kind, notes.number, body)
-            notes.progress += note
-            self._write(note)
+    def _new_notes(self, lease: Lease) -> _Notes:
+        number = next(self._numbers)
+        return _Notes(number, _note(_LEASED, number, codec.dumps(_leased_note(lease))))
 
-    def _write(self, note: bytes) -> None:
-        if self._end + len(note) > self._full_at:
-            self._switch_half()  # copies this note too, with those of its lease
+    def _progress(self, notes: _Notes, note: bytes) -> None:
+        notes.progress += note
+        self._write(note)
+
+    def _write(self, new: bytes) -> None:
+        """Write new notes, which `_notes` has already."""
+        if self._end + len(new) > self._full_at:
+            self._switch_half()  # copies the new notes too, with those of their leases
         else:
-            self._append(note)
+            self._append(new)
 
     def _switch_half(self) -> None:
         free, kept = _HALF, []
