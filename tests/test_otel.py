@@ -309,6 +309,31 @@ def test_in_a_worker_the_spans_of_a_handler_are_children_of_its_attempt(telemetr
     assert [links_of(attempt) for attempt in attempts] == [[OWN], [OWN]]
 
 
+def test_an_async_handler_that_was_cancelled_at_its_time_out_says_so(telemetry: Telemetry) -> None:
+    async def wait(message: Message[Any]) -> None:
+        await asyncio.Event().wait()
+
+    rig = Rig()
+    rig.send("a")
+    rig.drain(make_handler(wait, timeout_ms=20))
+    ran = telemetry.one("process k")
+    assert ran.attributes is not None
+    assert ran.attributes["error.type"] == "django_delayq.core.errors.HandlerTimeout"
+    assert ran.status.description == "HandlerTimeout: It ran for longer than 20ms."
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.django_db
+def test_an_async_handler_in_the_transaction_of_a_test_is_followed_too(telemetry: Telemetry) -> None:
+    @delay_execute(key="arun")
+    async def arun(message: Message[Any]) -> None:
+        assert trace.get_current_span().get_span_context().is_valid
+
+    send_delay_message("arun")
+    run_due()
+    assert telemetry.one("process arun").status.status_code is StatusCode.UNSET
+
+
 class Broken(SpanProcessor):
     """What an exporter or a hook of a site may be."""
 

@@ -127,7 +127,7 @@ def test_sends_and_attempts_have_the_spans_of_queue_insights(sentry: Kept) -> No
     assert attempt["contexts"]["trace"]["parent_span_id"] == sent["span_id"]
     assert attempt["contexts"]["trace"]["trace_id"] == request["contexts"]["trace"]["trace_id"]
     (ran,) = attempt["spans"]
-    assert (ran["op"], ran["description"], ran["status"]) == ("queue.process", "run", "ok")
+    assert (ran["op"], ran["description"], ran["tags"]["status"]) == ("queue.process", "run", "ok")
     assert (
         ran["data"].items()
         >= {

@@ -13,8 +13,8 @@ _ADMIN_PAGES = (
     "django_delayq.admin.lists.failure_groups",
     "django_delayq.monitor",
 )
+_EXTRAS = ("amqp", "opentelemetry", "sentry_sdk")
 
-_SERVERS_AND_TRACERS = ("redis", "amqp", "opentelemetry", "sentry_sdk")
 _SETUP = "import django; django.setup()"
 _CHECK = f"{_SETUP}; from django.core.management import call_command; call_command('check')"
 
@@ -24,15 +24,7 @@ _CHECK = f"{_SETUP}; from django.core.management import call_command; call_comma
     [
         pytest.param(
             _SETUP,
-            (
-                *_ADMIN_PAGES,
-                "django_delayq.store",
-                "django_delayq.worker",
-                "redis",
-                "amqp",
-                "opentelemetry",
-                "sentry_sdk",
-            ),
+            (*_ADMIN_PAGES, "django_delayq.store", "django_delayq.worker", *_EXTRAS, "redis"),
             id="setup",
         ),
         pytest.param(_CHECK, (*_ADMIN_PAGES, "django_delayq.worker", "amqp"), id="check"),  # it looks at the broker

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DatabaseError, connections, transaction
 
+from django_delayq import tracing
 from django_delayq.api.handlers import handlers_by_key
 from django_delayq.api.on_commit import waiting_sends
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
@@ -205,5 +206,8 @@ def _call(claimed: Claimed, handler: AnyHandler, message: Message[Any], database
     if handler.is_async:
         # Unlike with asyncio.run, sync code that the handler calls runs in this thread, with its database connection.
         end = sync_to_async(partial(end_left_open, blocks_open()))
-        return async_to_sync(attempt.run_async)(handler, message, end)
+        followed = tracing.running(handler, message)
+        exception = async_to_sync(attempt.run_async)(handler, message, end)
+        followed.end(exception)
+        return exception
     return attempt.run_sync(claimed, handler, message, database)

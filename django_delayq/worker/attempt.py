@@ -142,11 +142,11 @@ async def run_async(
 ) -> BaseException | None:
     """Run an async handler on the running event loop, and return the exception that it raised, or None.
 
-    For a handler that was cancelled, return its `CancelledError`.
+    For a handler that was cancelled, return its `CancelledError`. The caller has the tracer follow the attempt, because
+    it knows why the handler was cancelled.
     """
     try:
-        with tracing.running(handler, message) if tracing.tracer else tracing.UNFOLLOWED:
-            await _acall(handler, message, end_left_open)
+        await _acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception
     return None

@@ -10,6 +10,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connections
 
+from django_delayq import tracing
 from django_delayq.brokers.base import BATCH, Transition
 from django_delayq.core.errors import HandlerTimeout, LeaseLost
 from django_delayq.core.message import Message
@@ -157,6 +158,7 @@ class AsyncioExecutor(Executor):
             raise RuntimeError("not in a task")
         timer = loop.call_later(lease.timeout_s, self._time_out, loop, lease, task)
         lease.cancel = partial(loop.call_soon_threadsafe, _cancel, lease, task)
+        followed = tracing.running(lease.handler, message)
         exception: BaseException | None
         if lease.check_held():
             exception = await attempt.run_async(lease.handler, message, self._sync_thread.watch())
@@ -167,7 +169,8 @@ class AsyncioExecutor(Executor):
         if lease in self._timed_out:
             self._timed_out.remove(lease)
             timeout = HandlerTimeout(f"It ran for longer than {to_text(lease.timeout_s * 1000)}.")
-            return timeout.with_traceback(exception.__traceback__ if exception else None)
+            exception = timeout.with_traceback(exception.__traceback__ if exception else None)
+        followed.end(exception)
         return exception
 
     def _time_out(self, loop: asyncio.AbstractEventLoop, lease: Lease, task: "asyncio.Task[None]") -> None:
