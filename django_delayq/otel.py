@@ -8,7 +8,7 @@ little about what a message does.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_delayq import tracing
 from django_delayq.core.errors import Snooze
@@ -23,9 +23,6 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'django-delayq[otel]'") from error
-
-if TYPE_CHECKING:
-    from django_delayq.api.handlers import Handler
 
 _NAME = "django_delayq"
 _QUEUE = "messaging.destination.name"
@@ -87,7 +84,7 @@ class OpenTelemetry:
             tracing.mark(messages, carrier[_TRACEPARENT])
         return _Send(span, self._instruments, using, messages, shared)
 
-    def running(self, handler: "Handler[Any, Any]", message: Message[Any]) -> "_Attempt":
+    def running(self, handler: tracing.Traced, message: Message[Any]) -> "_Attempt":
         """Begin a span, and make it the current one."""
         labels = _operation("process") | _labels(handler.using, message.queue, message.key)
         sent = _W3C.extract({_TRACEPARENT: message.trace_id or ""}, _ROOT)
@@ -165,7 +162,7 @@ class _Attempt:
     """An attempt that goes on."""
 
     def __init__(
-        self, span: trace.Span, instruments: _Instruments, handler: "Handler[Any, Any]", labels: Mapping[str, str]
+        self, span: trace.Span, instruments: _Instruments, handler: tracing.Traced, labels: Mapping[str, str]
     ) -> None:
         self._span = span
         self._instruments = instruments

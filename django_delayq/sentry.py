@@ -5,7 +5,7 @@ The names are those of Sentry's queues module, whose destination is the queue he
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_delayq import tracing
 from django_delayq.core.errors import Retry, Snooze
@@ -19,9 +19,6 @@ try:
     from sentry_sdk.tracing import Span, Transaction
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'django-delayq[sentry]'") from error
-
-if TYPE_CHECKING:
-    from django_delayq.api.handlers import Handler
 
 _ORIGIN = "auto.queue.delayq"
 
@@ -53,7 +50,7 @@ class Sentry:
         tracing.mark(messages, span.to_traceparent())
         return _Send(span)
 
-    def running(self, handler: "Handler[Any, Any]", message: Message[Any]) -> "_Attempt":
+    def running(self, handler: tracing.Traced, message: Message[Any]) -> "_Attempt":
         """Begin a transaction, in a scope of its own: what is noted there belongs to this attempt alone."""
         with ExitStack() as stack:
             scope = stack.enter_context(sentry_sdk.isolation_scope())
@@ -90,7 +87,7 @@ class _Send:
 class _Attempt:
     """An attempt that goes on."""
 
-    def __init__(self, handler: "Handler[Any, Any]", transaction: Transaction, span: Span, opened: ExitStack) -> None:
+    def __init__(self, handler: tracing.Traced, transaction: Transaction, span: Span, opened: ExitStack) -> None:
         self._handler = handler
         self._transaction = transaction
         self._span = span

@@ -9,14 +9,23 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from django_delayq.core.message import Message
 from django_delayq.core.requests import Header, NewMessage
 from django_delayq.support.logging import logger
 
-if TYPE_CHECKING:
-    from django_delayq.api.handlers import Handler
+
+class Traced(Protocol):
+    """What a tracer is told of a handler."""
+
+    @property
+    def using(self) -> str:
+        """Return the alias."""
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """Return the site's function."""
 
 
 class Span(Protocol):
@@ -32,7 +41,7 @@ class Tracer(Protocol):
     def sending(self, using: str, messages: Sequence[NewMessage]) -> Span:
         """Note that messages are about to be sent to an alias. It may `mark` them."""
 
-    def running(self, handler: "Handler[Any, Any]", message: Message[Any]) -> Span:
+    def running(self, handler: Traced, message: Message[Any]) -> Span:
         """Note that a handler is about to run."""
 
 
@@ -71,7 +80,7 @@ def sending(using: str, messages: Sequence[NewMessage]) -> Followed:
     return Followed(None if tracer is None else partial(tracer.sending, using, messages))
 
 
-def running(handler: "Handler[Any, Any]", message: Message[Any]) -> Followed:
+def running(handler: Traced, message: Message[Any]) -> Followed:
     """Begin to follow an attempt."""
     return Followed(None if tracer is None else partial(tracer.running, handler, message))
 
