@@ -79,9 +79,11 @@ async def areschedule_delay_messages(
 
 
 def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:
-    """Return the message with this id that waits or runs; else the one that was buried last; else None.
+    """Return the message with this id that waits or runs; else the one that ended last; else None.
 
-    A send that waits for a commit is not found. Raises `BrokerUnavailable` or `BrokerRefused`.
+    With a store, one that has finished or was cancelled is found for as long as its row is kept (RETENTION). Without a
+    store, only failed messages are kept. A send that waits for a commit is not found. Raises `BrokerUnavailable` or
+    `BrokerRefused`.
     """
     backend = get_backend(using)
     info = backend.queue.get(check_name(id, "id"))

@@ -358,7 +358,10 @@ class Queue(Protocol):
     # Queries
 
     def get(self, id: str) -> Info | None:
-        """Return the message with this id that waits or runs, else the one that failed last, else None."""
+        """Return the message with this id that waits or runs, else the one that ended last, else None.
+
+        Without a store, only failed messages are kept after their end.
+        """
 
     async def aget(self, id: str) -> Info | None: ...
 

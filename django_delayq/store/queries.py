@@ -84,9 +84,12 @@ def reported_pairs(database: Database, most: int) -> list[tuple[str, str]]:
 
 
 def get(database: Database, id: str) -> Info | None:
-    """Return the message that waits or runs under the id, or else the one buried last, or None."""
+    """Return the message that waits or runs under the id, or else the one that ended last, or None."""
     found = waiting(database, id)
-    return found[0] if found else buried(database, id)
+    if found:
+        return found[0]
+    ended = _ended_facts(database, id)
+    return ended.info if ended else None
 
 
 def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | None:
@@ -242,11 +245,7 @@ def message_facts(database: Database, id: str) -> MessageFacts | None:
     Return None if there is no row.
     """
     seen = _count_rows(database, id)
-    there = _ready_facts(database, id, *seen)
-    if there is not None:
-        return there
-    ended = _finished_facts(database, id, *seen), _buried_facts(database, id, *seen)
-    return max((found for found in ended if found is not None), key=lambda found: found.ended_ms or 0, default=None)
+    return _ready_facts(database, id, *seen) or _ended_facts(database, id, *seen)
 
 
 def _ready_facts(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
@@ -256,6 +255,12 @@ def _ready_facts(database: Database, id: str, rows: int, now_ms: int) -> Message
     info, (pk, claimed_ms, history) = found
     since_ms = claimed_ms if info.state is State.RUNNING else None
     return MessageFacts(info, str(pk), tuple(read(history)), rows, now_ms, since_ms)
+
+
+def _ended_facts(database: Database, id: str, rows: int = 0, now_ms: int = 0) -> MessageFacts | None:
+    """Return the facts on the message that ended last under the id; None if there is none."""
+    ended = _finished_facts(database, id, rows, now_ms), _buried_facts(database, id, rows, now_ms)
+    return max((found for found in ended if found is not None), key=lambda found: found.ended_ms or 0, default=None)
 
 
 def _finished_facts(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:

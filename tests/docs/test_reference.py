@@ -81,16 +81,16 @@ def test_every_subcommand_has_a_section() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("status", "peek", "errors", "explain", "audit"),
-        *("cancel", "rescue", "purge", "prune", "forget", "pause", "resume"),
+        *("status", "peek", "errors", "list", "explain", "audit"),
+        *("cancel", "reschedule", "run-now", "rescue", "purge", "prune", "forget", "pause", "resume"),
     ],
 )
 def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> None:
     parser = _subparsers()[name]
     positional = [action.metavar for action in parser._actions if not action.option_strings]
     heading = " ".join(["delayq", name, *map(str, positional)])
-    if name in ("cancel", "rescue", "purge"):
-        heading = f"delayq {name} " + ("ID…" if name == "cancel" else "[ID…]")
+    if name in ("cancel", "reschedule", "run-now", "rescue", "purge"):
+        heading = f"delayq {name} [ID…]"
     elif name in ("pause", "resume"):
         heading = f"delayq {name} [QUEUE]"
     _compare(rows("reference/commands.md", f"`{heading}`"), parser, but={"--using"})

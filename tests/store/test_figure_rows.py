@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq.brokers.base import BuriedInfo, Claimed, Header, Transition
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.figures import COUNTS, MINUTE_MS, Figures
+from django_delayq.core.message import State
 from django_delayq.core.transitions import SettleAction
 from django_delayq.models import FigureRow
 from django_delayq.store import DatabaseBackend, backend, figures
@@ -391,7 +392,7 @@ def test_a_worker_writes_its_last_minute_when_it_stops_and_one_that_is_killed_lo
     killed = site.worker()
     site.send("lost")
     assert site.line.next().id == "lost"
-    while site.broker.queue.get("lost") is not None:  # until it is settled
+    while (info := site.broker.queue.get("lost")) is None or info.state is not State.FINISHED:
         time.sleep(0.01)
     site.send("held", key="hold")
     assert site.line.next().id == "held"

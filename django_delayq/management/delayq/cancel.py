@@ -4,18 +4,18 @@ from argparse import ArgumentParser
 
 from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import Options
-from django_delayq.management.support.by_id import add_ids, move_named
+from django_delayq.management.support.search import add_choice, move_chosen
 from django_delayq.management.support.terminal import Write
 
-HELP = "Stop waiting messages, so that they never start. Exit 1 when one was not waiting."
+HELP = "Stop waiting messages, so that they never start. Exit 1 when one that was named was not waiting."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the argument for the ids."""
-    add_ids(parser, required=True)
+    """Add the arguments for the ids, the search, and `--no-input`."""
+    add_choice(parser)
 
 
 def run(options: Options, write: Write) -> None:
-    """Cancel the named messages. Raises `CommandError` if some were not waiting."""
+    """Cancel what was chosen. Raises `CommandError` if a named message was not waiting."""
     backend = get_backend(options["using"])
-    move_named(backend, "cancel", backend.queue.cancel, options["ids"], "cancelled", write)
+    move_chosen(backend, "cancel", backend.queue.cancel, options, "cancelled", write)

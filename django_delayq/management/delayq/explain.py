@@ -69,7 +69,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
     if info.buried_ms is not None:
         yield f"failed: {to_words(info.buried_ms, now_ms)}"
-    yield f"data: {data_text(info)}"
+    yield f"data: {data_text(info.body)}"
     yield from story_lines(explanation)
     yield f"next: {explanation.happens_next}"
     if explanation.story is None:

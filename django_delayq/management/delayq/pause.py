@@ -1,19 +1,17 @@
 """`delayq pause`: hold back the messages of a queue or key."""
 
 from argparse import ArgumentParser
-from datetime import datetime
 from functools import partial
 
 from django.core.management.base import CommandError
 
-from django_delayq.api.send import due_ms
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Counts, Pause, covering
-from django_delayq.management.support.arguments import Options, add_queue_and_key, checked, queue_and_key
+from django_delayq.management.support.arguments import Options, add_instant, add_queue_and_key, checked, queue_and_key
 from django_delayq.management.support.terminal import Write, end_words, to_iso, to_words
 from django_delayq.support.audit import operator_of_process, record
 from django_delayq.support.units import to_ms
-from django_delayq.support.validation import check_name, short_repr
+from django_delayq.support.validation import check_name
 
 HELP = "Let nothing of a queue or key start. What runs, runs to its end."
 
@@ -29,13 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="Why; shown by status, explain and the log.",
     )
     end = parser.add_mutually_exclusive_group()
-    end.add_argument(
-        "--until",
-        dest="until_ms",
-        type=checked(_instant_ms),
-        metavar="WHEN",
-        help="When it ends by itself: ISO 8601 with an offset from UTC. Default: when it is resumed.",
-    )
+    add_instant(end, "until", "When it ends by itself: ISO 8601 with an offset from UTC. Default: when it is resumed.")
     end.add_argument(
         "--for",
         dest="for_ms",
@@ -58,18 +50,6 @@ def run(options: Options, write: Write) -> None:
     named = {"queue": queue, "key": key, "reason": pause.reason, "until": to_iso(until_ms)}
     record(operator_of_process(), "pause", options["using"], **named)
     write(f"paused {pause.names} {end_words(until_ms, counts.now_ms)}; {_held_back(pause, counts)}")
-
-
-def _instant_ms(text: str) -> int | None:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise ValueError(
-            f"--until={short_repr(text)} is no instant; write it with its offset from UTC, like 2027-01-15T18:00+01:00."
-        )
-    return due_ms(None, at)[1]
 
 
 def _held_back(pause: Pause, counts: Counts) -> str:

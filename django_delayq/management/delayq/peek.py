@@ -27,7 +27,10 @@ def run(options: Options, write: Write) -> None:
     write_table(
         write,
         ("DUE", "STATE", "KEY", "ID", "DATA"),
-        [(to_iso(each.due_ms) or "-", str(each.state), each.header.key, each.id, data_text(each)) for each in found],
+        [
+            (to_iso(each.due_ms) or "-", str(each.state), each.header.key, each.id, data_text(each.body))
+            for each in found
+        ],
     )
     if not found:
         write(f"Nothing waits in queue {options['queue']!r}.")

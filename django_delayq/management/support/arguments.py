@@ -1,14 +1,16 @@
 """Define the arguments that more than one subcommand takes, and check their values."""
 
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, _ActionsContainer
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH
-from django_delayq.support.validation import check_name, check_queue
+from django_delayq.support.timestamps import due_time_ms
+from django_delayq.support.validation import check_name, check_queue, short_repr
 
 T = TypeVar("T")
 Options = dict[str, Any]
@@ -34,6 +36,30 @@ def add_count(parser: ArgumentParser) -> None:
         metavar="N",
         help=f"How many, 1 to {BATCH}. Default: %(default)s.",
     )
+
+
+def add_instant(parser: _ActionsContainer, name: str, help: str) -> None:
+    """Add the option `--NAME WHEN`, whose value is in epoch milliseconds, as NAME_ms."""
+    parser.add_argument(
+        f"--{name}",
+        dest=f"{name}_ms",
+        type=checked(partial(_instant_ms, option=f"--{name}")),
+        metavar="WHEN",
+        help=help,
+    )
+
+
+def _instant_ms(text: str, option: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ValueError(
+            f"{option}={short_repr(text)} is no instant; write it with its offset from UTC, like "
+            "2027-01-15T18:00+01:00."
+        )
+    return due_time_ms(at)
 
 
 def add_no_input(parser: ArgumentParser) -> None:

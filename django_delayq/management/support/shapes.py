@@ -5,7 +5,9 @@ from typing import Any
 
 from django_delayq.brokers.base import Info, Pause
 from django_delayq.core.codec import loads
+from django_delayq.core.message import State
 from django_delayq.management.support.terminal import Write, to_iso
+from django_delayq.support.timestamps import to_epoch_ms
 
 _SHOWN = 200
 """The most characters of data in a table; `--json` shows all."""
@@ -48,6 +50,26 @@ def message_shape(info: Info) -> dict[str, Any]:
     }
 
 
+def row_shape(row: Any, state: State) -> dict[str, Any]:
+    """Return the documented JSON shape of a row of the store's tables: of `message_shape`, what the row has."""
+    data, readable = _decode(row.data.encode())
+    return {
+        "id": row.message_id,
+        "state": str(state),
+        "queue": row.queue,
+        "key": row.key,
+        "tag": row.tag,
+        "trace_id": row.trace_id,
+        **instant("due", to_epoch_ms(row.due_at)),
+        **instant("sent", to_epoch_ms(row.sent_at)),
+        **instant("expires", None if row.expires_at is None else to_epoch_ms(row.expires_at)),
+        "failures": row.failures,
+        "error": row.error,
+        "data": data,
+        "unreadable": not readable,
+    }
+
+
 def pause_shape(pause: Pause) -> dict[str, Any]:
     """Return the documented JSON shape of one pause."""
     return {
@@ -59,9 +81,8 @@ def pause_shape(pause: Pause) -> dict[str, Any]:
     }
 
 
-def data_text(info: Info) -> str:
+def data_text(body: bytes) -> str:
     """Return the data on one line, cut when long."""
-    body = info.body
     text = body.decode(errors="backslashreplace")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(body)} bytes; --json shows all)"
 

@@ -1,0 +1,68 @@
+"""Choose messages on the command line: by their ids, or by a search that takes a store."""
+
+from argparse import ArgumentParser
+from collections.abc import Collection, Iterator
+from functools import partial
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from django_delayq.brokers.base import Backend
+from django_delayq.core.message import State
+from django_delayq.management.support.arguments import USAGE, Options, add_no_input, checked
+from django_delayq.management.support.by_id import Move, add_ids, move_all, move_named
+from django_delayq.management.support.terminal import Write, confirm, counted
+from django_delayq.support.validation import check_name
+
+WAITING = (State.PENDING, State.READY)
+
+
+def add_search(parser: ArgumentParser) -> None:
+    """Add `--tag`, `--key` and `--id-prefix`."""
+    for option, kind, text in (
+        ("--tag", "tag", "Messages with this tag."),
+        ("--key", "key", "Messages of this execute key."),
+        ("--id-prefix", "id_prefix", "Messages whose ids begin with this."),
+    ):
+        metavar = "TEXT" if kind == "id_prefix" else kind.upper()
+        parser.add_argument(option, type=checked(partial(check_name, kind=kind)), metavar=metavar, help=text)
+
+
+def add_choice(parser: ArgumentParser) -> None:
+    """Add the arguments ID…, those of a search, and `--no-input`."""
+    add_ids(parser, required=False)
+    add_search(parser)
+    add_no_input(parser)
+
+
+def is_search(options: Options) -> bool:
+    """Return whether the command line has an option of a search."""
+    return any(options[name] is not None for name in ("tag", "key", "id_prefix"))
+
+
+def found(backend: Backend, options: Options, states: Collection[State]) -> Iterator[tuple[Any, State]]:
+    """Yield the rows that the search finds in `states`, with their states. Raises `CommandError` without a store."""
+    if backend.store is None:
+        raise CommandError("A search takes a store (STORE in DELAYQ). Nothing was done: give ids.", returncode=USAGE)
+    return backend.store.rows_with_states(options["tag"], options["key"], options["id_prefix"], frozenset(states))
+
+
+def move_chosen(backend: Backend, verb: str, move: Move, options: Options, done: str, write: Write) -> None:
+    """Move the waiting messages that were chosen; ask first if a search chose them.
+
+    Raises `CommandError` for ids beside a search, for neither, and if a named message was not moved.
+    """
+    if bool(options["ids"]) == is_search(options):
+        raise CommandError(
+            f"Say what to {verb.replace('_', ' ')}: ids, or a search by --tag, --key and --id-prefix.", returncode=USAGE
+        )
+    if options["ids"]:
+        move_named(backend, verb, move, options["ids"], done, write)
+        return
+    ids = [row.message_id for row, _ in found(backend, options, WAITING)]
+    if ids and options["interactive"]:
+        confirm(f"{verb.capitalize().replace('_', ' ')} {counted(len(ids), 'waiting message')}?")
+    left = sum(1 for _ in move_all(backend, verb, move, ids))
+    write(f"{done} {len(ids) - left} of {len(ids)}")
+    if left:
+        write(f"left {left}: they started meanwhile, or somebody else was faster")
