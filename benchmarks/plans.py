@@ -125,7 +125,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "reschedule": lambda: operations.reschedule(database, there, 60_000, None),
         "rescue": lambda: operations.rescue(database, there),
         "purge-failed": lambda: operations.purge_failed(database, there),
-        "cancel by tag": lambda: queries.tagged(database, "customer:42"),
+        "cancel by tag": lambda: queries.ids_by_tag(database, "customer:42"),
         "window": lambda: schedule_window(database, clock, HORIZON_MS),
         "degraded mode": lambda: polling.due(database, wants),
         "claim of suspects": lambda: claim.claim_suspect(database, wants, LEASE_MS, "w"),

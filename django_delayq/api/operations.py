@@ -175,7 +175,7 @@ def _wanted(backend: Backend, ids: list[str], tag: str | None) -> list[str]:
         return ids
     if backend.store is None:
         raise Unsupported("Finding messages by tag needs a store (STORE in DELAYQ); give ids, or set one up.")
-    return [*ids, *backend.store.tagged(tag)]
+    return [*ids, *backend.store.ids_by_tag(tag)]
 
 
 def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -> int:

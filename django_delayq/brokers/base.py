@@ -484,7 +484,7 @@ class Tables(Queue, Protocol):
         Return whether there may be more.
         """
 
-    def tagged(self, tag: str) -> list[str]:
+    def ids_by_tag(self, tag: str) -> list[str]:
         """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end."""
 
     def rows_with_states(

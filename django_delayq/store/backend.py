@@ -182,14 +182,14 @@ def isolation_problems(database: Database) -> list[str]:
 def missing_grants(database: Database) -> list[str]:
     """Return the rights that a worker needs and its database user lacks. One line, or none. This changes no row."""
     statements = {
-        _WRITES[verb].format(table=table): (verb, table) for table, verbs in _WRITTEN.items() for verb in verbs
+        _WRITES[right].format(table=table): (right, table) for table, rights in _WRITTEN.items() for right in rights
     }
     with database.available():
         denied = [statements[one] for one in database.refused(statements)]
         if not denied:
             return []
         ((user,),) = database.rows("SELECT current_user")
-    grants = "; ".join(f"GRANT {verb} ON {table} TO {user}" for verb, table in denied)
+    grants = "; ".join(f"GRANT {right} ON {table} TO {user}" for right, table in denied)
     return [f"Database {database.using!r} does not let its user do what a worker must: {grants}."]
 
 

@@ -24,7 +24,7 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
-from django_delayq.store.queries import REST_FACTOR, waiting_pairs
+from django_delayq.store.queries import repeat_at, waiting_pairs
 from django_delayq.store.sql.dialect import Sql
 from django_delayq.store.sql.rows import LEASE_FREE, WAITING
 
@@ -76,9 +76,7 @@ class TableClaims:
                 found.messages += lapsed.messages
                 found.buried += lapsed.buried
                 found.now_ms = found.now_ms or lapsed.now_ms
-        ended_at = monotonic()
-        rests_s = max(LOW_END_S, REST_FACTOR * (ended_at - began_at))
-        self._low_end_at |= dict.fromkeys(pairs - onward, ended_at + rests_s)
+        self._low_end_at |= dict.fromkeys(pairs - onward, repeat_at(began_at, monotonic(), LOW_END_S))
         for message in found.messages:
             if message.header:
                 pair = message.header.queue, message.header.key
@@ -109,7 +107,7 @@ class RowClaims:
         self._wanted: frozenset[Pair] = frozenset()
         self._full: frozenset[Pair] = frozenset()
         """The pairs of which the last claim got all that it requested. They may have more."""
-        self._left_out: frozenset[Pair] = frozenset()
+        self._skipped: frozenset[Pair] = frozenset()
         """The requested pairs that the timer was not asked for. It does not wait for them."""
 
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> Claims:
@@ -143,7 +141,7 @@ class RowClaims:
         Leave out pairs that may have more anyway.
         """
         asked = [request for request in requests if request.pair not in self._full]
-        self._left_out = self._full.intersection(self._wanted)
+        self._skipped = self._full.intersection(self._wanted)
         if requests and not asked:
             return Claims([], [], 0, None)
         found = self._timer.take_due(asked, lease_ms=lease_ms, worker=worker)
@@ -184,7 +182,7 @@ class RowClaims:
 
     def wait(self, timeout: float) -> bool:
         """Sleep until a claim of the pairs that were last requested may find something. See `Timer.wait`."""
-        return bool(self._left_out) or not self._wanted.isdisjoint(self._full) or self._timer.wait(timeout)
+        return bool(self._skipped) or not self._wanted.isdisjoint(self._full) or self._timer.wait(timeout)
 
     def wake(self) -> None:
         """End the running `wait`, or the next one. Any thread may call it."""
@@ -438,6 +436,5 @@ class Sweep:
         since = {} if is_from_low_end else dict.fromkeys(pairs, self._database.now_ms() - RECENT_MS)
         found, _ = due(self._database, requests, late_ms=LATE_MS, lock="", since=since)
         if is_from_low_end:
-            ended_at = monotonic()
-            self._low_end_at = ended_at + max(LOW_END_S - (ended_at - began_at), REST_FACTOR * (ended_at - began_at))
+            self._low_end_at = repeat_at(began_at, monotonic(), LOW_END_S)
         return {(alarm.queue, alarm.key) for alarm in found}

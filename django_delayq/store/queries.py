@@ -39,6 +39,11 @@ REST_FACTOR = 20
 """How long to wait before a slow look through many rows is repeated, as a multiple of the time that it took."""
 
 
+def repeat_at(began_at: float, ended_at: float, least_s: float) -> float:
+    """Return when to repeat a look through many rows: `least_s` after it began, or later if it was slow."""
+    return max(began_at + least_s, ended_at + REST_FACTOR * (ended_at - began_at))
+
+
 def page_after(
     database: Database, after: Position, within_ms: int, columns: Sequence[str], index: str, condition: str = "true"
 ) -> Sql:
@@ -105,7 +110,7 @@ def buried(database: Database, id: str) -> Info | None:
     return found[0] if found else None
 
 
-def tagged(database: Database, tag: str) -> list[str]:
+def ids_by_tag(database: Database, tag: str) -> list[str]:
     """Return the ids that wait under a tag, in order. Their rows stay locked until the end of the transaction."""
     found = database.rows(
         f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {WAITING}"

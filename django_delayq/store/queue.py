@@ -101,7 +101,7 @@ class DatabaseQueue:
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_asked_at = self._rows_asked_at = 0.0
         # Whether the last claim did not ask the timer, which waits for what an earlier claim requested
-        self._timer_left_out = False
+        self._timer_skipped = False
 
     # Messages in
 
@@ -135,7 +135,7 @@ class DatabaseQueue:
     def claim(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         self._all_stale = False
         if self._reads_rows:
-            self._timer_left_out, self._rows_asked_at = True, monotonic()
+            self._timer_skipped, self._rows_asked_at = True, monotonic()
             with self.database.available():
                 found = self._row_claims.claim(requests, lease_ms, worker)
             # Leased messages must not wait for the timer, nor be lost if it fails. The next claim asks it.
@@ -145,7 +145,7 @@ class DatabaseQueue:
         asked = _without(requests, self.backlog, backlog.messages)
         if not asked:
             if monotonic() < self._timer_asked_at + ASKED_EVERY_S:
-                self._timer_left_out = True
+                self._timer_skipped = True
                 return backlog
             asked = [replace(request, count=1, idle_slots=0) for request in requests]
         try:
@@ -241,7 +241,7 @@ class DatabaseQueue:
         """
         self._timer_asked_at = monotonic()
         found = self.degraded.ask(partial(self.timer.take_due, requests, lease_ms=lease_ms, worker=worker))
-        self._timer_left_out = False
+        self._timer_skipped = False
         if found.away:  # only maintenance can tell that nothing is away
             self.degraded.hear(found.away)
         self._leave(found.messages)
@@ -426,7 +426,7 @@ class DatabaseQueue:
             return True
         if self._reads_rows_alone:
             return self._row_claims.wait(timeout)
-        if self._timer_left_out:
+        if self._timer_skipped:
             return True
         if not self.degraded.on:
             return self.timer.wait(timeout)
@@ -496,9 +496,9 @@ class DatabaseQueue:
     async def aget(self, id: str) -> Info | None:
         return await sync_to_async(self.get)(id)
 
-    def tagged(self, tag: str) -> list[str]:
+    def ids_by_tag(self, tag: str) -> list[str]:
         """Return the ids that wait under a tag. Inside `atomically` they can't start before its end."""
-        return queries.tagged(self.database, tag)
+        return queries.ids_by_tag(self.database, tag)
 
     def rows_with_states(
         self, tag: str | None, key: str | None, id_prefix: str | None, states: Collection[State]

@@ -1,6 +1,6 @@
 """Write a line for each thing that an operator does, to the logger `django_delayq.audit`.
 
-The admin and the commands write the same line: the verb, who did it, from where, the alias, and what was acted on. It
+The admin and the commands write the same line: the action, who did it, from where, the alias, and what was acted on. It
 has no payload. Values are quoted where needed, so that nobody can forge a line, or a second value within a line.
 """
 
@@ -44,10 +44,10 @@ def operator_of_process() -> Operator:
     return Operator(who, f"manage.py on {socket.gethostname()}")
 
 
-def record(operator: Operator, verb: str, alias: str, ids: Sequence[str] = (), /, **facts: object) -> None:
+def record(operator: Operator, action: str, alias: str, ids: Sequence[str] = (), /, **facts: object) -> None:
     """Log what an operator has done, and the ids of the messages, if any."""
     named = {"who": operator.who, "from": operator.origin, "alias": alias, **facts}
-    line = " ".join([verb, *(f"{name}={_quoted(str(value))}" for name, value in named.items() if value is not None)])
+    line = " ".join([action, *(f"{name}={_quoted(str(value))}" for name, value in named.items() if value is not None)])
     pages = [ids[at : at + NAMED] for at in range(0, len(ids), NAMED)]
     for page in pages:
         logger.info("%s", f"{line} ids={','.join(map(_quoted, page))}")

@@ -175,10 +175,10 @@ def taken_signals(handle: Callable[[int], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        _give_back()
+        _restore_handlers()
 
 
-def _give_back() -> None:
+def _restore_handlers() -> None:
     while _before:
         signum, handler = _before.popitem()
         signal.signal(signum, handler)
@@ -194,7 +194,7 @@ def _let_through() -> None:
 
 
 def _restore_in_child() -> None:
-    _give_back()
+    _restore_handlers()
     _let_through()
 
 

@@ -28,7 +28,7 @@ from django_delayq.brokers.base import (
     is_asked_for,
 )
 from django_delayq.core.errors import BrokerUnavailable, DelayqError
-from django_delayq.store.queries import REST_FACTOR
+from django_delayq.store.queries import repeat_at
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import from_ms, wall_clock_ms
 from django_delayq.support.units import size_text, to_text
@@ -267,7 +267,7 @@ class ParkedKeys:
         began_at = monotonic()
         if began_at >= self._look_at:
             self.warn()
-            self._look_at = monotonic() + max(HEARTBEAT_EVERY_S, REST_FACTOR * (monotonic() - began_at))
+            self._look_at = repeat_at(began_at, monotonic(), HEARTBEAT_EVERY_S)
 
     def warn(self) -> None:
         """Warn of each parked key that was not warned of before.

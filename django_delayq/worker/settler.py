@@ -239,7 +239,7 @@ def _log_lost(lease: Lease, transition: Transition, repeated: bool) -> None:
     extra = {"id": claimed.id, "key": transition.key, "queue": transition.queue, "token": claimed.token}
     if repeated:
         logger.warning(
-            "Message %r (%s): its %s was sent twice since an answer was lost; the second found it settled or lost.",
+            "Message %r (%s): its %s was sent twice because an answer was lost; the second found it settled or lost.",
             claimed.id, transition.key, transition.action.value, extra=extra,
         )  # fmt: skip
     else:

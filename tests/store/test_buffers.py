@@ -341,7 +341,7 @@ def _pairs(scene: Scene, count: int) -> Callable[[], object]:
 
 
 def _tag(scene: Scene, count: int) -> Callable[[], object]:
-    return lambda: queries.tagged(scene.database, "none")
+    return lambda: queries.ids_by_tag(scene.database, "none")
 
 
 MINUTES, KEYS = 30, 10

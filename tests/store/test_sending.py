@@ -158,7 +158,7 @@ def test_a_message_found_by_its_tag_can_get_no_other_before_it_is_moved(
             client.execute("UPDATE delayq_ready SET tag = 'u'")
 
     def read() -> None:
-        assert broker.queue.tagged("t") == ["a"]
+        assert broker.queue.ids_by_tag("t") == ["a"]
         with pytest.raises(LockNotAvailable):
             replace_it()
 

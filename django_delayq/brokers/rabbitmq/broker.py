@@ -24,7 +24,7 @@ from django_delayq.brokers.base import (
     check_batch,
 )
 from django_delayq.brokers.rabbitmq.alarms import Clock, outgoing
-from django_delayq.brokers.rabbitmq.consumer import Consumer, Leases
+from django_delayq.brokers.rabbitmq.consumer import Consumer, LeasedAlarms
 from django_delayq.brokers.rabbitmq.link import Link, Waker
 from django_delayq.brokers.rabbitmq.locations import DEFAULT_USER, HEARTBEAT_S, parse_location
 from django_delayq.brokers.rabbitmq.names import Names
@@ -64,7 +64,7 @@ class RabbitMQBroker:
         self._link = Link(location, self._names.prefix, HEARTBEAT_S)
         self._unavailable = UnavailableQueues(location, self._names)
         self._consumer = Consumer(self._names, self._clock, self._publisher.redeclare)
-        self._leases = Leases()
+        self._leases = LeasedAlarms()
         self._waker = Waker()
         self._wanted: list[Pair] = []
         self.timer = self.window = self.presence = self
@@ -164,8 +164,8 @@ class RabbitMQBroker:
             connection.heartbeat_tick()
             self._take_in()
             lapsed = self._leases.end_lapsed(self._clock.monotonic())
-            self._consumer.give_back(lapsed)
-            self._consumer.give_back_unwanted(UNWANTED_S)
+            self._consumer.requeue(lapsed)
+            self._consumer.requeue_unwanted(UNWANTED_S)
             result = MaintenanceResult(self._clock.now_ms(), len(lapsed), away=self._publisher.refusal())
             next_end = self._leases.next_end()
             if next_end is not None:

@@ -239,7 +239,7 @@ class Consumer:
             if tag > last:
                 self._channel.basic_ack(tag)
 
-    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+    def requeue(self, deliveries: Iterable[Delivery]) -> None:
         """Have the server deliver leased alarms again, to any consumer."""
         for delivery in deliveries:
             self._note_over(delivery.tag)
@@ -250,8 +250,8 @@ class Consumer:
         prefetch.unacknowledged -= 1
         prefetch.subscription.leased -= 1
 
-    def give_back_unwanted(self, idle_s: float) -> None:
-        """Give back all alarms of each pair that has ready ones, and that was not requested for `idle_s` seconds.
+    def requeue_unwanted(self, idle_s: float) -> None:
+        """Requeue all alarms of each pair that has ready ones, and that was not requested for `idle_s` seconds.
 
         The server sends no more for such a pair until it is requested. A pair that was requested after the call before
         the last one keeps its alarms, because a memory alarm of the server may have kept the worker from claiming.
@@ -262,7 +262,7 @@ class Consumer:
         for subscription in self.subscriptions.values():
             if subscription.ready and subscription.wanted_at <= before:
                 self._cancel(subscription)
-                self.give_back(subscription.take_all())
+                self.requeue(subscription.take_all())
 
     def sleep(self, wake: int, timeout: float) -> bool:
         """Wait, without the lock, until the server sends something or the descriptor `wake` can be read.
@@ -341,7 +341,7 @@ def _name(alarm: Alarm) -> _Name:
     return alarm.queue, alarm.key, alarm.pk
 
 
-class Leases:
+class LeasedAlarms:
     """The alarms that are leased, each with its AMQP deliveries. A row may have two alarms: they share one lease."""
 
     def __init__(self) -> None:

@@ -218,7 +218,7 @@ _HELD = (
 )
 """The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
 
-_OF_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
+_JOIN_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
 """The condition that ties rows to `held`. They are found by their primary keys, however many the planner expects."""
 
 
@@ -240,11 +240,11 @@ _WRITES = {
         f" SELECT {BURIED} FROM held WHERE state = '{State.ERROR}')"
     ),
     State.PENDING: (
-        f"again AS (UPDATE delayq_ready r SET {AGAIN} FROM held WHERE {_OF_HELD} AND {_in_state(State.PENDING)})"
+        f"again AS (UPDATE delayq_ready r SET {AGAIN} FROM held WHERE {_JOIN_HELD} AND {_in_state(State.PENDING)})"
     ),
     State.RUNNING: (
         f"interrupted AS (UPDATE delayq_ready r SET {interrupted('{now}')}"
-        f" FROM held WHERE {_OF_HELD} AND {_in_state(State.RUNNING)})"
+        f" FROM held WHERE {_JOIN_HELD} AND {_in_state(State.RUNNING)})"
     ),
 }
 """The part of the statement for each state, with places for the dialect's `now` and `now_up`."""

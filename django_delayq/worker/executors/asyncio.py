@@ -176,9 +176,9 @@ class AsyncioExecutor(Executor):
     def _time_out(self, loop: asyncio.AbstractEventLoop, lease: Lease, task: "asyncio.Task[None]") -> None:
         self._timed_out.add(lease)
         task.cancel()
-        loop.call_later(GRACE_S, self._give_up, lease)
+        loop.call_later(GRACE_S, self._lose_if_running, lease)
 
-    def _give_up(self, lease: Lease) -> None:
+    def _lose_if_running(self, lease: Lease) -> None:
         if lease in self._timed_out:
             logger.error(
                 "Message %r (%s) timed out and takes no notice of being cancelled; its lease is given up.",

@@ -102,7 +102,7 @@ class Sandbox:
         answer that can't be read.
         """
         lease.started_at = monotonic()
-        lease.cancel = self._give_up
+        lease.cancel = self._kill
         if not lease.is_held():  # lost before there was a message to stop
             raise ProcessGaveUp
         told = job.held_until = lease.held_until
@@ -156,7 +156,7 @@ class Sandbox:
                 break
         return line
 
-    def _give_up(self) -> None:
+    def _kill(self) -> None:
         self._gave_up = True
         self._process.kill()
 

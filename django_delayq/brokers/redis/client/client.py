@@ -201,21 +201,21 @@ class RetryBudget:
         """Whether calls were sent to a server."""
         self.is_short = budget < BUDGET
         self.is_limited = self.is_short
-        self._until = self._give_up_at = self._read_until = time.monotonic() + budget
+        self._until = self._deadline = self._read_until = time.monotonic() + budget
         self._pause = 0.01
         self._reason: str | None = None
 
     def begin(self) -> None:
         """Begin a round trip. Each server is asked at least once, unless the budget was short from the start."""
         until = time.monotonic() + BUDGET
-        self._give_up_at = min(self._until, until)
-        self._read_until = self._give_up_at if self.is_short else until
+        self._deadline = min(self._until, until)
+        self._read_until = self._deadline if self.is_short else until
         self.is_limited = self.is_short
 
     @property
     def left(self) -> float:
         """Return the seconds that are left for the round trip."""
-        return self._give_up_at - time.monotonic()
+        return self._deadline - time.monotonic()
 
     def at_most(self, seconds: float) -> float:
         """Return `seconds`, or the time that is left for the round trip if that is less.
@@ -249,7 +249,7 @@ class RetryBudget:
     def next_pause(self) -> float | None:
         """Return the seconds to wait before calls are repeated; None if the time is over."""
         self._pause = min(self._pause * 2, 0.25)
-        return None if time.monotonic() + self._pause >= self._give_up_at else self._pause
+        return None if time.monotonic() + self._pause >= self._deadline else self._pause
 
     def pause_after(self, error: Exception) -> float:
         """Return the seconds to wait after an error. Raises if a repeat can't help, or the time is over."""

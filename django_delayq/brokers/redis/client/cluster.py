@@ -111,7 +111,7 @@ class ClusterPipeline:
         if not isinstance(error, BrokerUnavailable):
             raise error from None
         if self.skips_unavailable or not isinstance(error, TransientError):
-            self.give_up([i], error)
+            self.fail_for_good([i], error)
         else:
             self.fail([i], error)
 
@@ -125,7 +125,7 @@ class ClusterPipeline:
         self._lost.update(part)
         self.fail(part, error, must_learn=True)
 
-    def give_up(self, part: Collection[int], error: BrokerUnavailable) -> None:
+    def fail_for_good(self, part: Collection[int], error: BrokerUnavailable) -> None:
         """Note the error for calls that are not made again."""
         self.left.difference_update(part)
         self._errors.update(dict.fromkeys(part, error))
@@ -343,7 +343,7 @@ class Cluster(Client):
             if node.away is not None:
                 pipeline.must_learn = True
                 if pipeline.skips_unavailable and node.is_given_up:
-                    pipeline.give_up(part, node.away)
+                    pipeline.fail_for_good(part, node.away)
                     del parts[node]
         return list(parts.items())
 
@@ -368,7 +368,7 @@ class Cluster(Client):
             elif is_done:
                 pipeline.answer(i, reply)
             else:  # a WAIT for calls that failed: it is made again with them
-                pipeline.give_up([i], TransientError(str(reply)))
+                pipeline.fail_for_good([i], TransientError(str(reply)))
 
     def _lose(self, pipeline: ClusterPipeline, part: list[int], node: Node, fault: Exception, *, is_new: bool) -> None:
         """Note that a node has not answered. `is_new`: it was asked over a new connection, and had time to answer."""
@@ -382,6 +382,6 @@ class Cluster(Client):
         if is_new or (pipeline.skips_unavailable and isinstance(fault, RedisTimeoutError)):
             node.is_away(error)
             if pipeline.skips_unavailable:
-                pipeline.give_up(part, error)
+                pipeline.fail_for_good(part, error)
                 return
         pipeline.lose(part, error)

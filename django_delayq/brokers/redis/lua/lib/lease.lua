@@ -23,7 +23,7 @@ local function lease(described, token, ends, worker)
     if not newer and (message ~= '' or string.byte(id) == 31) then
       running[#running + 1], running[#running + 2], ids[#ids + 1] = ends, id, id
     elseif not newer then
-      count(KEYS[7], 'orphans', 1)
+      count(KEYS[7], 'without body', 1)
     end
   end
   if #ids >= MANY then
