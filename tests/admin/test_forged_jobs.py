@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,13 @@ from django.test import Client
 
 from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.admin.bulk.changes import KEY
-from django_delayq.core.codec import decode_data
+from django_delayq.core.codec import decode_data, dumps
 from django_delayq.core.errors import Bury
 from django_delayq.core.message import Message
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
-from tests.admin.support import ask, confirm, ids_in, searched, send, text_of
+from tests.admin.support import ask, confirm, ids_in, searched, send, text_of, url
 
 WAITS = {"a1", "a2", "a3"}
 
@@ -191,3 +192,33 @@ def test_what_is_sent_after_a_job_was_asked_for_is_left(purge_all: Callable[...,
 def test_the_question_itself_begins_nothing(purge_all: Callable[..., str], operator: Client, database: str) -> None:
     ask(operator, ReadyMessage, "purge", [0], all_that_match=True)
     assert not its_row(database).exists()
+
+
+@pytest.mark.parametrize("action", [None, "stop", "again"])
+def test_a_job_of_an_alias_that_is_gone_breaks_no_page(
+    purge_all: Callable[..., str], superuser: Client, database: str, action: str | None
+) -> None:
+    address = purge_all()
+    row = its_row(database).get()
+    forged = json.loads(row.data)
+    forged["selection"]["alias"] = "gone"
+    its_row(database).update(data=json.dumps(forged))
+    answer = superuser.get(address) if action is None else superuser.post(address, {action: "1"})
+    assert answer.status_code == 404
+    of_another = (f"job:gone:{forged['name']}", "gone:1")
+    pages = [url("readymessage"), *(url("readymessage", id, "change") for id in (row.pk, *of_another))]
+    for page in pages:
+        assert superuser.get(page, follow=True).status_code in (200, 404), page
+    run_due(errors="keep")
+    assert "no valid signature" in why_it_failed(database)
+
+
+def test_a_signed_job_of_an_alias_that_is_gone_fails_at_once(purge_all: Callable[..., str], database: str) -> None:
+    purge_all()
+    row = its_row(database).get()
+    job = decode_data(row.data.encode(), jobs.Job)
+    renamed = jobs._signed(replace(job, selection=replace(job.selection, alias="gone")), row.message_id)
+    its_row(database).update(data=dumps(renamed).decode())
+    run_due(errors="keep")
+    assert "no row that is leased here" in why_it_failed(database)
+    assert ids_in(database, ReadyMessage) == WAITS

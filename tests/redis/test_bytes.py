@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import product
 from time import monotonic
 from typing import Any
 
@@ -276,6 +277,34 @@ def test_a_text_of_any_size_is_not_taken_into_a_process(rig: Rig, redis_server: 
             with suppress(DelayqError):
                 use()
             assert client.info("stats")["total_net_output_bytes"] - before < most + 8 * HEADER_BYTES
+
+
+HUGE = HEAD + b"x" * 2**21
+LUA_BYTES = 2**20
+"""More bytes than the memory of Lua in Redis takes for one script and what it reads of ours."""
+
+
+@pytest.mark.parametrize(
+    ("message", "state"), [(HUGE, b""), (HEAD, US.join([*STATE[:5], HUGE]))], ids=["message", "state"]
+)
+def test_what_is_huge_is_read_by_no_script(rig: Rig, redis_server: Server, message: bytes, state: bytes) -> None:
+    rig.send("open the connections")
+    with redis_server.client() as client:
+        for use, place in product(_uses(rig), ("wait:q:k", "running", "suspect", "error")):
+            client.flushdb()
+            id = b"x\x1f7" if place == "error" else b"x"
+            client.zadd(f"{TAG}keys", {"q:k": 1})
+            client.zadd(TAG + place, {id: 1})
+            client.hset(f"{TAG}msg", id, message)
+            if state:
+                client.hset(f"{TAG}state", id, state)
+            client.hset(f"{TAG}count", "sent", 1)
+            client.script_flush()  # with the memory of Lua
+            use()
+            sends_or_claims = {"send", "claim", "claim_suspect", "take_due"} & set(use.__code__.co_names)
+            is_moved = not client.hexists(f"{TAG}msg", id) and client.hlen(f"{TAG}msg")  # to its entry: a burial
+            is_excepted = sends_or_claims if state else "send" in sends_or_claims or is_moved
+            assert is_excepted or client.info("memory")["used_memory_lua"] < LUA_BYTES, (use.__code__.co_names, place)
 
 
 def test_a_name_that_is_too_long_is_removed_by_the_work_that_meets_it(rig: Rig, redis_server: Server) -> None:

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import redis
 
 from django_delayq.brokers.base import Claimed
 from django_delayq.brokers.redis.queries import Place
 from django_delayq.brokers.redis.queue import RedisQueue
 from django_delayq.brokers.redis.shards import HEADER_BYTES
+from django_delayq.core.message import State
 from django_delayq.worker.attempt import bury_foreign
 from tests.brokers.rig import LEASE_MS, OPTIONS, Rig, redis_rig
 from tests.servers import Server
@@ -99,3 +102,73 @@ def test_its_state_and_its_lease_are_those_of_any_other(rig: Rig) -> None:
     assert rig.broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1
     assert rig.broker.queue.cancel(["large"]) == [True]
     assert rig.broker.queue.audit().differences == []
+
+
+# What is over 1 MiB is not read by any look or move either, which find it by its place alone.
+
+HUGE = b'"%s"' % (b"x" * 2**20)
+WAIT, MSG = "{delayq:0}:wait:q:k", "{delayq:0}:msg"
+
+
+@pytest.fixture
+def client(redis_server: Server) -> Iterator[redis.Redis]:
+    with redis_server.client() as client:
+        yield client
+
+
+@pytest.mark.parametrize("verb", ["cancel", "purge"])
+def test_a_huge_one_is_removed_like_any_other(rig: Rig, client: redis.Redis, verb: str) -> None:
+    rig.send("huge", body=HUGE, delay_ms=60_000)
+    assert getattr(rig.broker.queue, verb)(["huge"]) == [True]
+    assert (client.exists(WAIT, MSG), rig.broker.queue.audit().differences) == (0, [])
+
+
+@pytest.mark.parametrize("change", ["reschedule", "earliest", "latest"])
+def test_a_huge_one_gets_another_due_time_and_keeps_its_data(rig: Rig, client: redis.Redis, change: Any) -> None:
+    rig.send("huge", body=HUGE, delay_ms=60_000)
+    before, message = client.zscore(WAIT, "huge") or 0, client.hget(MSG, "huge")
+    delay_ms = 90_000 if change == "latest" else 30_000
+    if change == "reschedule":
+        assert rig.broker.queue.reschedule(["huge"], delay_ms=delay_ms) == [True]
+    else:
+        rig.send("huge", key="other", delay_ms=delay_ms, on_conflict=change)
+    assert client.zscore(WAIT, "huge") == pytest.approx(before + delay_ms - 60_000, abs=5_000)
+    assert client.hget(MSG, "huge") == message
+    assert rig.broker.queue.audit().differences == []
+
+
+def test_a_huge_one_is_kept_or_replaced_by_a_send_to_another_key(rig: Rig, client: redis.Redis) -> None:
+    rig.send("huge", body=HUGE, delay_ms=60_000)
+    message = client.hget(MSG, "huge")
+    rig.send("huge", key="other", delay_ms=60_000)
+    assert client.hget(MSG, "huge") == message
+    rig.send("huge", key="other", delay_ms=60_000, on_conflict="replace")
+    assert rig.get("huge").header.key == "other"
+    assert (client.exists(WAIT), rig.broker.queue.audit().differences) == (0, [])
+
+
+def test_a_huge_one_is_seen_where_it_is(rig: Rig) -> None:
+    rig.send("huge", body=HUGE, delay_ms=60_000)
+    for info in (rig.get("huge"), *rig.broker.queue.peek("q", 9)):
+        assert (info.id, info.header.key, info.body, info.state) == ("huge", "?", b"", State.PENDING)
+
+
+@pytest.mark.parametrize("lapses", [1, 2], ids=["lapsed", "suspect"])
+def test_a_huge_one_fails_and_is_rescued_once_it_is_let_through(
+    rig: Rig, redis_server: Server, client: redis.Redis, lapses: int
+) -> None:
+    rig.send("huge", body=HUGE)
+    if lapses == 1:
+        rig.claim()
+        rig.advance(LEASE_MS)
+        assert [each.id for each in rig.broker.queue.maintain(lease_ms=LEASE_MS).buried] == ["huge"]
+    else:
+        client.zrem(WAIT, "huge")
+        client.zadd("{delayq:0}:suspect", {"huge": 1})
+        assert "so it was not read" in _bury(rig, *rig.claim_suspect())
+    assert rig.broker.queue.rescue(["huge"]) == [False]
+    assert [failed.id for failed in rig.broker.queue.failed(9)] == ["huge"]
+    larger = redis_rig(redis_server.url, client, replace(OPTIONS, max_data=len(HUGE)))
+    assert larger.broker.queue.rescue(["huge"]) == [True]
+    assert larger.claim_one().body == HUGE
+    larger.broker.close()

@@ -65,7 +65,7 @@ from django_delayq.api.handlers import delay_execute
 from django_delayq.api.send import send_own_message
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause, covering
-from django_delayq.conf import DEFAULT_QUEUE, get_alias
+from django_delayq.conf import DEFAULT_QUEUE, alias_names, get_alias
 from django_delayq.core.codec import decode_data, dumps
 from django_delayq.core.errors import Bury, DataMismatch, DelayqError
 from django_delayq.core.message import Message, Sent
@@ -231,12 +231,13 @@ def start(name: str, request: HttpRequest, selection: Selection, change: Change,
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
     """Return a job as its newest message carries it, and that message.
 
-    Return None if there is no such job. A message of a site that has the tag of the job does not count.
+    Return None if there is no such job. A message of a site that has the tag of the job does not count, nor does one
+    that carries a job of another alias, which may be gone from the settings.
     """
     for rows in _rows(alias, key=KEY, tag=_tag(name)):
         row = rows.order_by("-pk").first()
         job = None if row is None else _decoded(row.data)
-        if job is not None and row is not None:
+        if job is not None and row is not None and job.selection.alias == alias:
             return job, row
     return None
 
@@ -352,8 +353,9 @@ def _check_is_ours(message: Message[Job]) -> None:
             "This job of the admin has no valid signature: it was begun by an earlier version, under another "
             "SECRET_KEY, or by somebody else. Nothing was done. Ask for it again in the admin."
         )
-    rows = ReadyMessage.objects.using(get_alias(job.selection.alias).database)
-    if not rows.filter(alias=job.selection.alias, message_id=message.id, token=message.token).exists():
+    alias = job.selection.alias
+    rows = ReadyMessage.objects.filter(alias=alias, message_id=message.id, token=message.token)
+    if alias not in alias_names() or not rows.using(get_alias(alias).database).exists():
         raise Bury("This job of the admin has no row that is leased here, so nothing was done.")
 
 

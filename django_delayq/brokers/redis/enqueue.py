@@ -95,7 +95,9 @@ def _enqueue_call(
     ]
     if elsewhere is not None:
         names.append(keys.wait(elsewhere))
-    return Call(load("enqueue"), names, [number, on_conflict, keys.channel, *_pack(messages, keys.signer)])
+    return Call(
+        load("enqueue"), names, [number, on_conflict, keys.channel, keys.most_bytes, *_pack(messages, keys.signer)]
+    )
 
 
 def _pack(messages: Sequence[NewMessage], signer: MessageSigner | None) -> list[Argument]:

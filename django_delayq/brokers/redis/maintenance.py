@@ -135,7 +135,7 @@ class ShardMonitor:
         asked = time.monotonic()
         expected = "" if self._clock is None else str(self._now_ms())
         kept = options.error_retention, _own_share(options)
-        arguments = lease_ms, self._keys.channel, expected, *kept
+        arguments = lease_ms, self._keys.channel, expected, *kept, self._keys.most_bytes
         result = MaintenanceResult(0)
         missing: list[str] = []
         while True:
@@ -201,7 +201,9 @@ def take_over(keys: Keys, workers: Sequence[str]) -> Operation[list[BuriedInfo]]
     result = MaintenanceResult(0)
     passed = 0  # how many leases were read and are still there, before those to read next
     while True:
-        (reply,) = yield [Call(load("held_by"), (keys.running, keys.msg, keys.state), (passed, PAGE, *workers))]
+        (reply,) = yield [
+            Call(load("held_by"), (keys.running, keys.msg, keys.state), (passed, PAGE, keys.most_bytes, *workers))
+        ]
         ended = result.reclaimed + len(result.buried)
         transitions, _ = _read_lapsed(reply[1])
         yield from _end_lapsed(keys, transitions, result)

@@ -35,7 +35,9 @@ def rescue(keys: Keys, ids: Sequence[str]) -> Operation[list[bool]]:
     fixed = (keys.msg, keys.state, keys.error, keys.sets, keys.timer, keys.count)
     moved = yield from _look_then_move(
         newest,
-        lambda names, some: Call(load("rescue"), [*fixed, *map(keys.wait, names)], [keys.channel, *some]),
+        lambda names, some: Call(
+            load("rescue"), [*fixed, *map(keys.wait, names)], [keys.channel, keys.most_bytes, *some]
+        ),
     )
     rescued = dict(zip(buried, moved, strict=True))
     return [rescued.get(i, False) for i in range(len(ids))]
@@ -87,7 +89,7 @@ def _move_waiting(
         taken.append(cells.take())
         fixed = (keys.msg, keys.state, keys.sets, keys.count, keys.suspect, keys.running, keys.timer)
         keys_of_call = [*fixed, keys.calls + taken[-1], *map(keys.wait, names)]
-        return Call(load(script), keys_of_call, [cells.number(), *how, *some])
+        return Call(load(script), keys_of_call, [cells.number(), *how, keys.most_bytes, *some])
 
     try:
         return (yield from _look_then_move(ids, make_call))

@@ -353,7 +353,8 @@ def _misplaced(keys: Keys, place: str, members: Iterable[bytes]) -> Operation[li
     members = list(members)
     if not members:
         return []
-    (reply,) = yield [Call(load("misplaced"), (keys.msg, keys.running, keys.suspect, keys.error, place), members)]
+    names = (keys.msg, keys.running, keys.suspect, keys.error, place)
+    (reply,) = yield [Call(load("misplaced"), names, (keys.most_bytes, *members))]
     return [(member, what.decode()) for member, what in zip(reply[::2], reply[1::2], strict=True)]
 
 

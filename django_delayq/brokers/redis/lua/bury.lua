@@ -8,7 +8,7 @@ probe({ 1, 4 }, { 2, 3, 5 })
 local reply = {}
 for i = 1, #ARGV, 7 do
   local id = ARGV[i]
-  local state = read_state(redis.call('HGET', KEYS[3], id))
+  local state = read_state(read_own_state(KEYS[3], id))
   local held = is_held(id, state, ARGV[i + 1], ARGV[i + 2])
   reply[#reply + 1] = held and 1 or 0
   if held then

@@ -11,8 +11,8 @@ local wanted = {}
 for i = 5, #ARGV do wanted[ARGV[i]] = true end
 local due = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1000)
 for i = 1, #due, 2 do
-  local message = redis.call('HGET', KEYS[2], due[i])
-  if wanted[read_header(message) or ''] and not is_newer(message) then
+  local message = read_message(KEYS[2], due[i], ARGV[4])
+  if (message == TOO_LARGE or wanted[read_header(message) or '']) and not is_newer(message) then
     local described = describe({ due[i] }, { due[i + 1] }, ARGV[4], {})
     redis.call('ZREM', KEYS[4], due[i])
     lease(described, ARGV[1], now + ARGV[2], ARGV[3])

@@ -1,7 +1,8 @@
 -- uses: guard clock cut record sets call conflict
 -- send: none -> pending, for messages of one wait set. If an id waits already, lib/conflict.lua does what on_conflict says.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call cell 9 the wait set 10.. where others wait
--- ARGV  1 number of the call 2 on_conflict 3 channel; then per message: id, flags and due time, expires US options RS body
+-- ARGV  1 number of the call 2 on_conflict 3 channel 4 the most bytes of a message that is read; then per message:
+--       id, flags and due time, expires US options RS body
 -- Returns all due times as one text; then two values per id that was there already: its position, and 2 if it runs, 1 if the
 -- message was created all the same, the name of a wait set (nothing was changed: call again with it in KEYS), or else 0.
 local answer = answered(KEYS[8], ARGV[1])
@@ -10,16 +11,16 @@ probe({ 5 }, { 1, 6, 7 }) -- lib/conflict.lua probes its keys itself
 local sets, name = wait_sets(9), set_name(KEYS[9])
 local head, heads, dues, first = '1\31' .. string.gsub(name, ':', '\31', 1) .. '\31', {}, {}, math.huge
 local ids, texts, bodies, members, others, reply = {}, {}, {}, {}, {}, { '' }
-for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
-local there = redis.call('HMGET', KEYS[1], unpack(ids))
+for i = 5, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local there = redis.call('HMGET', KEYS[1], unpack(ids)) -- one call, because most are not there
 for n, id in ipairs(ids) do
-  local given = ARGV[3 * n + 2]
+  local given = ARGV[3 * n + 3]
   if not dues[given] then -- many messages have the same due time, which is formatted once
     local flags, due = string.match(given, '^(%a*)(.*)$')
     dues[given] = string.format('%.0f', due_from(due))
     heads[given] = head .. flags .. '\31' .. now .. '\31' .. dues[given] .. '\31'
   end
-  dues[n], texts[n] = dues[given], heads[given] .. ARGV[3 * n + 3]
+  dues[n], texts[n] = dues[given], heads[given] .. ARGV[3 * n + 4]
   if there[n] or texts[id] then others[#others + 1] = n else
     texts[id], first = true, math.min(first, dues[n])
     bodies[#bodies + 1], bodies[#bodies + 2], members[#members + 1], members[#members + 2] = id, texts[n], dues[n], id

@@ -6,7 +6,7 @@
 probe({ 1 }, { 2 })
 local reply = {}
 for i = 2, #ARGV, 2 do
-  local state = read_state(redis.call('HGET', KEYS[2], ARGV[i]))
+  local state = read_state(read_own_state(KEYS[2], ARGV[i]))
   local held = state.token == ARGV[i + 1] and state.interrupted == ''
   reply[#reply + 1] = held and 1 or 0
   if held then

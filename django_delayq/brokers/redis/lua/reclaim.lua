@@ -4,6 +4,7 @@
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets of alarms
 -- ARGV  1 lease in ms 2 channel 3 the `now` that the caller expects by its own clock, or ''
 --       4 for how many ms failed messages are kept 5 how many at most
+--       6 the most bytes of a message that is read
 -- Returns now; how many alarms are ready again; a flat list of five values per message (id, end of the lease, wait set or '' if
 -- someone else wrote the message, header, state); ids without a body; how many suspects are due; the next end of a lease or -1;
 -- how many failed messages were dropped; the identity of the data (lib/epoch.lua), and the one at the last call; the error of a
@@ -35,7 +36,7 @@ local ran_out = now >= grace and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', no
 for _, id in ipairs(ran_out) do
   local is_ours = #id <= MOST_TEXT
   local queue, key, pk = string.match(is_ours and id or '', '^\31([^\31]*)\31([^\31]*)(\31.*)$')
-  local name, message = queue and queue .. ':' .. key, is_ours and not queue and redis.call('HGET', KEYS[2], id)
+  local name, message = queue and queue .. ':' .. key, is_ours and not queue and read_message(KEYS[2], id, ARGV[6])
   if name and sets[name] then -- an alarm: it needs no decision
     redis.call('ZREM', KEYS[1], id)
     redis.call('ZADD', sets[name], 'LT', now, pk)
@@ -47,7 +48,7 @@ for _, id in ipairs(ran_out) do
     redis.call('ZREM', KEYS[1], id)
     without_body[#without_body + 1] = cut(id)
   elseif not is_newer(message) then
-    local state = write_state(read_state(cut(redis.call('HGET', KEYS[3], id)))) -- empty if someone else wrote it
+    local state = write_state(read_state(read_own_state(KEYS[3], id))) -- empty if someone else wrote it
     local head = string.match(cut(message), '^[^\30]*')
     for _, part in ipairs({ id, lease_end(id), read_header(message) or '', head, state }) do lapsed[#lapsed + 1] = part end
   end

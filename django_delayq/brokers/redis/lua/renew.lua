@@ -6,7 +6,7 @@
 probe({ 1 }, { 2 })
 local reply = {}
 for i = 2, #ARGV, 2 do
-  local held = holds(redis.call('HGET', KEYS[2], ARGV[i]), ARGV[i + 1])
+  local held = holds(read_own_state(KEYS[2], ARGV[i]), ARGV[i + 1])
   reply[#reply + 1] = held and 1 or 0
   if held then
     redis.call('ZREM', KEYS[1], '') -- if memory is full, Redis allows other writes after one that needs no memory

@@ -13,7 +13,7 @@ for i = 2, #ARGV, 4 do
   local id = ARGV[i]
   local lapsed, suspect, failures, crashes, delay, at, is_new, total =
     string.match(ARGV[i + 2], '^(%d*),(%d),(%d+),(%d+),(%d*),(%d*),(%d),(%a*)$')
-  local state = read_state(redis.call('HGET', KEYS[2], id))
+  local state = read_state(read_own_state(KEYS[2], id))
   local held = is_ours and is_held(id, state, ARGV[i + 1], lapsed)
   reply[#reply + 1] = held and 1 or 0
   if held then

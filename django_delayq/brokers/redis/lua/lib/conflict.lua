@@ -1,12 +1,12 @@
 -- Do what on_conflict says for an id that is there already. Returns its outcome, as in the reply of enqueue.lua, and its due
--- time. KEYS as in enqueue.lua.
+-- time. KEYS and ARGV as in enqueue.lua.
 local function conflict(mode, sets, id, due, message)
   probe({ 3, 4 }, { 2 })
-  local old = redis.call('HGET', KEYS[1], id)
+  local old = read_message(KEYS[1], id, ARGV[4])
   if redis.call('ZSCORE', KEYS[3], id) then
-    return 2, tonumber(read_state(redis.call('HGET', KEYS[2], id)).due) or now
+    return 2, tonumber(read_state(read_own_state(KEYS[2], id)).due) or now
   end
-  local name = read_header(old)
+  local name = wait_set_of(KEYS[1], id, old)
   local from, at = KEYS[4], redis.call('ZSCORE', KEYS[4], id)
   if not at and name then
     from = sets[name]
@@ -29,11 +29,11 @@ local function conflict(mode, sets, id, due, message)
     if from ~= KEYS[4] then taken(KEYS[5], from) end
     name = set_name(KEYS[9])
   elseif (mode == 'earliest' and due < at) or (mode == 'latest' and due > at) then
-    redis.call('HSET', KEYS[1], id, with_scheduled(old, due))
+    write_scheduled(KEYS[1], id, old, due)
     redis.call('ZADD', from, due, id)
   else
     return 0, at
   end
-  note_scheduled(KEYS[5], KEYS[6], ARGV[3], name, due)
+  if name then note_scheduled(KEYS[5], KEYS[6], ARGV[3], name, due) end -- a suspect that can't be read has none
   return 0, due
 end

@@ -15,9 +15,22 @@ local function is_newer(message)
   return (tonumber(string.match(message, '^(%d+)\31')) or 0) > 1
 end
 
-local function with_scheduled(message, due)
+-- Write a message with a new due time in its header, if someone else did not write it. One that was too large to be read stays as
+-- it is: it fails when it is due.
+local function write_scheduled(msg, id, message, due)
+  if message == TOO_LARGE then return end
   local before, after = string.match(message, '^(%d+\31[^\31]*\31[^\31]*\31[^\31]*\31%d+\31)%d+(.*)$')
-  return before and before .. due .. after or message -- someone else wrote it: left as it is
+  redis.call('HSET', msg, id, before and before .. due .. after or message)
+end
+
+-- Return the name of the wait set that a message belongs to; nil if someone else wrote it. One that was too large to be read is
+-- searched for in all wait sets of its shard, which has the key `msg`.
+local function wait_set_of(msg, id, message)
+  if message ~= TOO_LARGE then return (read_header(message)) end
+  local tag = string.match(msg, '^{[^}]*}:')
+  for _, name in ipairs(redis.call('ZRANGE', tag .. 'keys', 0, -1)) do
+    if type(redis.pcall('ZSCORE', tag .. 'wait:' .. name, id)) == 'string' then return cut(name) end
+  end
 end
 
 local function read_state(state)
