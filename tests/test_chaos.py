@@ -87,7 +87,7 @@ WRONG = {
         judge.failed,
         Round(Ledger([ONCE], [run(key="once")]), ends=[("a", "error")]),
     ),
-    "finished by a hand that had lost its lease": (
+    "finished by a slot that had lost its lease": (
         judge.finished_by_a_late_hand,
         Round(
             Ledger([send()], [run(until=13.5), run(begin=12, until=19, pid=2)], [FROZEN]),

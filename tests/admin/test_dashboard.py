@@ -95,7 +95,7 @@ def test_a_worker_tells_what_it_runs_and_for_how_long(
 
 
 def working(broker: DatabaseBackend, database: str, *more_keys: str) -> None:
-    """A live worker with one hand, and a message of its key that ran for a second."""
+    """A live worker with one slot, and a message of its key that ran for a second."""
     write_figures(database, broker.database.now_ms(), key="order.close", ran_ms=1_000)
     keys = ["order.close", *more_keys]
     executors = [ExecutorInfo(1, dict.fromkeys(keys, 1))]

@@ -140,7 +140,7 @@ def test_a_key_that_nobody_asks_for_is_parked(rig: Rig) -> None:
     assert rig.get("parked").state is State.READY
 
 
-@pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # the relay tells the clock of what is far
+@pytest.mark.parametrize("rig", WITHOUT_STORE, ids=name, indirect=True)  # with a store, what is far has no alarm yet
 def test_next_due_time_and_what_was_left(rig: Rig) -> None:
     rig.send("now", "now too")
     (later,) = rig.send("later", delay_ms=MINUTE)

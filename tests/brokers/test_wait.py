@@ -117,7 +117,7 @@ def test_close_ends_the_wait_and_the_broker_can_be_used_again(rig: Rig) -> None:
         assert [alarm.pk for alarm in claims.alarms] == ["1"]
 
 
-def test_what_was_left_for_want_of_a_hand_does_not_end_the_wait() -> None:
+def test_what_was_left_for_want_of_a_slot_does_not_end_the_wait() -> None:
     rig = memory_rig()  # Redis calls other workers then, once a second, and hears that too
     rig.send("once", at_most_once=True)
     rig.broker.queue.claim([ClaimRequest("q", "k", 9, idle_slots=0)], lease_ms=LEASE_MS, worker="w")

@@ -9,7 +9,7 @@ from django_delayq import Send, cancel_delay_messages, send_delay_messages
 MANY = 10_000
 DUE_S = 8
 PLACED_S = 4
-"""The relay has put their alarms."""
+"""Seconds after which workers have set their alarms."""
 
 
 def main() -> None:

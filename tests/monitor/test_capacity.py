@@ -43,14 +43,14 @@ def test_keys_run_beside_one_another_as_far_as_there_are_slots() -> None:
 
 
 def test_workers_of_another_queue_are_no_help() -> None:
-    one_hand = ExecutorInfo(1, {"k": 1})
-    others = [worker(f"other {i}", one_hand, queues=("bulk",)) for i in range(9)]
-    assert drain({"k": 10}, {"k": 1_000}, worker("w", one_hand), *others) == Drain(10_000)
+    one_slot = ExecutorInfo(1, {"k": 1})
+    others = [worker(f"other {i}", one_slot, queues=("bulk",)) for i in range(9)]
+    assert drain({"k": 10}, {"k": 1_000}, worker("w", one_slot), *others) == Drain(10_000)
 
 
 def test_a_queue_takes_as_long_as_the_workers_that_serve_it() -> None:
-    ran_ms, one_hand = {"k": 1_000.0, "l": 1_000.0}, ExecutorInfo(1, {"k": 1, "l": 1})
-    workers = worker("w", one_hand, queues=("bulk",)), worker("other", one_hand)
+    ran_ms, one_slot = {"k": 1_000.0, "l": 1_000.0}, ExecutorInfo(1, {"k": 1, "l": 1})
+    workers = worker("w", one_slot, queues=("bulk",)), worker("other", one_slot)
     assert drain({"k": 10, "l": 10}, ran_ms, *workers, queue="bulk") == Drain(20_000)
     load = {("bulk", "k"): 10, ("bulk", "l"): 10, ("default", "k"): 1}
     assert drained(Capacity(teams_of(workers), ran_ms), load) == Drain(20_000)

@@ -288,7 +288,7 @@ def test_many_shuffled_waits_end_in_due_order(broker: RabbitMQBroker, there: dic
         broker.timer.schedule([Alarm("q", "k", f"{first + n}", wait_ms) for n, wait_ms in enumerate(page)])
     claimed: set[int] = set()
     while len(claimed) < size:
-        (want,) = wants = [ClaimRequest("q", "k", random.choice([1, 10, 100]))]  # as hands free, and handlers are fast
+        (want,) = wants = [ClaimRequest("q", "k", random.choice([1, 10, 100]))]  # as slots free, and handlers are fast
         due = [each for each in there.values() if each.due_s <= time.monotonic()]
         alarms = broker.timer.take_due(wants, lease_ms=60_000, worker="w").alarms
         last_ms = max((there[alarm.pk].due_ms for alarm in alarms), default=0)

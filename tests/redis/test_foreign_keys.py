@@ -57,10 +57,10 @@ def test_looks_see_past_places_without_a_body(rig: Rig, client: redis.Redis) -> 
     rig.bury("old")
     rig.advance(5)
     rig.bury("new")
-    client.zadd(f"{TAG}error", {b"ghost\x1f1": 9e15, b"ghost\x1f2": 8e15})
+    client.zadd(f"{TAG}error", {b"empty\x1f1": 9e15, b"empty\x1f2": 8e15})
     assert [info.id for info in rig.broker.queue.failed(2)] == ["new", "old"]
     sent = rig.send("a", "b", delay_ms=60_000)
-    client.zadd(f"{TAG}wait:q:k", {"ghost": "-inf", "ghost 2": 1, "ghost 3": 2})
+    client.zadd(f"{TAG}wait:q:k", {"empty": "-inf", "empty 2": 1, "empty 3": 2})
     assert [info.id for info in rig.broker.queue.peek("q", 1)] == ["a"]
     assert [info.id for info in rig.broker.queue.peek("q", 9)] == ["a", "b"]
     assert [count.next_due_ms for count in rig.broker.queue.counts().waiting] == [sent[0].due_ms]
@@ -129,10 +129,10 @@ def _refusal(move: Callable[[], object]) -> str:
 
 def test_a_member_without_a_body_is_dropped_and_not_given(rig: Rig, client: redis.Redis) -> None:
     rig.send("a")
-    client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
+    client.zadd(f"{TAG}wait:q:k", {"empty": 1})
     client.zadd(f"{TAG}wait:q:k", {b"\xff\xfe": 2})
     claims = rig.broker.queue.claim([ClaimRequest("q", "k", 100)], lease_ms=LEASE_MS, worker="w")
-    assert ([message.id for message in claims.messages], claims.without_body) == (["a"], ["ghost", "\ufffd\ufffd"])
+    assert ([message.id for message in claims.messages], claims.without_body) == (["a"], ["empty", "\ufffd\ufffd"])
     assert client.zcard(f"{TAG}running") == 1
 
 
@@ -237,11 +237,11 @@ def test_a_state_that_is_not_ours_counts_as_none(rig: Rig, client: redis.Redis) 
 
 def test_the_audit_names_what_someone_else_did(rig: Rig, client: redis.Redis) -> None:
     rig.send("a", "b")
-    client.zadd(f"{TAG}wait:q:k", {"ghost": 1})
+    client.zadd(f"{TAG}wait:q:k", {"empty": 1})
     client.zrem(f"{TAG}wait:q:k", "a")
     client.zadd(f"{TAG}running", {"b": 1})
     told = "\n".join(rig.broker.queue.audit().differences)
-    assert "'ghost' in {delayq:0}:wait:q:k: no body" in told
+    assert "'empty' in {delayq:0}:wait:q:k: no body" in told
     assert "'a' in {delayq:0}:wait:q:k: no place" in told
     assert "'b' in {delayq:0}:wait:q:k: two places" in told
 
@@ -345,7 +345,7 @@ def test_a_pause_whose_end_is_absurd_harms_nothing(rig: Rig, client: redis.Redis
 def test_a_due_time_of_a_set_that_is_no_time_stops_no_claim(rig: Rig, client: redis.Redis, due: str) -> None:
     rig.send("a", "b")
     client.zadd(f"{TAG}keys", {"q:k": due, "q:k2": due})
-    client.zadd(f"{TAG}wait:q:k2", {"ghost": due})
+    client.zadd(f"{TAG}wait:q:k2", {"empty": due})
     many = [
         ClaimRequest("q", "k", 1),
         *(ClaimRequest("q", f"k{n}", 1) for n in range(40)),

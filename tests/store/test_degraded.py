@@ -165,7 +165,7 @@ def test_keys_without_work_keep_none_from_the_tables(broker: DatabaseBackend, da
     for key in keys:
         _send(database, *(f"{key}-{n}" for n in range(10)), key=key)
     found: list[str] = []
-    for claimed in range(11):  # of each what four hands take, while some hand is free for keys that have nothing
+    for claimed in range(11):  # of each what four slots take, while some slot is free for keys that have nothing
         feed.claim([ClaimRequest("default", f"idle{claimed}", 4)], LEASE_MS, "w")
         for key in keys:
             wants = [ClaimRequest("default", key, 1), ClaimRequest("default", "idle", 4)]

@@ -44,7 +44,7 @@ def claimed(broker: DatabaseBackend) -> Claimed:
 
 @pytest.fixture
 def run(claimed: Claimed, database: str) -> Iterator[Run]:
-    """Runs it as a hand does: the handler writes a row, and does what is given."""
+    """Runs it as a slot does: the handler writes a row, and does what is given."""
 
     def run(work: Callable[[], object] = lambda: None) -> tuple[BaseException | None, Transition]:
         def func(message: Message[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The order of queues with a store, whose claims take so long that hands run dry meanwhile."""
+"""The order of queues with a store, whose claims take so long that slots run dry meanwhile."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ from tests.worker.rig import make_handler
 
 BACKLOG, EARLY, THREADS = 1_500, 40, 2
 MOST = THREADS * (MAX_PER_SLOT + 1)
-"""What waits for the hands, and what they have just taken."""
+"""What waits for the slots, and what they have just taken."""
 
 
-def test_no_more_of_a_later_queue_starts_than_its_hands_had_claimed(broker: DatabaseBackend) -> None:
+def test_no_more_of_a_later_queue_starts_than_its_slots_had_claimed(broker: DatabaseBackend) -> None:
     """While messages of an earlier one are due, though many more of the later wait."""
     started: list[str] = []
 
     def handle(message: Message[Any]) -> None:
         started.append(message.queue)
-        if message.queue == "late" and message.data == BACKLOG // 3:  # hands are busy, and known to be fast
+        if message.queue == "late" and message.data == BACKLOG // 3:  # slots are busy, and known to be fast
             send_delay_messages(Send("k", n, queue="early") for n in range(EARLY))
             until_ms = broker.database.now_ms() + 2
             while broker.database.now_ms() <= until_ms:  # their alarms are rounded up

@@ -235,7 +235,7 @@ def test_what_came_near_while_its_transaction_was_open_is_put_at_the_commit(
 
 
 @pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
-def test_a_transaction_managed_by_hand_takes_sends_and_leaves_them_to_the_relay(
+def test_a_transaction_managed_by_hand_takes_sends_and_leaves_them_to_the_sweep(
     broker: DatabaseBackend, database: str
 ) -> None:
     transaction.set_autocommit(False, using=database)

@@ -13,17 +13,17 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.store import DatabaseBackend
 from tests.store.support import LEASE_MS, alarms, wait_until_due
 
-HAND = [ClaimRequest("default", "k", 1)]
+REQUESTS = [ClaimRequest("default", "k", 1)]
 GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(5)]
 MANY_GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(150)]
 VERY_MANY_GONE = [Alarm("default", "k", f"{10**12 + n}") for n in range(2_000)]
-MANY_KEYS = [*(ClaimRequest("default", f"other{n}", 1) for n in range(111)), *HAND]
+MANY_KEYS = [*(ClaimRequest("default", f"other{n}", 1) for n in range(111)), *REQUESTS]
 
 
 def _sleep_until_nothing_wakes(broker: DatabaseBackend) -> None:
     """Claim and wait, as a worker does."""
     while broker.queue.wait(0):
-        assert broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w").messages == []
+        assert broker.queue.claim(REQUESTS, lease_ms=LEASE_MS, worker="w").messages == []
 
 
 def _put_very_many(broker: DatabaseBackend) -> None:
@@ -38,7 +38,7 @@ def test_a_claim_of_stale_alarms_alone_is_followed_by_the_next_one(broker: Datab
     wait_until_due(broker)
     send_delay_message("k", 1, id="a")
     wait_until_due(broker)
-    while not broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w").messages:
+    while not broker.queue.claim(REQUESTS, lease_ms=LEASE_MS, worker="w").messages:
         assert broker.queue.wait(0)
     assert alarms(broker) == 0
 
@@ -46,7 +46,7 @@ def test_a_claim_of_stale_alarms_alone_is_followed_by_the_next_one(broker: Datab
 def test_a_worker_sleeps_when_the_stale_alarms_are_gone(broker: DatabaseBackend) -> None:
     broker.queue.timer.schedule(GONE)
     while alarms(broker):
-        broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim(REQUESTS, lease_ms=LEASE_MS, worker="w")
     _sleep_until_nothing_wakes(broker)
 
 
@@ -55,17 +55,17 @@ def test_many_stale_alarms_are_gone_after_a_few_claims(broker: DatabaseBackend) 
     wait_until_due(broker)
     claims = 0
     while alarms(broker):
-        broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w")
+        broker.queue.claim(REQUESTS, lease_ms=LEASE_MS, worker="w")
         claims += 1
     assert claims <= 4
 
 
 def test_many_stale_alarms_of_one_key_hold_up_no_other(broker: DatabaseBackend) -> None:
-    wants = [*HAND, ClaimRequest("default", "other", 1)]
+    wants = [*REQUESTS, ClaimRequest("default", "other", 1)]
     _put_very_many(broker)
     send_delay_message("other", 1, id="a")
     wait_until_due(broker)
-    broker.queue.claim(HAND, lease_ms=LEASE_MS, worker="w")
+    broker.queue.claim(REQUESTS, lease_ms=LEASE_MS, worker="w")
     found: list[str] = []
     while not found:
         found = [message.id for message in broker.queue.claim(wants, lease_ms=LEASE_MS, worker="w").messages]
@@ -84,7 +84,7 @@ def test_what_is_behind_very_many_stale_alarms_is_claimed_at_once_beside_many_ke
 def test_what_is_behind_very_many_stale_alarms_is_claimed_while_other_keys_have_messages(
     broker: DatabaseBackend,
 ) -> None:
-    wants = [ClaimRequest("default", "other", 1), *HAND]
+    wants = [ClaimRequest("default", "other", 1), *REQUESTS]
     _put_very_many(broker)
     for n in range(5):
         send_delay_message("other", 1, id=f"other{n}")
@@ -130,5 +130,5 @@ def test_what_was_claimed_beside_stale_alarms_is_kept_when_the_broker_fails_then
         raise BrokerUnavailable("gone")
 
     monkeypatch.setattr(broker.queue.timer, "take_due", claim_once)
-    found = broker.queue.claim([ClaimRequest("default", "other", 1), *HAND], lease_ms=LEASE_MS, worker="w")
+    found = broker.queue.claim([ClaimRequest("default", "other", 1), *REQUESTS], lease_ms=LEASE_MS, worker="w")
     assert [message.id for message in found.messages] == ["a"]

@@ -81,7 +81,7 @@ def test_a_key_is_unfed_from_a_claim_that_came_short_until_one_that_fills_it(lef
     underfilled.note(wants, [], [], left=left)
     assert sorted(want.key for want in underfilled.requests()) == ["a", "b", "some", "stale"]
     underfilled.note(wants[:1], [], [], left=left)
-    assert [want.key for want in underfilled.requests()] == ["a"], "the others are paused, or have no hand free"
+    assert [want.key for want in underfilled.requests()] == ["a"], "the others are paused, or have no slot free"
 
 
 def test_a_pair_whose_alarms_are_lost_is_claimed_from_the_table_until_a_claim_of_it_finds_no_more(

@@ -28,11 +28,11 @@ def redis_binary() -> str:
 
 
 @pytest.fixture(autouse=True)
-def _hands_end_with_their_test() -> Iterator[None]:
-    """What a hand of a stopped worker still runs ends, and is logged, before the next test begins."""
+def _slots_end_with_their_test() -> Iterator[None]:
+    """What a slot of a stopped worker still runs ends, and is logged, before the next test begins."""
     before = set(threading.enumerate())
     yield
-    until = time.monotonic() + 1.0  # a test may leave hands that wait for work: they log nothing
+    until = time.monotonic() + 1.0  # a test may leave slots that wait for work: they log nothing
     for thread in set(threading.enumerate()) - before:
         if thread.name.startswith("delayq-"):
             thread.join(max(until - time.monotonic(), 0))

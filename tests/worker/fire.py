@@ -62,7 +62,7 @@ MIXES = {
     "processes": [PROCESSES] * 4,
     "both": [THREADS, PROCESSES, THREADS, THREADS],
 }
-"""The worker that is killed, the one whose hands are, the one that is frozen, and the one that comes through."""
+"""The worker that is killed, the one whose processes are, the one that is frozen, and the one that comes through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def site_alone(using: str, env: Mapping[str, str], directory: Path) -> AbstractC
 
 def burn(site: Site, load: int, mix: Sequence[Executor]) -> Account:
     """All of it, with `load` messages beside those that the faults hit. Raises `AssertionError` if it stands still."""
-    workers = [site.worker(*hands.options) for hands in mix]
+    workers = [site.worker(*executor.options) for executor in mix]
     first, second, frozen, healthy = workers
     held = _hold(site, workers)  # each worker has one: the faults hit leases
     _send_load(site, range(load // 2))

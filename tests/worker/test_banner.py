@@ -33,10 +33,10 @@ def lines(**options: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "numbers"),
     [
-        # 4 of the broker's own, 5 hands, 10 tasks, the suspects' child; each hand, the event loop, that child
+        # 4 of the broker's own, 5 slots, 10 tasks, the suspects' child; each slot, the event loop, that child
         ({}, "20 to the broker (4 while no handler sends), 7 to each database"),
         ({"max_threads": 3}, "18 to the broker (4 while no handler sends), 5 to each database"),
-        # 4 of each worker and 2 of the supervisor, a hand each, 5 tasks each, a suspects' child each
+        # 4 of each worker and 2 of the supervisor, a slot each, 5 tasks each, a suspects' child each
         (
             {"processes": 2, "threads": 1, "max_threads": 1},
             "24 to the broker (10 while no handler sends), 6 to each database",

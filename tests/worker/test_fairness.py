@@ -1,4 +1,4 @@
-"""Bounded claims: nothing waits behind a slow message while a hand is free, and no key starves another."""
+"""Bounded claims: nothing waits behind a slow message while a slot is free, and no key starves another."""
 
 import threading
 import time
@@ -34,11 +34,11 @@ def make_buffer(mean_s: float | None = None, *, concurrency: int = 4, at_most_on
 @pytest.mark.parametrize(
     ("mean_s", "wanted"), [(None, 4), (1.0, 4), (0.020, 4), (0.010, 8), (0.001, 80), (1e-9, 4 * MAX_PER_SLOT)]
 )
-def test_a_lane_wants_twenty_milliseconds_of_work_for_each_hand(mean_s: float | None, wanted: int) -> None:
+def test_a_buffer_wants_twenty_milliseconds_of_work_for_each_slot(mean_s: float | None, wanted: int) -> None:
     assert make_buffer(mean_s).state(32).fetch_size(32) == wanted
 
 
-def test_a_lane_wants_no_more_than_there_are_hands_free() -> None:
+def test_a_buffer_wants_no_more_than_there_are_slots_free() -> None:
     assert make_buffer().state(3).fetch_size(3) == 3
     assert make_buffer().state(0).fetch_size(0) == 0
 
@@ -52,7 +52,7 @@ def test_nothing_is_heaped_up_behind_a_handler_that_stalls() -> None:
     assert buffer.state(28).fetch_size(28) == 80
 
 
-def test_after_what_was_given_back_nothing_is_claimed_for_busy_hands_until_one_gets_on() -> None:
+def test_after_what_was_given_back_nothing_is_claimed_for_busy_slots_until_one_gets_on() -> None:
     buffer = make_buffer()
     buffer.active = 1
     buffer.note_run(100, 0.1)
@@ -63,7 +63,7 @@ def test_after_what_was_given_back_nothing_is_claimed_for_busy_hands_until_one_g
     assert buffer.state(0).fetch_size(4) > 0
 
 
-def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig: Rig) -> None:
+def test_what_is_given_back_since_no_slot_came_is_not_claimed_again_at_once(rig: Rig) -> None:
     worker = rig.make(make_handler(nothing))
     (buffer,) = worker._executors[0].buffers
     rig.send("a")
@@ -77,7 +77,7 @@ def test_what_is_given_back_since_no_hand_came_is_not_claimed_again_at_once(rig:
     assert buffer.state(0).fetch_size(4) == 0
 
 
-def test_nothing_is_claimed_for_busy_hands_of_a_slow_handler() -> None:
+def test_nothing_is_claimed_for_busy_slots_of_a_slow_handler() -> None:
     buffer = make_buffer(1.0)
     buffer.active = buffer.concurrency
     buffer.note_claim(saturated=True)
@@ -91,7 +91,7 @@ def test_a_slow_message_ends_the_prefetch_of_a_fast_handler() -> None:
     assert buffer.state(32).fetch_size(32) == 4
 
 
-def test_at_most_once_is_claimed_one_for_each_free_hand() -> None:
+def test_at_most_once_is_claimed_one_for_each_free_slot() -> None:
     buffer = make_buffer(0.0001, at_most_once=True)
     assert buffer.state(32).fetch_size(32) == 4
     buffer.active = 3
@@ -106,7 +106,7 @@ def test_after_what_must_not_start_twice_nothing_is_claimed_ahead_until_a_claim_
     assert buffer.state(32).fetch_size(32) == 4 * MAX_PER_SLOT
 
 
-def test_what_would_start_at_once_are_the_hands_that_nothing_waits_for() -> None:
+def test_what_would_start_at_once_are_the_slots_that_nothing_waits_for() -> None:
     buffer = make_buffer(0.0001)
     assert buffer.state(0).idle_slots(32) == 4
     assert buffer.state(0).idle_slots(3) == 3
@@ -122,7 +122,7 @@ def make_leases(buffer: PrefetchBuffer, count: int) -> list[Lease]:
     return [Lease(Claimed(f"{n}", 1, 0, None, b""), buffer.handler, 0.0, 0.0, 0.0) for n in range(count)]
 
 
-def test_a_handler_with_two_keys_has_one_lane_with_one_concurrency() -> None:
+def test_a_handler_with_two_keys_has_one_buffer_with_one_concurrency() -> None:
     handler = make_handler(nothing, "new", former_keys=("old",), concurrency=2)
     (buffer,) = buffers_of([handler, handler], ["a", "b"], Options())
     assert buffer.subscriptions == [("a", "new"), ("a", "old"), ("b", "new"), ("b", "old")]
@@ -138,7 +138,7 @@ def test_a_slow_key_starves_no_other(rig: Rig, gate: threading.Event) -> None:
     assert rig.broker.queue.counts().totals["finished"] == 3
 
 
-def test_a_stalled_key_holds_no_more_than_its_hands_run(rig: Rig, gate: threading.Event) -> None:
+def test_a_stalled_key_holds_no_more_than_its_slots_run(rig: Rig, gate: threading.Event) -> None:
     started = threading.Semaphore(0)
 
     def handler(message: Message[Any]) -> None:
@@ -155,7 +155,7 @@ def test_a_stalled_key_holds_no_more_than_its_hands_run(rig: Rig, gate: threadin
 
 
 @pytest.mark.usefixtures("known_as_fast")
-def test_what_no_hand_starts_within_a_second_is_given_back(rig: Rig, gate: threading.Event) -> None:
+def test_what_no_slot_starts_within_a_second_is_given_back(rig: Rig, gate: threading.Event) -> None:
     def handler(message: Message[Any]) -> None:
         if message.id == "a-slow":
             gate.wait(PATIENCE_S)
@@ -175,7 +175,7 @@ def test_what_no_hand_starts_within_a_second_is_given_back(rig: Rig, gate: threa
 def test_what_must_not_start_twice_is_not_leased_behind_what_runs(
     rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "UNSTARTED_LOOK_S", 3_600)  # nothing but a hand that frees wakes it
+    monkeypatch.setattr(dispatcher, "UNSTARTED_LOOK_S", 3_600)  # nothing but a slot that frees wakes it
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)
 
     def handler(message: Message[Any]) -> None:
@@ -193,7 +193,7 @@ def test_what_must_not_start_twice_is_not_leased_behind_what_runs(
     rig.until_gone("a-slow", "b-plain", "c-once", "d-once")
 
 
-def test_lanes_that_share_a_hand_keep_one_message_that_must_not_start_twice(
+def test_buffers_that_share_a_slot_keep_one_message_that_must_not_start_twice(
     rig: Rig, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Else what is kept and not started would be given back too, a second later.
@@ -217,10 +217,10 @@ class SlowToSettle(WatchedBroker):
 
 
 @pytest.mark.parametrize("broker_class", [WatchedBroker, SlowToSettle])
-def test_a_backlog_of_another_key_takes_not_every_hand_from_what_must_not_start_twice(
+def test_a_backlog_of_another_key_takes_not_every_slot_from_what_must_not_start_twice(
     monkeypatch: pytest.MonkeyPatch, broker_class: type[WatchedBroker]
 ) -> None:
-    monkeypatch.setattr(prefetch, "TIME_SLICE_S", 0)  # a handler is slow: each claim is for a hand that is free
+    monkeypatch.setattr(prefetch, "TIME_SLICE_S", 0)  # a handler is slow: each claim is for a slot that is free
     started: list[str] = []
     once = {"once-1", "once-2"}
     rig = Rig(broker_class=broker_class)
@@ -233,7 +233,7 @@ def test_a_backlog_of_another_key_takes_not_every_hand_from_what_must_not_start_
 
     def slow_handler(message: Message[Any]) -> None:
         started.append(message.id)
-        rig.broker.until(lambda: all(map(is_back, once)))  # slower than it takes to give back what found no hand
+        rig.broker.until(lambda: all(map(is_back, once)))  # slower than it takes to give back what found no slot
 
     rig.send(*once, key="once", at_most_once=True)
     rig.send(*(f"busy-{n}" for n in range(20)), key="busy")
@@ -242,7 +242,7 @@ def test_a_backlog_of_another_key_takes_not_every_hand_from_what_must_not_start_
     assert once <= set(started[:6])
 
 
-def test_a_lane_that_is_claimed_ahead_for_takes_no_hand_from_what_must_not_start_twice(rig: Rig) -> None:
+def test_a_buffer_that_is_claimed_ahead_for_takes_no_slot_from_what_must_not_start_twice(rig: Rig) -> None:
     rig.send(*(f"warm-{n}" for n in range(50)), key="fast")
     rig.start(make_handler(nothing, "fast"), make_handler(nothing, "once"), max_threads=8)
     rig.broker.until(lambda: rig.broker.queue.counts().totals["finished"] == 50)
@@ -256,7 +256,7 @@ def test_a_lane_that_is_claimed_ahead_for_takes_no_hand_from_what_must_not_start
     assert rig.broker.queue.counts().totals["released"] == 0
 
 
-def test_at_most_once_gives_back_what_came_from_a_second_set_without_a_free_hand(rig: Rig) -> None:
+def test_at_most_once_gives_back_what_came_from_a_second_set_without_a_free_slot(rig: Rig) -> None:
     rig.send("a", key="new", at_most_once=True)
     rig.send("b", key="old", at_most_once=True)
     rig.drain(make_handler(nothing, "new", former_keys=("old",), at_most_once=True), threads=1)
@@ -264,7 +264,7 @@ def test_at_most_once_gives_back_what_came_from_a_second_set_without_a_free_hand
     assert (totals["released"], totals["finished"]) == (1, 2)
 
 
-def test_what_no_hand_is_free_for_is_not_claimed_and_given_back_again_and_again(
+def test_what_no_slot_is_free_for_is_not_claimed_and_given_back_again_and_again(
     rig: Rig, gate: threading.Event
 ) -> None:
     rig.send("a-first", "b-held", *(f"c{n}" for n in range(60)), key="fast")
@@ -275,18 +275,18 @@ def test_what_no_hand_is_free_for_is_not_claimed_and_given_back_again_and_again(
             held.set()
             gate.wait(PATIENCE_S)
 
-    # Its sender didn't know yet that it must not start twice, so the broker gives it without a hand that is free.
+    # Its sender didn't know yet that it must not start twice, so the broker gives it without a slot that is free.
     rig.start(make_handler(hold, "fast"), make_handler(nothing, "once", at_most_once=True), max_threads=1)
     assert held.wait(PATIENCE_S)
     rig.send("once", key="once")
-    rig.until_state("c0", State.READY)  # what waits for the hand is given back after a second
+    rig.until_state("c0", State.READY)  # what waits for the slot is given back after a second
     gate.set()
     rig.until_gone("once")
     assert rig.broker.queue.counts().totals["released"] < 60 + 40
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch, is_async: bool) -> None:
+def test_a_slot_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch, is_async: bool) -> None:
     monkeypatch.setattr(dispatcher, "UNSTARTED_LOOK_S", 3_600)  # nothing else wakes it
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)
 
@@ -298,7 +298,7 @@ def test_a_hand_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
     rig.until_gone("a", "b", "c", "d")
 
 
-def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slot_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)  # nothing else looks for suspects
 
     def run_here(name: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
@@ -317,7 +317,7 @@ def test_the_hand_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monke
     rig.until_gone(*ids)
 
 
-def test_one_hand_runs_a_burst_in_order_of_due_time(rig: Rig) -> None:
+def test_one_slot_runs_a_burst_in_order_of_due_time(rig: Rig) -> None:
     got: list[str] = []
     ids = [f"{n:04}" for n in range(1_000)]
     rig.send(*ids)

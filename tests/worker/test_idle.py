@@ -97,7 +97,7 @@ def test_what_is_paused_no_more_is_claimed_also_where_nobody_told(rig: Rig, monk
     rig.stop()
 
 
-def test_a_lane_that_a_claim_left_out_is_claimed_for_though_the_broker_knows_of_nothing(rig: Rig) -> None:
+def test_a_buffer_that_a_claim_left_out_is_claimed_for_though_the_broker_knows_of_nothing(rig: Rig) -> None:
     limited = make_handler(lambda message: None, limits=Limits(interval_us=20_000))
     rig.send("a", "b", "c")
     rig.start(limited, make_handler(lambda message: None, "idle"))

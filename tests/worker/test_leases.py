@@ -359,7 +359,7 @@ def test_an_async_handler_that_lost_its_lease_is_cancelled(faulty: Rig) -> None:
 
 
 @pytest.mark.usefixtures("known_as_fast")
-def test_what_waits_in_a_lane_while_its_lease_is_lost_does_not_start(faulty: Rig, gate: threading.Event) -> None:
+def test_what_waits_in_a_buffer_while_its_lease_is_lost_does_not_start(faulty: Rig, gate: threading.Event) -> None:
     got: list[str] = []
 
     def handler(message: Message[Any]) -> None:
@@ -380,7 +380,7 @@ def test_what_waits_in_a_lane_while_its_lease_is_lost_does_not_start(faulty: Rig
     faulty.broker.until(lambda: not worker._leases.held())
     gate.set()
     faulty.send("c")
-    faulty.until_gone("c")  # by the same hand, after what waited before it
+    faulty.until_gone("c")  # by the same slot, after what waited before it
     assert "b" not in got
 
 

@@ -220,7 +220,7 @@ class NobodyToAsk(WatchedLimiter):
         return super().acquire(asks, lease_ms=lease_ms)
 
 
-def test_a_queue_keeps_no_hands_for_what_a_limit_does_not_let_start(rig: Rig) -> None:
+def test_a_queue_keeps_no_slots_for_what_a_limit_does_not_let_start(rig: Rig) -> None:
     hourly = Limits(interval_us=3_600_000_000)
     handlers = [
         make_handler(lambda message: None, key, limits=limits) for key, limits in (("hourly", hourly), ("other", None))

@@ -1,4 +1,4 @@
-"""Queues whose handlers share hands: an earlier one comes first, or they are chosen by weight, over thousands."""
+"""Queues whose handlers share slots: an earlier one comes first, or they are chosen by weight, over thousands."""
 
 import threading
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def send(rig: Rig, count: int, *queues: str) -> None:
             rig.send(*ids, key=queue, queue=queue)
 
 
-def ran(rig: Rig, text: str, hands: int, **of_first: Any) -> list[str]:
+def ran(rig: Rig, text: str, slots: int, **of_first: Any) -> list[str]:
     """The queues in the order in which their messages ran, all of which were due."""
     got: list[str] = []
     first, *later = (queue.name for queue in served_queues(text))
@@ -38,28 +38,28 @@ def ran(rig: Rig, text: str, hands: int, **of_first: Any) -> list[str]:
         got.append(message.queue)
 
     handlers = [make_handler(note, first, **of_first), *(make_handler(note, key) for key in later)]
-    rig.drain(*handlers, queues=served_queues(text), threads=hands, max_threads=hands)
+    rig.drain(*handlers, queues=served_queues(text), threads=slots, max_threads=slots)
     return got
 
 
-def overtook(got: list[str], queue: str, hands: int = 1) -> int:
+def overtook(got: list[str], queue: str, slots: int = 1) -> int:
     """How many messages of other queues ran before those of this one, but for the last of these: others may run while a
-    hand is not given its turn that holds them."""
+    slot is not given its turn that holds them."""
     places = [place for place, each in enumerate(got) if each == queue]
-    counted = len(places) - (hands - 1) * MAX_PER_SLOT
+    counted = len(places) - (slots - 1) * MAX_PER_SLOT
     return places[counted - 1] + 1 - counted
 
 
-@pytest.mark.parametrize("hands", [1, 4])
-def test_an_earlier_queue_is_emptied_first_also_where_each_has_a_handler_of_its_own(rig: Rig, hands: int) -> None:
+@pytest.mark.parametrize("slots", [1, 4])
+def test_an_earlier_queue_is_emptied_first_also_where_each_has_a_handler_of_its_own(rig: Rig, slots: int) -> None:
     send(rig, COUNT, "critical", "bulk")
-    got = ran(rig, "critical,bulk", hands)
+    got = ran(rig, "critical,bulk", slots)
     assert len(got) == 2 * COUNT
-    assert overtook(got, "critical", hands) <= hands * MAX_PER_SLOT
+    assert overtook(got, "critical", slots) <= slots * MAX_PER_SLOT
 
 
 @pytest.mark.parametrize("of_first", [{"concurrency": 1}, {"at_most_once": True}])
-def test_an_earlier_queue_comes_first_also_where_its_lane_takes_few_at_a_time(
+def test_an_earlier_queue_comes_first_also_where_its_buffer_takes_few_at_a_time(
     rig: Rig, of_first: dict[str, Any]
 ) -> None:
     send(rig, 500, "critical", "bulk")
@@ -220,7 +220,7 @@ def test_what_handlers_leave_to_each_other_is_worked_out_once_for_all(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_queues_of_one_handler_keep_their_order_where_hands_are_free_and_a_claim_can_not_give_all(
+def test_queues_of_one_handler_keep_their_order_where_slots_are_free_and_a_claim_can_not_give_all(
     redis_delayq: dict[str, Any], is_async: bool
 ) -> None:
     got: list[str] = []
@@ -237,7 +237,7 @@ def test_queues_of_one_handler_keep_their_order_where_hands_are_free_and_a_claim
     for queue in queues:
         for ids in pages([f"{queue}-{n:04}" for n in range(COUNT)], BATCH):
             broker.queue.enqueue([NewMessage(id, Header(queue, "k"), b"null", at_ms=at_ms) for id in ids])
-    idle = {key: make_handler(note, key) for key in ("idle", "idle, too")}  # their threads are hands that are free
+    idle = {key: make_handler(note, key) for key in ("idle", "idle, too")}  # their threads are slots that are free
     options = Options(queues=served_queues("critical,default,bulk"), drain=True)
     Worker(get_alias(), broker, idle | {"k": make_handler(anote if is_async else note)}, options).run()
     broker.close()

@@ -161,7 +161,7 @@ def test_weights_share_what_is_run_while_all_have_work(rig: Rig, monkeypatch: py
     assert "".join(queue[0] for queue in got) == one_by_one("critical,default:3,bulk:1", 12)
 
 
-def test_hands_that_an_earlier_queue_has_no_work_for_are_free_for_a_later_one(rig: Rig, gate: threading.Event) -> None:
+def test_slots_that_an_earlier_queue_has_no_work_for_are_free_for_a_later_one(rig: Rig, gate: threading.Event) -> None:
     rig.send("slow-1", "slow-2", key="slow", queue="critical")
     rig.send(*(f"b{n}" for n in range(20)), key="b", queue="bulk")
     rig.start(
@@ -235,7 +235,7 @@ def test_who_was_given_something_last_is_claimed_for_last() -> None:
     rig.stop()
 
 
-def test_a_busy_queue_keeps_no_hand_from_a_later_one_that_its_concurrency_leaves(
+def test_a_busy_queue_keeps_no_slot_from_a_later_one_that_its_concurrency_leaves(
     rig: Rig, gate: threading.Event
 ) -> None:
     rig.send(*(f"first-{n}" for n in range(200)), key="fast", queue="critical")

@@ -135,12 +135,12 @@ def test_what_is_buried_without_an_end_of_its_handler_is_told_once(
 def test_a_message_that_someone_else_removed_is_told_by_its_id(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     claim = rig.broker.queue.claim
 
-    def claim_ghosts(*args: Any, **kwargs: Any) -> Claims:
+    def claim_without_body(*args: Any, **kwargs: Any) -> Claims:
         claims = claim(*args, **kwargs)
         claims.without_body = ["gone"]
         return claims
 
-    rig.broker.queue.claim = claim_ghosts  # type: ignore[method-assign]
+    rig.broker.queue.claim = claim_without_body  # type: ignore[method-assign]
     rig.drain(make_handler(outcome))
     assert "Message 'gone' is gone" in caplog.text
 

@@ -1,4 +1,4 @@
-"""Hands in threads: each lane that has work gets one, whatever else happens."""
+"""The executor in threads: each buffer that has work gets one, whatever else happens."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def fetch_size(executor: ThreadExecutor, buffer: PrefetchBuffer) -> int:
     return sizes[buffer.handler.key]
 
 
-def hands_of(
+def make_executor(
     rig: Rig, buffers: list[PrefetchBuffer], make_run: Callable[[], AbstractContextManager[Run]], most: int = 32
 ) -> ThreadExecutor:
     outage_log = OutageLog()
@@ -51,7 +51,7 @@ def until_idle(rig: Rig, executor: ThreadExecutor, count: int = 1) -> None:
     until(lambda: len(executor._idle) >= count)
 
 
-def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: threading.Event) -> None:
+def test_two_buffers_offered_to_one_idle_thread_get_a_thread_each(rig: Rig, gate: threading.Event) -> None:
     slow, fast = make_buffer("slow"), make_buffer("fast")
     warm, ended = make_buffer("warm"), threading.Event()
 
@@ -62,20 +62,20 @@ def test_two_lanes_offered_to_one_idle_hand_get_a_hand_each(rig: Rig, gate: thre
             ended.set()
         return None
 
-    hands = hands_of(rig, [slow, fast, warm], lambda: nullcontext(run))
+    executor = make_executor(rig, [slow, fast, warm], lambda: nullcontext(run))
     fill(warm)
-    hands.offer(warm)
-    until_idle(rig, hands)
-    with hands._lock:  # both are offered before the hand that was called first wakes
+    executor.offer(warm)
+    until_idle(rig, executor)
+    with executor._lock:  # both are offered before the thread that was called first wakes
         for buffer in (slow, fast):
             fill(buffer)
-            hands.offer(buffer)
-    assert ended.wait(PATIENCE_S), "the second lane waits behind the first"
+            executor.offer(buffer)
+    assert ended.wait(PATIENCE_S), "the second buffer waits behind the first"
     gate.set()
-    hands.close(PATIENCE_S)
+    executor.close(PATIENCE_S)
 
 
-def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: threading.Event) -> None:
+def test_a_thread_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: threading.Event) -> None:
     started = threading.Semaphore(0)
 
     def run(lease: Lease) -> Transition | None:
@@ -84,35 +84,37 @@ def test_a_hand_that_a_lease_waits_for_is_not_free_at_any_time(rig: Rig, gate: t
         return None
 
     buffer = make_buffer("k", concurrency=3)
-    hands = hands_of(rig, [buffer], lambda: nullcontext(run))
-    assert hands.idle == 32
-    with hands._lock:
+    executor = make_executor(rig, [buffer], lambda: nullcontext(run))
+    assert executor.idle == 32
+    with executor._lock:
         for _ in range(3):
             fill(buffer)
-        hands.offer(buffer)
-        free = [hands.idle]  # one hand was called, and none is in the lane
+        executor.offer(buffer)
+        free = [executor.idle]  # one thread was called, and none is in the buffer
     for _ in range(3):
         assert started.acquire(timeout=PATIENCE_S)
-        free.append(hands.idle)
-    assert max(free) == 29  # fewer for a moment: a hand that has just begun is not yet in the lane that called it
+        free.append(executor.idle)
+    assert max(free) == 29  # fewer for a moment: a thread that has just begun is not yet in the buffer that called it
     assert free[-1] == 29
     gate.set()
-    hands.close(PATIENCE_S)
+    executor.close(PATIENCE_S)
 
 
-def test_a_hand_on_its_way_has_its_message_and_one_beside_it_is_for_the_next_of_the_lane(rig: Rig) -> None:
+def test_a_thread_on_its_way_has_its_message_and_one_beside_it_is_for_the_next_of_the_buffer(rig: Rig) -> None:
     first, later = make_buffer("first", concurrency=2), make_buffer("later", concurrency=2)
-    hands = hands_of(rig, [first, later], lambda: nullcontext(lambda lease: None), most=2)
-    with hands._lock:  # the hand that is called gets nowhere
+    executor = make_executor(rig, [first, later], lambda: nullcontext(lambda lease: None), most=2)
+    with executor._lock:  # the thread that is called gets nowhere
         fill(first)
-        hands.offer(first)
-        assert (fetch_size(hands, first), fetch_size(hands, later)) == (1, 1)
+        executor.offer(first)
+        assert (fetch_size(executor, first), fetch_size(executor, later)) == (1, 1)
         fill(first)
-        assert (fetch_size(hands, first), fetch_size(hands, later)) == (0, 0)
-    hands.close(PATIENCE_S)
+        assert (fetch_size(executor, first), fetch_size(executor, later)) == (0, 0)
+    executor.close(PATIENCE_S)
 
 
-def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig: Rig, gate: threading.Event) -> None:
+def test_a_buffer_that_the_only_thread_would_never_leave_keeps_it_from_no_other(
+    rig: Rig, gate: threading.Event
+) -> None:
     fast, other = make_buffer("fast"), make_buffer("other")
     ended = threading.Event()
 
@@ -121,49 +123,49 @@ def test_a_lane_that_the_only_hand_would_never_leave_keeps_it_from_no_other(rig:
             ended.set()
         elif not gate.is_set() and not ended.is_set():
             fill(fast)  # its backlog has no end
-            if not other.leases and fetch_size(hands, other):
+            if not other.leases and fetch_size(executor, other):
                 fill(other)
-                hands.offer(other)
+                executor.offer(other)
         return None
 
-    hands = hands_of(rig, [fast, other], lambda: nullcontext(run), most=1)
+    executor = make_executor(rig, [fast, other], lambda: nullcontext(run), most=1)
     fill(fast)
-    hands.offer(fast)
-    assert ended.wait(PATIENCE_S), "nothing is claimed for the other lane"
-    hands.close(PATIENCE_S)
+    executor.offer(fast)
+    assert ended.wait(PATIENCE_S), "nothing is claimed for the other buffer"
+    executor.close(PATIENCE_S)
 
 
-def test_a_hand_on_its_way_to_a_fast_lane_comes_round_to_another(rig: Rig) -> None:
+def test_a_thread_on_its_way_to_a_fast_buffer_comes_round_to_another(rig: Rig) -> None:
     fast, other = make_buffer("fast"), make_buffer("other")
     fast.note_run(100, 0.1)
-    hands = hands_of(rig, [fast, other], lambda: nullcontext(lambda lease: None), most=1)
-    with hands._lock:  # the hand that is called gets nowhere
+    executor = make_executor(rig, [fast, other], lambda: nullcontext(lambda lease: None), most=1)
+    with executor._lock:  # the thread that is called gets nowhere
         fill(fast)
         fast.note_claim(saturated=True, more_available=True)
-        hands.offer(fast)
-        assert fetch_size(hands, other) == 1
-    hands.close(PATIENCE_S)
+        executor.offer(fast)
+        assert fetch_size(executor, other) == 1
+    executor.close(PATIENCE_S)
 
 
-def test_a_hand_that_frees_counts_as_free_when_it_calls_for_a_lane_that_found_none(rig: Rig) -> None:
+def test_a_thread_that_frees_counts_as_free_when_it_calls_for_a_buffer_that_found_none(rig: Rig) -> None:
     left, other = make_buffer("left"), make_buffer("other")
     wanted: list[int] = []
 
     def run(lease: Lease) -> Transition | None:
-        assert fetch_size(hands, other) == 0  # this hand is the only one
-        left.more_available = False  # a claim has found nothing more of its own lane
+        assert fetch_size(executor, other) == 0  # this thread is the only one
+        left.more_available = False  # a claim has found nothing more of its own buffer
         return None
 
-    hands = hands_of(rig, [left, other], lambda: nullcontext(run), most=1)
-    hands._wake = lambda: wanted.append(fetch_size(hands, other))
+    executor = make_executor(rig, [left, other], lambda: nullcontext(run), most=1)
+    executor._wake = lambda: wanted.append(fetch_size(executor, other))
     fill(left)
-    hands.offer(left)
-    until_idle(rig, hands)
+    executor.offer(left)
+    until_idle(rig, executor)
     assert wanted == [1]
-    hands.close(PATIENCE_S)
+    executor.close(PATIENCE_S)
 
 
-def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.Event) -> None:
+def test_nothing_is_claimed_behind_a_thread_that_stalls(rig: Rig, gate: threading.Event) -> None:
     slow, other = make_buffer("slow"), make_buffer("other")
     started = threading.Event()
 
@@ -174,13 +176,13 @@ def test_nothing_is_claimed_behind_a_hand_that_stalls(rig: Rig, gate: threading.
 
     slow.note_run(100, 0.1)  # it was fast so far
     slow.note_claim(saturated=True, more_available=True)
-    hands = hands_of(rig, [slow, other], lambda: nullcontext(run), most=1)
+    executor = make_executor(rig, [slow, other], lambda: nullcontext(run), most=1)
     fill(slow)
-    hands.offer(slow)
+    executor.offer(slow)
     assert started.wait(PATIENCE_S)
-    assert fetch_size(hands, other) == 0
+    assert fetch_size(executor, other) == 0
     gate.set()
-    hands.close(PATIENCE_S)
+    executor.close(PATIENCE_S)
 
 
 def test_a_close_waits_for_what_idle_threads_do_at_their_end(rig: Rig) -> None:
@@ -192,14 +194,14 @@ def test_a_close_waits_for_what_idle_threads_do_at_their_end(rig: Rig) -> None:
         ended.append(threading.current_thread())  # here connections are closed
 
     buffers = [make_buffer("a"), make_buffer("b")]
-    hands = hands_of(rig, buffers, make_run)
+    executor = make_executor(rig, buffers, make_run)
     for buffer in buffers:
         fill(buffer)
-        hands.offer(buffer)
-    until_idle(rig, hands)
-    hands.close(PATIENCE_S)
+        executor.offer(buffer)
+    until_idle(rig, executor)
+    executor.close(PATIENCE_S)
     assert ended
-    assert not hands._threads
+    assert not executor._threads
     assert not any(thread.is_alive() for thread in ended)
 
 
@@ -218,14 +220,14 @@ def test_a_thread_that_nobody_needs_ends_and_the_next_message_gets_a_new_one(rig
         ended.append(threading.current_thread().name)  # here connections are closed
 
     buffer = make_buffer("k")
-    hands = hands_of(rig, [buffer], make_run)
+    executor = make_executor(rig, [buffer], make_run)
     for count in (1, 2):
         fill(buffer)
-        hands.offer(buffer)
-        until(lambda: len(ended) == count and hands.running == 0)  # noqa: B023
+        executor.offer(buffer)
+        until(lambda: len(ended) == count and executor.running == 0)  # noqa: B023
         assert not buffer.leases
     assert ended == ["delayq-slot-1", "delayq-slot-2"]
-    hands.close(PATIENCE_S)
+    executor.close(PATIENCE_S)
 
 
 @pytest.mark.usefixtures("short_idle")
@@ -239,16 +241,16 @@ def test_a_message_that_comes_while_the_only_thread_ends_is_run(rig: Rig, gate: 
         gate.wait(PATIENCE_S)
 
     buffer = make_buffer("k")
-    hands = hands_of(rig, [buffer], make_run, most=1)
+    executor = make_executor(rig, [buffer], make_run, most=1)
     fill(buffer)
-    hands.offer(buffer)
+    executor.offer(buffer)
     assert ending.wait(PATIENCE_S)
     fill(buffer)
-    hands.offer(buffer)  # its slot is not free yet
+    executor.offer(buffer)  # its slot is not free yet
     assert len(ran) == 1
     gate.set()
     until(lambda: len(ran) == 2)
-    hands.close(PATIENCE_S)
+    executor.close(PATIENCE_S)
 
 
 def test_the_thread_that_waits_for_the_shortest_time_is_called(rig: Rig, gate: threading.Event) -> None:
@@ -262,21 +264,21 @@ def test_the_thread_that_waits_for_the_shortest_time_is_called(rig: Rig, gate: t
         return None
 
     buffer = make_buffer("k", concurrency=2)
-    hands = hands_of(rig, [buffer], lambda: nullcontext(run))
+    executor = make_executor(rig, [buffer], lambda: nullcontext(run))
     for _ in range(2):
         fill(buffer)
-    hands.offer(buffer)
-    until_idle(rig, hands, 2)
+    executor.offer(buffer)
+    until_idle(rig, executor, 2)
     for count in (3, 4, 5):
         fill(buffer)
-        hands.offer(buffer)
-        until(lambda: len(ran) == count and len(hands._idle) == 2)  # noqa: B023
+        executor.offer(buffer)
+        until(lambda: len(ran) == count and len(executor._idle) == 2)  # noqa: B023
     assert len(set(ran[2:])) == 1, "threads take turns, so that none is idle long enough to end"
-    hands.close(PATIENCE_S)
+    executor.close(PATIENCE_S)
 
 
-@pytest.mark.parametrize("failing", [1, 2], ids=["the first thread", "a thread that a hand calls"])
-def test_a_thread_that_cannot_start_ends_no_hand_and_no_lane(
+@pytest.mark.parametrize("failing", [1, 2], ids=["the first thread", "a thread that another calls"])
+def test_a_thread_that_cannot_start_ends_no_thread_and_no_buffer(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: int
 ) -> None:
     start = threading.Thread.start
@@ -317,7 +319,7 @@ class Unwakable(WatchedBroker):
         super().wake()
 
 
-def test_a_broker_that_cannot_be_woken_ends_no_hand(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_cannot_be_woken_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(broker_class=Unwakable)
     broker = rig.broker
     assert isinstance(broker, Unwakable)
@@ -326,9 +328,9 @@ def test_a_broker_that_cannot_be_woken_ends_no_hand(caplog: pytest.LogCaptureFix
         broker.asleep.clear()
         assert broker.asleep.wait(PATIENCE_S)
 
-    idle = make_handler(nothing, "idle")  # for its sake the loop sleeps in the broker while the other lane is full
+    idle = make_handler(nothing, "idle")  # for its sake the loop sleeps in the broker while the other buffer is full
     worker = rig.start(make_handler(handler, concurrency=1), idle, max_threads=2)
-    for id in ("a", "b", "c"):  # more than there are hands
+    for id in ("a", "b", "c"):  # more than there are threads
         rig.send(id)
         rig.until_gone(id)
     rig.stop()
@@ -345,13 +347,13 @@ def test_a_lease_that_is_over_is_given_back_and_not_run(rig: Rig) -> None:
             ended.set()
         return None
 
-    hands = hands_of(rig, [buffer], lambda: nullcontext(run))
+    executor = make_executor(rig, [buffer], lambda: nullcontext(run))
     for _ in range(3):
         fill(buffer)
     first, over, last = buffer.leases
     over.held_until = 0.0
-    hands.offer(buffer)
+    executor.offer(buffer)
     assert ended.wait(PATIENCE_S)
     assert ran == [first, last]
     assert over.released
-    hands.close(PATIENCE_S)
+    executor.close(PATIENCE_S)
