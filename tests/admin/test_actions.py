@@ -1,4 +1,4 @@
-"""The actions: confirmed, then done by the verbs that everything else uses, and logged."""
+"""The actions: confirmed, then done by the methods that everything else uses, and logged."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A broker under test with its time in hand, and short forms of the verbs."""
+"""A broker under test with its time in hand, and short forms of the methods."""
 
 import json
 import time
