@@ -207,7 +207,7 @@ def _with_store(backend: Backend, store: Tables, patience_s: float | None, zone:
     database = store.database
     with database.available():
         before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
-        decides_ms, ours = alarms.look(database)
+        decides_ms, ours = alarms.time_and_identity(database)
         skew_ms, told_ns = skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = statistics.waiting(database, decides_ms, zone)
         pairs = [one.pair for one in found.counts.waiting]

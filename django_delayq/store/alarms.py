@@ -164,7 +164,7 @@ class Degraded:
 
 def identify(database: Database) -> str:
     """Return the identity that tells this store from all others. The first call creates it."""
-    _, identity = look(database)
+    _, identity = time_and_identity(database)
     if identity:
         return identity
     rows = StoreIdentity.objects.using(database.using)
@@ -173,7 +173,7 @@ def identify(database: Database) -> str:
     return str(row)
 
 
-def look(database: Database) -> tuple[int, str]:
+def time_and_identity(database: Database) -> tuple[int, str]:
     """Return the database's time and, by the same query, the store's identity; '' if nobody has created it yet."""
     found = "SELECT identity FROM delayq_identity WHERE alias = %s"
     ((now_ms, identity),) = database.rows(f"SELECT {database.dialect.now}, ({found})", [database.alias])

@@ -61,9 +61,9 @@ def read(database: Database, all_asked: Sequence[Asked]) -> list[Found]:
 
     At most `MOST_PAIRS` queues and keys are named; the rest is one sum.
     """
-    looks = [(_select(number, asked), [(database.alias, asked.since_ms)]) for number, asked in enumerate(all_asked)]
+    selects = [(_select(number, asked), [(database.alias, asked.since_ms)]) for number, asked in enumerate(all_asked)]
     found: list[Found] = [[] for _ in all_asked]
-    for number, place, queue, key, *counts in union_all(database, *looks):
+    for number, place, queue, key, *counts in union_all(database, *selects):
         found[int(number)].append((int(place), (queue, key), Figures(map(int, counts))))
     return [each if asked.part_ms else _named(each) for asked, each in zip(all_asked, found, strict=True)]
 

@@ -18,13 +18,13 @@ from django_delayq.store.database import Database
 from django_delayq.store.sql.dialect import Sql
 from django_delayq.store.sql.rows import MESSAGE, WAITING, Row, buried_attempt, info_of
 
-Look = tuple[str, Sequence[tuple[Any, ...]]]
+SelectRuns = tuple[str, Sequence[tuple[Any, ...]]]
 """A SELECT, and the parameters of each of its runs. In its text, `{i}` stands for the number of the run."""
 
 
-def union_all(database: Database, *looks: Look) -> list[Row]:
-    """Return the rows of all looks, by one statement, or by as few as the database allows."""
-    parts = [(one.replace("{i}", str(i)), each) for one, parameters in looks for i, each in enumerate(parameters)]
+def union_all(database: Database, *selects: SelectRuns) -> list[Row]:
+    """Return the rows of all these SELECTs, by one statement, or by as few as the database allows."""
+    parts = [(one.replace("{i}", str(i)), each) for one, parameters in selects for i, each in enumerate(parameters)]
     return [row for page in pages(parts, database.dialect.most_selects) for row in _union(database, page)]
 
 

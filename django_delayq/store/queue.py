@@ -387,7 +387,7 @@ class DatabaseQueue:
     def due_pairs_except(self, keys: Collection[str]) -> list[Pair]:
         with self.database.available():
             pairs = [pair for pair in queries.waiting_pairs(self.database, BATCH) if pair[1] not in keys]
-            return list(due_times.look(self.database, pairs[: due_times.PAIRS], 0, 0, 1)[1]) if pairs else []
+            return list(due_times.read_due_times(self.database, pairs[: due_times.PAIRS], 0, 0, 1)[1]) if pairs else []
 
     def prune(self) -> bool:
         kept = (

@@ -13,7 +13,7 @@ from django_delayq.brokers.base import Counts, SetCount, earliest
 from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database
-from django_delayq.store.queries import Look, union_all, waiting_pairs
+from django_delayq.store.queries import SelectRuns, union_all, waiting_pairs
 from django_delayq.store.sql.rows import WAITING, Row
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
@@ -116,8 +116,8 @@ def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None
     return error, errors_last_hour, retried, beyond_ms
 
 
-def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_of_a_pile: int) -> list[Look]:
-    """Return the looks that count the pending rows of each queue and key, by the hour.
+def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_of_a_pile: int) -> list[SelectRuns]:
+    """Return the SELECTs that count the pending rows of each queue and key, by the hour.
 
     They count the rows due before `known_until_ms`, those due at it, and the next `LEAST` after it.
     """
@@ -144,8 +144,8 @@ def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_
     ]
 
 
-def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> Look:
-    """Return the look that counts the due rows of each queue and key, up to `most` of each."""
+def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> SelectRuns:
+    """Return the SELECT that counts the due rows of each queue and key, up to `most` of each."""
     suspect = f"{WAITING} AND r.crashes >= {SUSPECT_CRASHES}"
     ready = f"{WAITING} AND NOT ({suspect})"
     due = (

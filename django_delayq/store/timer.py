@@ -30,7 +30,7 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.core.errors import DelayqError
 from django_delayq.store.database import Database
-from django_delayq.store.due_times import Found, look
+from django_delayq.store.due_times import Found, read_due_times
 from django_delayq.store.notices import AT_ONCE, AT_ONCE_MS, PAUSES, SOON, WORKERS, Listener, notify
 
 WINDOW_MS = 5_000
@@ -365,7 +365,7 @@ class DatabaseTimer:
         most = max(min(ROWS // len(asked), BATCH), LEAST_ROWS)
         try:
             with self._database.available():
-                clock_ms, rows = look(self._database, asked, WINDOW_MS, min(rest_ms, lease_ms // 3), most)
+                clock_ms, rows = read_due_times(self._database, asked, WINDOW_MS, min(rest_ms, lease_ms // 3), most)
         except Exception:
             with self._changed:
                 self._read_again(asked)
