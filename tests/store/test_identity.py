@@ -22,7 +22,7 @@ from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.maintenance import TableMaintenance
 from tests import databases
 from tests.servers import Server, SqliteFiles
-from tests.store.support import LEASE_MS, alarms, site_on
+from tests.store.support import LEASE_MS, alarms, claim, site_on
 from tests.worker.processes import Site
 from tests.worker.rig import PATIENCE_S
 
@@ -123,6 +123,22 @@ def test_a_redis_that_was_emptied_is_again_that_of_the_store_whose_workers_live(
     broker.presence.heartbeat(WORKER)
     with pytest.raises(BrokerRefused, match="Another site"):
         other.report()
+
+
+def test_a_forged_mark_stops_no_worker_that_runs(broker: DatabaseBackend, redis_server: Server) -> None:
+    assert broker.report().problems == []
+    with redis_server.client() as client:
+        client.hset(META, mapping={"store": "default 0123456789abcdef", "shards": "99", "layout": "7"})
+    assert send_delay_message("k", 1, id="a").created
+    assert [message.id for message in claim(broker)] == ["a"]
+
+
+def test_a_forged_mark_stops_no_send(broker: DatabaseBackend, redis_server: Server) -> None:
+    with redis_server.client() as client:
+        client.hset(META, mapping={"shards": "99", "layout": "7"})
+    assert send_delay_message("k", 1, id="a").created
+    with pytest.raises(BrokerRefused, match="layout 7"):
+        broker.report()
 
 
 def test_a_heartbeat_of_another_store_is_refused_and_not_shown(broker: DatabaseBackend, other: DatabaseBackend) -> None:
