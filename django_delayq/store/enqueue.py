@@ -9,7 +9,7 @@ later need no call. If the call fails, the sweep finds the rows.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
@@ -208,8 +208,11 @@ class CommitNotifier:
         self._skip_until = 0.0
         self._quiet_until = 0.0
 
-    def schedule_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm]) -> None:
+    def schedule_after_commit(self, connection: BaseDatabaseWrapper, alarms: Sequence[Alarm], asked_at: float) -> None:
         """Schedule the `alarms` that are due soon once the connection's transaction commits; at once outside of one.
+
+        Their waits count from `asked_at` (monotonic), when the statement that wrote the rows was sent: outside of a
+        transaction its answer comes only after the commit, which waits for the disk.
 
         Django has no callback for the end of a transaction that is managed by hand: its alarms are left to the sweep.
         """
@@ -217,14 +220,14 @@ class CommitNotifier:
             return
         if not connection.in_atomic_block:
             if connection.get_autocommit():
-                self.schedule([alarm for alarm in alarms if alarm.wait_ms <= SOON_MS])
+                self.schedule(_due_soon(_timed(alarms, asked_at)))
             return
         # Most transactions have no hook before their one send
         hook = last_hook(connection, _Hook) if connection.run_on_commit else None
         if hook is None or hook.commit_notifier is not self:
             hook = _Hook(self)
             connection.on_commit(hook.after_commit, robust=True)
-        hook.add(alarms)
+        hook.add(alarms, asked_at)
 
     def schedule(self, alarms: Sequence[Alarm], rest_wait_ms: int | None = None) -> None:
         """Schedule alarms, unless the last try failed a moment ago.
@@ -267,10 +270,9 @@ class _Hook:
         self._alarms: list[_TimedAlarm] = []
         self._rest_due_at = math.inf
 
-    def add(self, alarms: Sequence[Alarm]) -> None:
-        """Take alarms of rows that the transaction wrote just now."""
-        now = monotonic()
-        self._alarms += [_TimedAlarm(now + alarm.wait_ms / 1000, alarm) for alarm in alarms]
+    def add(self, alarms: Sequence[Alarm], asked_at: float) -> None:
+        """Take alarms of rows that the transaction wrote just now. Their waits count from `asked_at`."""
+        self._alarms += _timed(alarms, asked_at)
         if len(self._alarms) > BATCH:
             self._alarms.sort(key=_due_at)
             self._rest_due_at = min(self._rest_due_at, self._alarms[BATCH].due_at)
@@ -278,13 +280,22 @@ class _Hook:
 
     def after_commit(self) -> None:
         """Schedule the alarms that are due soon, as an `on_commit` callback."""
-        now = monotonic()
-        waiting = [replace(each.alarm, wait_ms=_remaining_ms(each.due_at, now)) for each in self._alarms]
-        rest_wait_ms = None if self._rest_due_at == math.inf else _remaining_ms(self._rest_due_at, now)
-        self.commit_notifier.schedule([alarm for alarm in waiting if alarm.wait_ms <= SOON_MS], rest_wait_ms)
+        rest_wait_ms = None if self._rest_due_at == math.inf else _remaining_ms(self._rest_due_at, monotonic())
+        self.commit_notifier.schedule(_due_soon(self._alarms), rest_wait_ms)
 
 
 _due_at = attrgetter("due_at")
+
+
+def _timed(alarms: Iterable[Alarm], asked_at: float) -> list[_TimedAlarm]:
+    return [_TimedAlarm(asked_at + alarm.wait_ms / 1000, alarm) for alarm in alarms]
+
+
+def _due_soon(timed: Iterable[_TimedAlarm]) -> list[Alarm]:
+    """Return the alarms that are due soon, with their waits from now."""
+    now = monotonic()
+    latest = now + SOON_MS / 1000
+    return [replace(each.alarm, wait_ms=_remaining_ms(each.due_at, now)) for each in timed if each.due_at <= latest]
 
 
 def _remaining_ms(due_at: float, now: float) -> int:

@@ -107,8 +107,9 @@ class DatabaseQueue:
 
     def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
         check_batch(messages)
+        asked_at = monotonic()
         enqueued, alarms = enqueue.enqueue(self.database, messages, on_conflict)
-        self._commit_notifier.schedule_after_commit(self.database.connection, alarms)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return refuse_duplicates(enqueued, on_conflict)
 
     def begin_enqueue(
@@ -467,8 +468,9 @@ class DatabaseQueue:
     ) -> list[bool]:
         """Change due times as the protocol says; with `by_ms`, make each message due that much later."""
         check_batch(ids)
+        asked_at = monotonic()
         found, alarms = operations.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
-        self._commit_notifier.schedule_after_commit(self.database.connection, alarms)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return operations.answers(ids, found)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
@@ -476,8 +478,9 @@ class DatabaseQueue:
 
     def rescue(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
+        asked_at = monotonic()
         found, alarms = operations.rescue(self.database, ids)
-        self._commit_notifier.schedule_after_commit(self.database.connection, alarms)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return operations.answers(ids, found)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:

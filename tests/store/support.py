@@ -1,10 +1,11 @@
 """What the tests of the store share."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
+import pytest
 from django.db import transaction
 
 from django_delayq.brokers import get_backend
@@ -53,6 +54,12 @@ def wait_until_due(broker: DatabaseBackend) -> None:
     """Until every alarm at the broker is due, in a moment."""
     while any(each.pending for each in clock_of(broker).queue.counts().waiting):
         broker.queue.wait(MOMENT_MS / 1000)
+
+
+def clock_of_sends(monkeypatch: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
+    """Let the waits of alarms be counted by this clock."""
+    for module in ("enqueue", "queue"):
+        monkeypatch.setattr(f"django_delayq.store.{module}.monotonic", clock)
 
 
 @contextmanager

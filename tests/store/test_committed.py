@@ -27,7 +27,7 @@ from django_delayq.store.enqueue import WITHIN_S
 from django_delayq.store.polling import LATE_MS, Sweep
 from tests.scale import scaled
 from tests.servers import Server
-from tests.store.support import LEASE_MS, WANT, alarms, claim, window_of
+from tests.store.support import LEASE_MS, WANT, alarms, claim, clock_of_sends, window_of
 from tests.worker.processes import WorkerProcess
 
 KILLED_AFTER_COMMIT = """
@@ -137,7 +137,7 @@ def test_a_hung_broker_is_asked_by_one_commit_in_five_seconds_and_for_250_ms(
 
     monkeypatch.setattr(broker.queue.timer, "schedule", note)
     monkeypatch.setattr("django_delayq.store.enqueue.WITHIN_S", WITHIN_S)  # not what the suite gives other tests
-    monkeypatch.setattr("django_delayq.store.enqueue.monotonic", lambda: passed)
+    clock_of_sends(monkeypatch, lambda: passed)
     own_server.freeze()
     for _ in range(3):
         with transaction.atomic(using=database):

@@ -31,7 +31,7 @@ from django_delayq.store import DatabaseBackend
 from django_delayq.support.timestamps import from_ms
 from tests.brokers.rig import settlement
 from tests.servers import PostgresServer, Server
-from tests.store.support import LEASE_MS, alarms, claim, clock_of, rolled_back
+from tests.store.support import LEASE_MS, alarms, claim, clock_of, clock_of_sends, rolled_back
 
 
 def test_ids_that_differ_in_case_or_in_spaces_at_their_ends_are_messages_of_their_own(
@@ -223,11 +223,34 @@ def test_what_came_near_while_its_transaction_was_open_is_put_at_the_commit(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch, open_s: float, placed: int
 ) -> None:
     passed = 0.0
-    monkeypatch.setattr("django_delayq.store.enqueue.monotonic", lambda: passed)
+    clock_of_sends(monkeypatch, lambda: passed)
     with transaction.atomic(using=database):
         send_delay_message("k", 1, delay="30s")
         passed = open_s
     assert alarms(broker) == placed
+    _assert_due_within_a_second(broker, database)
+
+
+@pytest.mark.parametrize(("took_s", "placed"), [(29.5, 1), (1.0, 0)])
+def test_the_time_that_a_commit_takes_makes_no_alarm_late(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch, took_s: float, placed: int
+) -> None:
+    passed = 0.0
+    clock_of_sends(monkeypatch, lambda: passed)
+
+    def take_long(execute: Callable[..., Any], *query: Any) -> Any:
+        nonlocal passed
+        passed = took_s
+        return execute(*query)
+
+    with connections[database].execute_wrapper(take_long):
+        send_delay_message("k", 1, delay="30s")
+    assert alarms(broker) == placed
+    _assert_due_within_a_second(broker, database)
+
+
+def _assert_due_within_a_second(broker: DatabaseBackend, database: str) -> None:
+    """Assert that each alarm that was put is due within a second."""
     (pk,) = ReadyMessage.objects.using(database).values_list("pk", flat=True)
     for alarm in clock_of(broker).timer.find_alarms("default", "k", [str(pk)]):
         assert alarm.due_ms is not None

@@ -21,7 +21,7 @@ from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.support.timestamps import HOUR_MS
 from tests.brokers.rig import settlement
 from tests.servers import Server
-from tests.store.support import LEASE_MS, WANT, alarms, claim, clock_of, window_of
+from tests.store.support import LEASE_MS, WANT, alarms, claim, clock_of, clock_of_sends, window_of
 
 
 def _pass(broker: DatabaseBackend) -> int:
@@ -174,7 +174,7 @@ def test_a_transaction_open_for_longer_than_the_window_is_told_of_at_its_commit(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("django_delayq.store.enqueue.monotonic", lambda: clock[0])
+    clock_of_sends(monkeypatch, lambda: clock[0])
     with transaction.atomic(using=database):
         send_delay_message("k", 1, id="near", delay="25s")
         send_delay_message("k", 1, id="far", delay="1h")
