@@ -129,7 +129,7 @@ class LapsePositions(NamedTuple):
 BEGIN = LapsePositions(START, START, 0.0, 0)
 
 
-class Leases(NamedTuple):
+class LeaseReport(NamedTuple):
     """The result of one look at leases, at one time of the database's clock."""
 
     now_ms: int
@@ -206,7 +206,7 @@ def _claimed(
     return Claimed(id, 0, due_ms, Header(queue, key), b"", failures, crashes, str(pk), history, claimed_ms, worker)
 
 
-def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
+def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> LeaseReport:
     """Look with one statement for leases that ran out, suspects that are due, and limits that are over.
 
     A lease is found even if no alarm leads to its row. The statement reads the next `BATCH` due rows from the position
@@ -229,7 +229,7 @@ def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> Leases:
         rests_until = monotonic() + REST_FACTOR * took_s if took_s > LONG_S else 0.0
         position = position._replace(of_all=of_all, rests_until=rests_until)
     lapsed = [pk for part in ("suspects", "once", "all") for _, pk, has_lapsed, _ in found[part] if has_lapsed]
-    return Leases(
+    return LeaseReport(
         now_ms,
         list(dict.fromkeys(lapsed)),
         int(found["due"][0][0]),
@@ -268,7 +268,7 @@ def _row(number: str, pk: str = "0", has_lapsed: str = "0") -> str:
     return f"SELECT {number} AS due_at, {pk} AS id, {has_lapsed} AS wanted, 0 AS number"
 
 
-def reclaim_lapsed(database: Database, found: Leases) -> list[BuriedInfo]:
+def reclaim_lapsed(database: Database, found: LeaseReport) -> list[BuriedInfo]:
     """Reclaim the leases that a look found to have run out. Return the messages that were buried."""
     buried = []
     for page in pages(found.lapsed, PAGE):
