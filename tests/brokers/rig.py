@@ -154,6 +154,11 @@ class Rig:
         """The state of each id."""
         return [self.get(id).state for id in ids]
 
+    def assert_ended(self, state: State, *ids: str) -> None:
+        """Messages have finished or were cancelled: the rows of a store say which; without one nothing is kept."""
+        kept = None if self.broker.store is None else state
+        assert [info and info.state for info in map(self.look, ids)] == [kept] * len(ids)
+
     def assert_total(self, name: str, number: int) -> None:
         """How often a move was made, where that is counted."""
         if self.broker.store is None:  # a shared counter would make every send of a store wait for others

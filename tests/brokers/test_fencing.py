@@ -85,7 +85,7 @@ def test_after_a_cancel_of_what_was_reclaimed(rig: Rig) -> None:
     rig.lapse()
     assert rig.broker.queue.cancel(["a"]) == [True]
     _try_all(rig, late)
-    assert rig.look("a") is None
+    rig.assert_ended(State.CANCELLED, "a")
 
 
 def test_after_a_rescue(rig: Rig) -> None:

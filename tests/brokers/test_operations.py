@@ -34,7 +34,7 @@ ALL = ["pending", "ready", "suspect", "running", "error", "unknown"]
 def test_cancel_stops_what_waits(rig: Rig) -> None:
     _one_in_each_state(rig)
     assert rig.broker.queue.cancel(ALL) == [True, True, True, False, False, False]
-    assert [rig.look(id) for id in ("pending", "ready", "suspect")] == [None, None, None]
+    rig.assert_ended(State.CANCELLED, "pending", "ready", "suspect")
     assert rig.states("running", "error") == [State.RUNNING, State.ERROR]
     rig.advance(2 * HOUR)
     assert rig.claim() == rig.claim_suspect("s") == rig.claim(key="p", queue="other") == []

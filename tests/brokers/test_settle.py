@@ -12,7 +12,7 @@ HOUR = 3_600_000
 def test_finish_ends_the_message(rig: Rig) -> None:
     rig.send("a")
     assert rig.settle(rig.claim_one(), SettleAction.FINISH)
-    assert rig.look("a") is None
+    rig.assert_ended(State.FINISHED, "a")
     rig.assert_counted("finished", 1)
 
 
@@ -148,7 +148,7 @@ def test_an_interrupted_handler_that_ends_in_time_still_finishes(rig: Rig) -> No
     claimed = rig.claim_one()
     rig.settle(claimed, SettleAction.INTERRUPT)
     assert rig.settle(claimed, SettleAction.FINISH)
-    assert rig.look("a") is None
+    rig.assert_ended(State.FINISHED, "a")
 
 
 def test_to_interrupt_twice_is_to_interrupt_once(rig: Rig) -> None:
