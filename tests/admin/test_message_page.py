@@ -18,6 +18,7 @@ from django_delayq.admin.log import log_rows
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
+from django_delayq.store.returned import keep
 from tests.admin.support import LISTS, asked, bury, claim, confirm, finish, page, pk_of, searched, send, text_of, url
 
 
@@ -125,6 +126,18 @@ def test_who_may_not_see_payloads_finds_nothing_in_them(broker: DatabaseBackend,
     response = staff("view_readymessage").get(url("readymessage"), {"q": "data.card=4111"})
     assert "you may not look into payloads" in text_of(response)
     assert ">a</a>" not in page(response)
+
+
+def test_what_a_task_returned_is_shown_to_who_may_see_payloads(
+    broker: DatabaseBackend, superuser: Client, staff: Callable[..., Client], database: str
+) -> None:
+    finish(broker, "a", "plain", data={"order": 42})
+    keep(broker.queue.database, "a", '{"invoice": 4711}')
+    shown = text_of(open_page(superuser, database, "a", FinishMessage))
+    assert "Returned value" in shown
+    assert '"invoice": 4711' in shown
+    assert "Returned value" not in text_of(open_page(superuser, database, "plain", FinishMessage))
+    assert "4711" not in page(open_page(staff("view_finishmessage"), database, "a", FinishMessage))
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, is_primary_key, 
 from django_delayq.admin.lists.columns import is_abandoned, is_running, most_attempts, state_in_words
 from django_delayq.admin.log import entries_of
 from django_delayq.admin.message.errors import hide_errors, may_view_errors
-from django_delayq.admin.message.payload import may_view, payload_of
+from django_delayq.admin.message.payload import Payload, may_view, payload_in, payload_of
 from django_delayq.admin.visibility import visible_rows
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, ReturnedValue
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 from django_delayq.translation import translated
@@ -197,6 +197,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         what_next=what_next(row),
         attempts=timeline(shown),
         payload=payload,
+        returned=_returned(row, request),
         same_tag=list(_same_tag(admin, request, row)),
         entries=list(entries_of(row, with_payloads=may_view(request), with_errors=sees_errors)),
         buttons=admin.buttons(request),
@@ -219,6 +220,15 @@ def _elsewhere(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse
                 return HttpResponseRedirect(message_address(request, found))
     messages.warning(request, _("There is no message %(pk)s any more.") % {"pk": visible(object_id)})
     return HttpResponseRedirect(_list_address(request, admin.model, alias))
+
+
+def _returned(row: MessageRow, request: HttpRequest) -> Payload | None:
+    """Return what the task of a finished message returned, as this user may see it; None if nothing is kept."""
+    if not isinstance(row, FinishMessage) or row.outcome != FinishMessage.Outcome.FINISHED:
+        return None
+    database = get_alias(row.alias).database
+    kept = ReturnedValue.objects.using(database).filter(alias=row.alias, message_id=row.message_id).first()
+    return None if kept is None else payload_in(kept.value, row, request)
 
 
 def _same_tag(admin: Any, request: HttpRequest, row: MessageRow) -> Iterator[tuple[Any, str]]:

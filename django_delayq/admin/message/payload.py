@@ -55,25 +55,30 @@ def may_search(request: HttpRequest, alias: str) -> bool:
 
 
 def payload_of(row: MessageRow, request: HttpRequest, indent: int | None = INDENT) -> Payload:
-    """Return the payload of `row` for the user of `request`; in one line if `indent` is None.
+    """Return the payload of `row` for the user of `request`; in one line if `indent` is None."""
+    return payload_in(row.data, row, request, indent)
 
-    A payload that the hook can't mask is hidden.
+
+def payload_in(text: str, row: MessageRow, request: HttpRequest, indent: int | None = INDENT) -> Payload:
+    """Return the data in `text`, which belongs to `row`, as the user of `request` may see it.
+
+    Data that the hook can't mask are hidden.
     """
     if not may_view(request):
         return Payload(None, _("You may not see payloads (permission delayq.view_payload)."))
     try:
-        data = loads(row.data)
+        data = loads(text)
     except (ValueError, RecursionError):  # someone else wrote it
         if is_masked(row.alias):
             return Payload(None, _("It is no JSON, so it can't be masked."))
-        return Payload(_in_order(row.data))
+        return Payload(_in_order(text))
     if not is_masked(row.alias):
         try:
             return Payload(pretty(data, indent))
         except ValueError:  # it is nested too deep
-            return Payload(_in_order(row.data))
+            return Payload(_in_order(text))
     try:
-        shown = masked(row, row.data)
+        shown = masked(row, text)
         return Payload(pretty(shown, indent), masked=shown != data)
     except Exception as error:  # noqa: BLE001  the site's hook: whatever it raises, nothing is shown
         return Payload(None, _("The hook that masks payloads failed: %(error)s.") % {"error": type(error).__name__})
