@@ -47,8 +47,8 @@ def _same_script(client: redis.Redis) -> Callable[[], float]:
     (call,) = next(enqueue.enqueue(KEYS, CallCells(), [put], "keep"))
     client.script_load(load("enqueue").source)
     fixed = (load("enqueue").sha, len(call.keys), *call.keys)
-    _, on_conflict, channel, _, *rest = call.arguments
-    calls = ((*fixed, n, on_conflict, channel, f"floor-message-{n:08}", *rest) for n in count(1))
+    _, on_conflict, channel, most_bytes, _, *rest = call.arguments
+    calls = ((*fixed, n, on_conflict, channel, most_bytes, f"floor-message-{n:08}", *rest) for n in count(1))
     if client.evalsha(*next(calls))[1:]:  # type: ignore[arg-type]  # their stub
         raise RuntimeError("The floor's message is not created: its arguments are not those of enqueue.lua.")
     return _timed(client, calls)
