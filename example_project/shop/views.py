@@ -4,10 +4,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from django_delayq import get_delay_message
+from django_delayq import State, get_delay_message
 from example_project.shop import orders, stores
 from example_project.shop.forms import OrderForm, ProductForm, StoreForm
 from example_project.shop.models import Departure, Order, Run, Store
+
+OVER = (State.FINISHED, State.CANCELLED)
 
 
 @require_safe
@@ -28,12 +30,12 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def order_detail(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show an order, its waiting messages, and its runs."""
+    """Show an order, its messages that wait, run or have failed, and its runs."""
     order = get_object_or_404(Order, pk=pk)
     ids = orders.message_ids(order)
     context = {
         "order": order,
-        "messages": [message for id in ids if (message := get_delay_message(id))],
+        "messages": [message for message in map(get_delay_message, ids) if message and message.state not in OVER],
         "runs": Run.objects.filter(message_id__in=ids).order_by("pk"),
     }
     return render(request, "shop/order.html", context)
