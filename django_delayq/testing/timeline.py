@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import F
@@ -17,13 +17,14 @@ from django_delayq.models.fields import InstantField
 from django_delayq.store.claim import claim
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.testing import clock
-from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, VirtualTimeBroker
+from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due
 
 VIRTUAL_TIME_BROKER = "django_delayq.testing.VirtualTimeBroker"
 
 
+@runtime_checkable
 class Messages(Protocol):
-    """The messages of an alias, as `run_due` takes them."""
+    """The messages of an alias, as `run_due` takes them. A broker whose messages can get older offers this itself."""
 
     @property
     def aged_ms(self) -> int:
@@ -49,7 +50,7 @@ class Rows:
     the timer get older together with the rows, but the timer is never asked what is due.
     """
 
-    def __init__(self, queue: Tables, timer: VirtualTimeBroker) -> None:
+    def __init__(self, queue: Tables, timer: Messages) -> None:
         self._queue = queue
         self._timer = timer
 
@@ -93,7 +94,7 @@ def messages_of(using: str) -> Messages:
     """Return the messages of an alias. Raises `ImproperlyConfigured` if tests can't let time pass for them."""
     backend = get_backend(using)
     broker = backend.store.broker if backend.store else backend
-    if not isinstance(broker, VirtualTimeBroker):
+    if not isinstance(broker, Messages):
         raise ImproperlyConfigured(
             f'DELAYQ["{using}"] is on {backend.alias.broker_name}, whose time can\'t be moved; use DelayqMixin, '
             f'the fixture delayq_memory or use_memory_broker(), or set "BROKER": "{VIRTUAL_TIME_BROKER}".'
