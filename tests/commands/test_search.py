@@ -62,7 +62,7 @@ def test_a_search_asks_with_the_count_and_no_leaves_everything(
 
 def test_run_now_makes_messages_due(answer: Answer) -> None:
     answer("yes\n")
-    assert delayq("run-now", "--tag", "order:7") == "due now: 2 of 2\n"
+    assert delayq("run-now", "--tag", "order:7") == "made due 2 of 2\n"
     due_in = {info.id: info.due_at - info.sent_at for info in list_delay_messages()}
     assert {id for id, wait in due_in.items() if wait < timedelta(minutes=30)} == {"order:7:close", "order:7:remind"}
 
@@ -95,6 +95,11 @@ def test_list_shows_messages_in_every_state_or_in_one() -> None:
 
 def test_list_says_that_there_may_be_more() -> None:
     assert delayq("list", "-n", "2").splitlines()[-1].startswith("There may be more")
+
+
+def test_run_now_of_what_is_nowhere_says_so() -> None:
+    with pytest.raises(CommandError, match=r"^Not made due: 'nobody' \(no such message\)\.$"):
+        delayq("run-now", "nobody")
 
 
 @pytest.mark.parametrize("command", ["cancel", "run-now", "reschedule"])

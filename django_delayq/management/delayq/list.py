@@ -54,4 +54,4 @@ def run(options: Options, write: Write) -> None:
     if not rows:
         write("No message was found.")
     elif len(rows) == options["count"]:
-        write(f"There may be more: -n N shows up to N, {options['count']} by default.")
+        write("There may be more: -n N shows up to N.")

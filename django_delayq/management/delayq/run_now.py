@@ -20,5 +20,5 @@ def run(options: Options, write: Write) -> None:
     """Make what was chosen due now. Raises `CommandError` if a named message was not waiting."""
     backend = get_backend(options["using"])
     move_chosen(
-        backend, "run_now", partial(backend.queue.reschedule, delay_ms=0, at_ms=None), options, "due now:", write
+        backend, "run_now", partial(backend.queue.reschedule, delay_ms=0, at_ms=None), options, "made due", write
     )
