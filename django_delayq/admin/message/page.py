@@ -11,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import address, alias_of, message_address, render_about, stored_aliases
+from django_delayq.admin.access import address, alias_of, database_of, message_address, render_about, stored_aliases
 from django_delayq.admin.bulk.changes import TABLES
 from django_delayq.admin.formatting import between, exact, in_utc, now_utc, visible, visibly
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, is_primary_key, time_limit
@@ -23,7 +23,7 @@ from django_delayq.admin.visibility import visible_rows
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, ReturnedValue
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 from django_delayq.translation import translated
@@ -226,9 +226,10 @@ def _returned(row: MessageRow, request: HttpRequest) -> Payload | None:
     """Return what the task of a finished message returned, as this user may see it; None if nothing is kept."""
     if not isinstance(row, FinishMessage) or row.outcome != FinishMessage.Outcome.FINISHED:
         return None
-    database = get_alias(row.alias).database
-    kept = ReturnedValue.objects.using(database).filter(alias=row.alias, message_id=row.message_id).first()
-    return None if kept is None else payload_in(kept.value, row, request)
+    from django_delayq.store import returned  # late, as in dashboard/urls.py
+
+    value = returned.read(database_of(row.alias), row.message_id)
+    return None if value is None else payload_in(value, row, request)
 
 
 def _same_tag(admin: Any, request: HttpRequest, row: MessageRow) -> Iterator[tuple[Any, str]]:
