@@ -1,7 +1,6 @@
 """`delayq run-now`: make waiting messages due now."""
 
 from argparse import ArgumentParser
-from functools import partial
 
 from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import Options
@@ -19,6 +18,4 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     """Make what was chosen due now. Raises `CommandError` if a named message was not waiting."""
     backend = get_backend(options["using"])
-    move_chosen(
-        backend, "run_now", partial(backend.queue.reschedule, delay_ms=0, at_ms=None), options, "made due", write
-    )
+    move_chosen(backend, "run_now", backend.queue.reschedule, options, "made due", write)  # by default to now

@@ -14,7 +14,7 @@ from django_delayq.management.support.by_id import Move, add_ids, move_all, move
 from django_delayq.management.support.terminal import Write, confirm, counted
 from django_delayq.support.validation import check_name
 
-WAITING = (State.PENDING, State.READY)
+_WAITING = (State.PENDING, State.READY)
 
 
 def add_search(parser: ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_choice(parser: ArgumentParser) -> None:
     add_no_input(parser)
 
 
-def is_search(options: Options) -> bool:
+def _is_search(options: Options) -> bool:
     """Return whether the command line has an option of a search."""
     return any(options[name] is not None for name in ("tag", "key", "id_prefix"))
 
@@ -52,14 +52,14 @@ def move_chosen(backend: Backend, verb: str, move: Move, options: Options, done:
 
     Raises `CommandError` for ids beside a search, for neither, and if a named message was not moved.
     """
-    if bool(options["ids"]) == is_search(options):
+    if bool(options["ids"]) == _is_search(options):
         raise CommandError(
             f"Say what to {verb.replace('_', ' ')}: ids, or a search by --tag, --key and --id-prefix.", returncode=USAGE
         )
     if options["ids"]:
         move_named(backend, verb, move, options["ids"], done, write)
         return
-    ids = [row.message_id for row, _ in found(backend, options, WAITING)]
+    ids = [row.message_id for row, _ in found(backend, options, _WAITING)]
     if ids and options["interactive"]:
         confirm(f"{verb.capitalize().replace('_', ' ')} {counted(len(ids), 'waiting message')}?")
     left = sum(1 for _ in move_all(backend, verb, move, ids))
