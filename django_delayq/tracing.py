@@ -17,7 +17,7 @@ from django_delayq.support.logging import logger
 
 
 class Traced(Protocol):
-    """What a tracer is told of a handler."""
+    """The part of a handler that a tracer sees."""
 
     @property
     def using(self) -> str:
@@ -36,7 +36,7 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    """What follows sends and attempts."""
+    """A follower of sends and attempts."""
 
     def sending(self, using: str, messages: Sequence[NewMessage]) -> Span:
         """Note that messages are about to be sent to an alias. It may `mark` them."""
@@ -46,13 +46,13 @@ class Tracer(Protocol):
 
 
 class Followed:
-    """A send or an attempt, whose end the tracer is told of once. As a context manager it ends with the block."""
+    """A send or an attempt, whose end the tracer learns once. As a context manager it ends with the block."""
 
     def __init__(self, begin: Callable[[], Span] | None) -> None:
         self._span = None if begin is None else _guarded(begin)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Tell the tracer that it is over, and what it raised."""
+        """Let the tracer know that it is over, and what it raised."""
         if self._span is not None:
             span, self._span = self._span, None
             _guarded(partial(span.end, error))
@@ -66,7 +66,7 @@ class Followed:
 UNFOLLOWED = nullcontext()
 """The block of a send or attempt that no tracer follows, at no cost."""
 tracer: Tracer | None = None
-"""What follows the sends and attempts of this process."""
+"""The tracer of this process; None if it has none."""
 
 
 def use(new: Tracer | None) -> None:

@@ -60,7 +60,7 @@ def start_redis(redis_binary: str) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    """Where the certificates of server and client are, that of their CA, and that of another."""
+    """The paths of the certificates of server and client, of their CA, and of another CA."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")

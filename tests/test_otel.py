@@ -39,7 +39,7 @@ from tests.worker.rig import Rig, make_handler
 
 OWN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 STEPS: list[BaseException | None] = []
-"""What the attempts of `run` raise, one after another."""
+"""The exceptions that the attempts of `run` raise, one after another."""
 
 
 class Telemetry:

@@ -20,7 +20,7 @@ from django_delayq.testing import run_due
 from tests.worker.rig import Rig, make_handler
 
 STEPS: list[BaseException | None] = []
-"""What the attempts of `run` raise, one after another."""
+"""The exceptions that the attempts of `run` raise, one after another."""
 
 
 class Kept(Transport):

@@ -67,7 +67,7 @@ def test_messages_go_through_the_server_of_a_cache(
     carries_beside_the_cache(settings, CACHES[name](server))
 
 
-# django-redis hands CONNECTION_POOL_KWARGS to redis-py, Django all of its OPTIONS, and both read the address too.
+# django-redis passes CONNECTION_POOL_KWARGS to redis-py, Django all of its OPTIONS, and both read the address too.
 TLS: dict[str, Callable[[str, dict[str, str]], dict[str, Any]]] = {
     "django-redis": lambda address, tls: {
         "BACKEND": OF_DJANGO_REDIS,

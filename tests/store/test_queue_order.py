@@ -12,7 +12,7 @@ from tests.worker.rig import make_handler
 
 BACKLOG, EARLY, THREADS = 1_500, 40, 2
 MOST = THREADS * (MAX_PER_SLOT + 1)
-"""What waits for the slots, and what they have just taken."""
+"""The most messages that wait for the slots or were just taken by them."""
 
 
 def test_no_more_of_a_later_queue_starts_than_its_slots_had_claimed(broker: DatabaseBackend) -> None:
