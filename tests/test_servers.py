@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -48,3 +49,9 @@ def test_a_node_of_rabbitmq_starts_with_other_ports_where_one_was_taken_meanwhil
         ports = iter([free_port(), free_port(), free_port(), other.getsockname()[1]])
         monkeypatch.setattr("tests.servers.rabbitmq.free_port", lambda: next(ports, None) or free_port())
         assert start_rabbitmq().running
+
+
+def test_a_node_of_rabbitmq_answers_calls_that_meet(rabbitmq_server: RabbitMQServer) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        said = set(threads.map(rabbitmq_server.run, ["timer:sleep(50)"] * 6))
+    assert said == {"{ok, ok}"}

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from time import sleep
 from typing import Any
+from uuid import uuid4
 
 import amqp
 import trustme
@@ -204,9 +205,13 @@ class RabbitMQServer(PrivateServer):
         self.start()
 
     def run(self, erlang: str) -> str:
-        """What the node answers when it runs this. rabbitmqctl can do the same, and takes seconds for it."""
+        """Return what the node answers when it runs this. rabbitmqctl can do the same, and takes seconds for it.
+
+        Each call has a name of its own: the node refuses a name for as long as it has not noticed that the last call
+        with that name has ended.
+        """
         said = subprocess.run(
-            ["erl_call", "-address", f"localhost:{self._dist_port}", "-c", self._cookie, "-e"],
+            ["erl_call", "-h", uuid4().hex, "-address", f"localhost:{self._dist_port}", "-c", self._cookie, "-e"],
             input=f"{erlang}.\n", text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         ).stdout  # fmt: skip
         if not said.startswith("{ok"):
