@@ -17,8 +17,7 @@ from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.claim import is_pk
 from django_delayq.store.database import Database
 from django_delayq.store.queries import counts
-from django_delayq.store.sql.dialect import marks
-from django_delayq.store.sql.rows import LEASE_FREE
+from django_delayq.store.sql.dialect import LEASE_FREE, marks
 from django_delayq.support.units import to_text
 
 LATE_MS = 5_000

@@ -11,9 +11,9 @@ from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest,
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database
+from django_delayq.store.queries import header_of
 from django_delayq.store.settle import reclaim
-from django_delayq.store.sql.dialect import Sql
-from django_delayq.store.sql.rows import CLAIMED, CLEAR_LEASE, CRASHED, SUSPECT, Row, checked, claimed_of
+from django_delayq.store.sql.dialect import CLAIMED, CLEAR_LEASE, CRASHED, SUSPECT, Row, Sql, checked
 
 PK_DIGITS = 19
 """The digits of the largest primary key. All keys that are shorter fit into a column."""
@@ -202,7 +202,14 @@ def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: st
     leased = dialect.change(database, changes, found, f"id, {dialect.now}, {CLAIMED}")
     now_ms = int(leased[0][1]) if leased else 0
     in_order = sorted(leased, key=lambda row: (row[8], row[0]))
-    return ClaimedRows(now_ms, [claimed_of(pk, tuple(row), token, now_ms) for pk, _, *row in in_order])
+    return ClaimedRows(now_ms, [_claimed_of(pk, tuple(row), token, now_ms) for pk, _, *row in in_order])
+
+
+def _claimed_of(pk: int, row: Row, token: int, now_ms: int) -> Claimed:
+    """Return the lease that a worker gets for a row of `CLAIMED`."""
+    return Claimed(
+        row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14], str(pk), row[17], now_ms, row[16]
+    )
 
 
 def _note_unanswered(database: Database, where: Sql, token: int) -> None:

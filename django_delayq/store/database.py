@@ -32,8 +32,7 @@ from django.db.backends.utils import CursorWrapper
 from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models.fields import database_name
 from django_delayq.store.sql import DIALECTS
-from django_delayq.store.sql.dialect import Dialect, Sql
-from django_delayq.store.sql.rows import Row
+from django_delayq.store.sql.dialect import Dialect, Row, Sql
 from django_delayq.support.logging import logger
 from django_delayq.support.sanitize import keep_first_lines
 from django_delayq.support.translatable import text as _

@@ -21,8 +21,7 @@ from django_delayq.brokers.base import BATCH, Alarm, Broker, Enqueued, NewMessag
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction
-from django_delayq.store.sql.dialect import Dialect, LongText
-from django_delayq.store.sql.rows import WAITING
+from django_delayq.store.sql.dialect import WAITING, Dialect, LongText
 from django_delayq.store.sql.stepwise import delete
 from django_delayq.support.commit_hooks import last_hook
 from django_delayq.support.logging import logger

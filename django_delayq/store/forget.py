@@ -9,8 +9,7 @@ from django_delayq.brokers.base import BATCH, pages
 from django_delayq.store import returned
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.operations import remove, remove_for_good
-from django_delayq.store.sql.dialect import Sql
-from django_delayq.store.sql.rows import WAITING
+from django_delayq.store.sql.dialect import WAITING, Sql
 from django_delayq.store.sql.stepwise import count
 
 TABLES = {"waiting": "delayq_ready", "finished": "delayq_finish", "failed": "delayq_error"}

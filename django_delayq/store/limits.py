@@ -18,7 +18,7 @@ from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work
 from django_delayq.models import LimitRow
 from django_delayq.store.alarms import Degraded
 from django_delayq.store.database import Database, in_transaction
-from django_delayq.store.sql.rows import checked
+from django_delayq.store.sql.dialect import checked
 
 KEPT_MS = 60_000
 """How long a limit's row is kept, at least, after nothing counts any more.

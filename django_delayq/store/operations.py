@@ -11,9 +11,9 @@ from typing import Any
 from django_delayq.brokers.base import BATCH, Alarm, pages
 from django_delayq.core.history import add
 from django_delayq.store.database import Database, in_transaction
+from django_delayq.store.queries import buried_attempt
 from django_delayq.store.sql import stepwise
-from django_delayq.store.sql.dialect import LongText, Sql, marks
-from django_delayq.store.sql.rows import SHARED, WAITING, Row, buried_attempt, shared_with
+from django_delayq.store.sql.dialect import SHARED, WAITING, LongText, Row, Sql, marks, shared_with
 from django_delayq.store.sql.stepwise import PAGE, count, delete
 
 

@@ -25,8 +25,7 @@ from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
 from django_delayq.store.queries import repeat_at, waiting_pairs
-from django_delayq.store.sql.dialect import Sql
-from django_delayq.store.sql.rows import LEASE_FREE, WAITING
+from django_delayq.store.sql.dialect import LEASE_FREE, WAITING, Sql
 
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
 SETS = 50

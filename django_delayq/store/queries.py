@@ -1,7 +1,8 @@
 """Read rows, without a lock unless a function says so.
 
-First come SELECTs that stay quick however many rows there are, and on which other modules build: several queries in one
-statement, pages of rows in due order, and the distinct pairs of queue and key.
+First come the functions that make values of a row's columns. Then come SELECTs that stay quick however many rows there
+are, and on which other modules build: several queries in one statement, pages of rows in due order, and the distinct
+pairs of queue and key.
 
 `message_facts` tells the whole history of an id: its newest row, whichever table has it, and every attempt of it.
 """
@@ -10,16 +11,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django_delayq.brokers.base import BATCH, Counts, Info, SetCount, pages
+from django_delayq.brokers.base import BATCH, Counts, Header, Info, SetCount, pages
 from django_delayq.core.history import Ended, PastAttempt, read
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database
-from django_delayq.store.sql.dialect import Sql
-from django_delayq.store.sql.rows import MESSAGE, WAITING, Row, buried_attempt, info_of
+from django_delayq.store.sql.dialect import MESSAGE, WAITING, Row, Sql
 
 SelectRuns = tuple[str, Sequence[tuple[Any, ...]]]
 """A SELECT, and the parameters of each of its runs. In its text, `{i}` stands for the number of the run."""
+
+
+def header_of(row: Row) -> Header:
+    """Return the header of a row of the columns `MESSAGE`."""
+    _, queue, key, _, tag, trace_id, _, scheduled_ms, sent_ms, expires_at_ms, max_attempts, timeout_ms, once = row[:13]
+    return Header(
+        queue=queue,
+        key=key,
+        at_most_once=bool(once),
+        expires_ms=None if expires_at_ms is None else expires_at_ms - scheduled_ms,
+        max_attempts=max_attempts,
+        timeout_ms=timeout_ms,
+        tag=tag,
+        trace_id=trace_id,
+        sent_ms=sent_ms,
+        scheduled_ms=scheduled_ms,
+    )
+
+
+def info_of(row: Row, state: State) -> Info:
+    """Return the `Info` of a row of `MESSAGE`."""
+    return Info(row[0], state, row[6], header_of(row), row[3].encode(), row[13], row[14], row[15])
+
+
+def buried_attempt(
+    failures: int, started_ms: int | None, ended_ms: int, worker: str, error: str, detail: str
+) -> PastAttempt:
+    """Return the attempt that buried a row.
+
+    `failures` counts it only if it failed, and then `detail` has a traceback.
+    """
+    return PastAttempt(failures if detail else failures + 1, started_ms, ended_ms, worker, Ended.BURIED, error, detail)
 
 
 def union_all(database: Database, *selects: SelectRuns) -> list[Row]:

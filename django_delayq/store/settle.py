@@ -22,8 +22,7 @@ from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.queries import REST_FACTOR, START, Position, page_after
-from django_delayq.store.sql.dialect import Sql, marks
-from django_delayq.store.sql.rows import CRASHED, ONCE, SUSPECT, Row, checked
+from django_delayq.store.sql.dialect import CRASHED, ONCE, SUSPECT, Row, Sql, checked, marks
 from django_delayq.store.sql.stepwise import TimedTransition, bury, leases, wait_again
 
 

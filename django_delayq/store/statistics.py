@@ -14,7 +14,7 @@ from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database
 from django_delayq.store.queries import SelectRuns, union_all, waiting_pairs
-from django_delayq.store.sql.rows import WAITING, Row
+from django_delayq.store.sql.dialect import WAITING, Row
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 HOURS = 12

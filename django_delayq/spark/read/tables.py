@@ -12,8 +12,7 @@ from django_delayq.spark.read.parts import EndedBetween, KeyRange
 from django_delayq.spark.read.shapes import column
 from django_delayq.store.bulk_copy import can_copy
 from django_delayq.store.database import Database
-from django_delayq.store.sql.dialect import Sql, marks
-from django_delayq.store.sql.rows import WAITING
+from django_delayq.store.sql.dialect import WAITING, Sql, marks
 
 _PK, _BEGIN, _END = "_pk", "_begin", "_end"
 _LINES = 100  # rows in one value, which holds a GB at most

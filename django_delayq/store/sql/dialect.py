@@ -1,9 +1,9 @@
 """Spell SQL for each database: fragments, and the statements for which only some databases have a short form.
 
-A `Dialect` is for one database. Here are the fragments that most databases share, the SQL that is built from them, and
-the statements for a database whose INSERT and UPDATE return rows. Each database has a module for what is its own;
-stepwise.py has what SQLite and MySQL share. Fragments name the rows of `delayq_ready`, or of another table of messages,
-`r`.
+First come the columns and conditions that all databases spell alike. A `Dialect` is for one database. Here are the
+fragments that most databases share, the SQL that is built from them, and the statements for a database whose INSERT and
+UPDATE return rows. Each database has a module for what is its own; stepwise.py has what SQLite and MySQL share.
+Fragments name the rows of `delayq_ready`, or of another table of messages, `r`.
 
 A *values table* holds rows that the caller passes. Except on SQLite, its text and its number of parameters are the same
 however many rows there are.
@@ -13,11 +13,69 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from django_delayq.brokers.base import LeaseId, NewMessage, Transition
-from django_delayq.store.sql.rows import SHARED, Row
+from django_delayq.core.transitions import SUSPECT_CRASHES
 
 STALLED_MS = 15_000
 """How long a transaction of the store's own may be idle."""
 T = TypeVar("T")
+Row = tuple[Any, ...]
+
+SHARED = (
+    'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
+    "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history"
+)
+"""The columns of a new row, and of a row that moves from one table to another."""
+
+MESSAGE = (
+    'message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, '
+    "max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker"
+)
+"""The columns of a message, in the order in which store/queries.py reads them."""
+
+CLAIMED = f"{MESSAGE}, history"
+"""The columns of a message that a claim reads."""
+
+WAITING = "r.token IS NULL"
+"""The condition that a row waits. Every other row runs, even past its lease, until it is reclaimed.
+
+Only the clock monitor knows when that may be.
+"""
+
+LEASE_FREE = "(r.lease_until IS NULL OR r.lease_until <= {now})"
+"""The condition that a claim may get a row: it waits, or its lease ran out and can be reclaimed."""
+
+
+def checked(condition: str) -> str:
+    """Return a condition that the planner uses only to check rows, never to choose an index.
+
+    In a table that was never analysed, the planner believes that conditions on three columns leave one row.
+    """
+    return f"CASE WHEN {condition} THEN 1 = 1 ELSE 1 = 0 END"
+
+
+# Conditions of partial indexes. SQLite finds the index by the words of its condition, MySQL by what its column equals.
+ONCE = "r.at_most_once AND r.at_most_once = (1 = 1)"
+CRASHED = "r.crashes >= 1"
+
+LEASES = {"pk": int, "of_id": str, "token": int}
+"""The columns of a values table `held` of leases."""
+
+JOIN_LEASES = f"r.id = held.pk AND {checked('r.message_id = held.of_id AND r.token = held.token')}"
+"""The condition that ties a row `r` to a lease of a values table `held`."""
+
+CLEAR_LEASE = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
+"""The changes to a row that ends its lease and stays in its table."""
+
+
+SUSPECT = f"{CRASHED} AND r.crashes >= {SUSPECT_CRASHES} AND " + checked(
+    "r.token IS NULL AND r.due_at <= {now} AND NOT r.at_most_once"
+)
+"""The condition that a row is a suspect that is due."""
+
+
+def shared_with(**values: str) -> str:
+    """Return the columns `SHARED` for a SELECT, with `values` (SQL by column) in place of some."""
+    return ", ".join(values.get(column, column) for column in SHARED.split(", "))
 
 
 class LongText(str):

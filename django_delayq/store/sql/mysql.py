@@ -8,8 +8,7 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import NewMessage
 from django_delayq.core import codec
 from django_delayq.models.fields import COLLATIONS
-from django_delayq.store.sql.dialect import Columns, Executor, Inserted, LongText, Rows, Sql, marks
-from django_delayq.store.sql.rows import SHARED, Row
+from django_delayq.store.sql.dialect import SHARED, Columns, Executor, Inserted, LongText, Row, Rows, Sql, marks
 from django_delayq.store.sql.stepwise import Stepwise
 
 TRIES = 5

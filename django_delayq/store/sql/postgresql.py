@@ -7,8 +7,18 @@ from django_delayq.brokers.base import Header, LeaseId, NewMessage
 from django_delayq.core import codec
 from django_delayq.core.message import State
 from django_delayq.core.transitions import Transition
-from django_delayq.store.sql.dialect import STALLED_MS, Columns, Dialect, Executor, Inserted, LongText, Rows, Sql
-from django_delayq.store.sql.rows import SHARED, checked
+from django_delayq.store.sql.dialect import (
+    SHARED,
+    STALLED_MS,
+    Columns,
+    Dialect,
+    Executor,
+    Inserted,
+    LongText,
+    Rows,
+    Sql,
+    checked,
+)
 from django_delayq.store.sql.stepwise import AGAIN, BURIED, FINISHED, interrupted
 
 _APART = "\x1f"

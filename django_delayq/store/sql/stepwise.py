@@ -12,8 +12,19 @@ from typing import NamedTuple
 from django_delayq.brokers.base import Claimed, LeaseId, pages
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
-from django_delayq.store.sql.dialect import Columns, Dialect, Executor, LongText, Rows, Sql
-from django_delayq.store.sql.rows import CLEAR_LEASE, JOIN_LEASES, LEASES, SHARED, shared_with
+from django_delayq.store.sql.dialect import (
+    CLEAR_LEASE,
+    JOIN_LEASES,
+    LEASES,
+    SHARED,
+    Columns,
+    Dialect,
+    Executor,
+    LongText,
+    Rows,
+    Sql,
+    shared_with,
+)
 
 PAGE = 50
 """How many rows one statement takes with their errors and histories: 64 KiB each, and MySQL takes 16 MiB in all."""
