@@ -29,7 +29,7 @@ def test_every_path_and_name_on_a_page_exists(page: Path) -> None:
     ("reference", "wrong"),
     [
         ("django_delayq/store/claim.py::claim", None),
-        ("django_delayq/worker/loop.py::Loop.run", None),
+        ("django_delayq/worker/worker.py::Loop.run", None),
         ("django_delayq/core/transitions.py::FATAL_CRASHES", None),
         ("tests/store/", None),
         ("claim.py", None),
@@ -38,7 +38,7 @@ def test_every_path_and_name_on_a_page_exists(page: Path) -> None:
         ("pyproject.toml::tool.nothing", "pyproject.toml has no table tool.nothing"),
         ("django_delayq/store/leasing.py", "there is no django_delayq/store/leasing.py"),
         ("django_delayq/store/claim.py::lease", "django_delayq/store/claim.py defines no lease"),
-        ("django_delayq/worker/loop.py::Loop.walk", "django_delayq/worker/loop.py defines no walk"),
+        ("django_delayq/worker/worker.py::Loop.walk", "django_delayq/worker/worker.py defines no walk"),
     ],
 )
 def test_a_reference_that_leads_nowhere_is_found(reference: str, wrong: str | None) -> None:
