@@ -2,9 +2,10 @@
 
 from secrets import randbits
 
-from django_delayq.core.figures import COUNTS, MINUTE_MS, count
+from django_delayq.core.figures import COUNTS, MINUTE_MS
 from django_delayq.core.transitions import SettleAction, Transition
 from django_delayq.models import FigureRow
+from django_delayq.worker.figures import count
 
 
 def write_figures(

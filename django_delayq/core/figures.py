@@ -1,15 +1,14 @@
-"""Count the attempts of a queue and key, and read means and quantiles from the counts. Pure: no Django, no I/O.
+"""Define what is counted of the attempts of a queue and key, and read means and quantiles from the counts.
 
-Times are counted into buckets with fixed bounds, so that the counts of minutes, workers and queues can be added up.
+Times are counted into buckets with fixed bounds, so that the counts of minutes, workers and queues can be added up. The
+counting itself is in worker/figures.py.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from django_delayq.core.requests import Pair
-from django_delayq.core.transitions import SettleAction, Transition
 
 MINUTE_MS = 60_000
 
@@ -30,50 +29,10 @@ COUNTS = (
 )
 """The counts of one queue and key, in the order in which they are kept; each is a column of `delayq_figure`."""
 
-_FINISHED, _FAILED, _RETRIED, _SNOOZED, _BURIED, _RAN_MS, *_ = range(len(COUNTS))
-_RAN = _RAN_MS + 1
-_LATE_MS = _RAN + len(_BUCKETS)
-_LATE = _LATE_MS + 1
-
-_FINISH = SettleAction.FINISH
-_FAILURES = {SettleAction.RETRY: _RETRIED, SettleAction.CRASH: _RETRIED, SettleAction.BURY: _BURIED}
-_ENDS = {_FINISH: _FINISHED, SettleAction.SNOOZE: _SNOOZED, **_FAILURES}
-"""The position in `COUNTS` of the count that each action increases.
-
-A release or an interrupt ends no attempt, and a lapse has no worker to count it.
-"""
-
-
-def is_counted(transition: Transition) -> bool:
-    """Return whether `count` takes a transition: it ends an attempt or buries the message, and its key is known."""
-    return (transition.action is _FINISH or transition.action in _ENDS) and transition.key != ""
-
-
-def count(counts: list[int], transition: Transition, due_ms: int) -> None:
-    """Add the transition of a message that was due at `due_ms`. If no attempt started, add at most that it ended."""
-    action, started_ms, ended_ms = transition.action, transition.started_ms, transition.ended_ms
-    if action is _FINISH:  # most actions are, and looking one up in a dict takes longer than all the rest
-        counts[_FINISHED] += 1
-    elif started_ms is not None:
-        counts[_ENDS[action]] += 1
-        counts[_FAILED] += action in _FAILURES
-    elif action is SettleAction.BURY:
-        counts[_BURIED] += 1
-    if started_ms is None or ended_ms is None:
-        return
-    ran_ms = ended_ms - started_ms
-    if ran_ms > 0:
-        counts[_RAN_MS] += ran_ms
-    counts[_RAN + bisect_left(BOUNDS_MS, ran_ms)] += 1
-    late_ms = started_ms - due_ms
-    if late_ms > 0:
-        counts[_LATE_MS] += late_ms
-    counts[_LATE + bisect_left(BOUNDS_MS, late_ms)] += 1
-
-
-def count_buried(counts: list[int]) -> None:
-    """Add a message that was buried by a worker that did not run it."""
-    counts[_BURIED] += 1
+# The positions in `COUNTS`; RAN and LATE are those of the first bucket.
+FINISHED, FAILED, RETRIED, SNOOZED, BURIED, RAN_MS, RAN, *_ = range(len(COUNTS))
+LATE_MS = RAN + len(_BUCKETS)
+LATE = LATE_MS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,37 +87,37 @@ class Figures(tuple[int, ...]):
     @property
     def finished(self) -> int:
         """Return how many messages finished."""
-        return self[_FINISHED]
+        return self[FINISHED]
 
     @property
     def failed(self) -> int:
         """Return how many attempts failed, or died with their process."""
-        return self[_FAILED]
+        return self[FAILED]
 
     @property
     def retried(self) -> int:
         """Return how many attempts were followed by a retry, after a failure or a crash."""
-        return self[_RETRIED]
+        return self[RETRIED]
 
     @property
     def snoozed(self) -> int:
         """Return how many attempts ended with a snooze."""
-        return self[_SNOOZED]
+        return self[SNOOZED]
 
     @property
     def buried(self) -> int:
         """Return how many messages were buried, with or without an attempt."""
-        return self[_BURIED]
+        return self[BURIED]
 
     @property
     def run_times(self) -> Times:
         """Return how long the attempts ran."""
-        return Times(self[_RAN_MS], self[_RAN:_LATE_MS])
+        return Times(self[RAN_MS], self[RAN:LATE_MS])
 
     @property
     def lateness(self) -> Times:
         """Return how late the attempts started."""
-        return Times(self[_LATE_MS], self[_LATE:])
+        return Times(self[LATE_MS], self[LATE:])
 
     @property
     def attempts(self) -> int:

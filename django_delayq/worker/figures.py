@@ -1,21 +1,37 @@
 """Count how attempts end, and write the counts to the store: a row a minute for each queue and key."""
 
 import threading
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from random import random
 from secrets import randbits
-from time import monotonic
+from time import monotonic, time
 
 from django.db import connections
 
 from django_delayq.brokers.base import BuriedInfo, Transition
-from django_delayq.core.figures import COUNTS, MINUTE_MS, MOST_PAIRS, OTHERS, count, count_buried, is_counted
+from django_delayq.core.figures import (
+    BOUNDS_MS,
+    BURIED,
+    COUNTS,
+    FAILED,
+    FINISHED,
+    LATE,
+    LATE_MS,
+    MINUTE_MS,
+    MOST_PAIRS,
+    OTHERS,
+    RAN,
+    RAN_MS,
+    RETRIED,
+    SNOOZED,
+)
 from django_delayq.core.requests import Pair
+from django_delayq.core.transitions import SettleAction
 from django_delayq.models import FigureRow
 from django_delayq.store import figures
 from django_delayq.store.database import Database
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.logs import OutageLog
 
@@ -23,6 +39,14 @@ SPREAD_S = 2.0
 """Workers write at a random time within this many seconds after the end of a minute, so not all at once."""
 MOST_UNWRITTEN = 10_000
 """The most rows that are kept while the database is away; the oldest are dropped first."""
+
+_FINISH = SettleAction.FINISH
+_FAILURES = {SettleAction.RETRY: RETRIED, SettleAction.CRASH: RETRIED, SettleAction.BURY: BURIED}
+_ENDS = {_FINISH: FINISHED, SettleAction.SNOOZE: SNOOZED, **_FAILURES}
+"""The position in `COUNTS` of the count that each action increases.
+
+A release or an interrupt ends no attempt, and a lapse has no worker to count it.
+"""
 
 _Place = tuple[int, str, str]
 """A minute in epoch ms, a queue and a key."""
@@ -42,7 +66,7 @@ class FigureWriter:
         self._lock = threading.Lock()  # taken once for each batch of ends, never for a message
         self._counts: dict[_Place, list[int]] = {}
         self._named: set[Pair] = set()
-        self._clock_ms = wall_clock_ms() - monotonic() * 1000
+        self._clock_ms = (time() - monotonic()) * 1000
         self._unwritten: list[FigureRow] = []
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._write_forever, name="delayq-figures", daemon=True)
@@ -141,3 +165,35 @@ class FigureWriter:
             )
             for (at_ms, queue, key), counts in taken
         ]
+
+
+def is_counted(transition: Transition) -> bool:
+    """Return whether `count` takes a transition: it ends an attempt or buries the message, and its key is known."""
+    return (transition.action is _FINISH or transition.action in _ENDS) and transition.key != ""
+
+
+def count(counts: list[int], transition: Transition, due_ms: int) -> None:
+    """Add the transition of a message that was due at `due_ms`. If no attempt started, add at most that it ended."""
+    action, started_ms, ended_ms = transition.action, transition.started_ms, transition.ended_ms
+    if action is _FINISH:  # most actions are, and looking one up in a dict takes longer than all the rest
+        counts[FINISHED] += 1
+    elif started_ms is not None:
+        counts[_ENDS[action]] += 1
+        counts[FAILED] += action in _FAILURES
+    elif action is SettleAction.BURY:
+        counts[BURIED] += 1
+    if started_ms is None or ended_ms is None:
+        return
+    ran_ms = ended_ms - started_ms
+    if ran_ms > 0:
+        counts[RAN_MS] += ran_ms
+    counts[RAN + bisect_left(BOUNDS_MS, ran_ms)] += 1
+    late_ms = started_ms - due_ms
+    if late_ms > 0:
+        counts[LATE_MS] += late_ms
+    counts[LATE + bisect_left(BOUNDS_MS, late_ms)] += 1
+
+
+def count_buried(counts: list[int]) -> None:
+    """Add a message that was buried by a worker that did not run it."""
+    counts[BURIED] += 1

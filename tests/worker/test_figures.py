@@ -2,8 +2,9 @@
 
 import pytest
 
-from django_delayq.core.figures import BOUNDS_MS, COUNTS, Figures, Quantiles, count, is_counted
+from django_delayq.core.figures import BOUNDS_MS, COUNTS, Figures, Quantiles
 from django_delayq.core.transitions import SettleAction, Transition
+from django_delayq.worker.figures import count, is_counted
 
 DUE_MS = 1_000_000
 
