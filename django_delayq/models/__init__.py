@@ -11,6 +11,7 @@ from django_delayq.core.figures import COUNTS
 from django_delayq.models.fields import InstantField, NameField
 from django_delayq.models.indexes import PageIndex, PartialIndex
 from django_delayq.support.sanitize import one_line
+from django_delayq.support.timestamps import from_ms
 from django_delayq.support.validation import MAX_NAME
 
 
@@ -279,7 +280,7 @@ class FigureRow(models.Model):
     id = models.BigIntegerField(primary_key=True)  # the writer draws it, so that writing a row again changes nothing
     alias = NameField(_("alias"), max_length=MAX_NAME)
     period = models.CharField("period", max_length=6, choices=Period)
-    at = InstantField("at")
+    at = models.BigIntegerField("at")  # in epoch ms, as all that reads and adds up these rows is SQL
     queue = NameField(_("queue"), max_length=MAX_NAME)
     key = NameField(_("key"), max_length=MAX_NAME)
 
@@ -290,7 +291,7 @@ class FigureRow(models.Model):
         indexes = [models.Index(fields=["alias", "period", "at"], name="delayq_figure_at")]
 
     def __str__(self) -> str:
-        return f"{self.alias} {self.period} {self.at:%Y-%m-%d %H:%M} {self.queue} {self.key}"
+        return f"{self.alias} {self.period} {from_ms(self.at):%Y-%m-%d %H:%M} {self.queue} {self.key}"
 
 
 for _name in COUNTS:

@@ -19,7 +19,7 @@ from django_delayq.core.message import State
 from django_delayq.core.transitions import SettleAction
 from django_delayq.models import FigureRow
 from django_delayq.store import DatabaseBackend, backend, figures
-from django_delayq.support.timestamps import DAY_MS, HOUR_MS, to_epoch_ms, wall_clock_ms
+from django_delayq.support.timestamps import DAY_MS, HOUR_MS, wall_clock_ms
 from django_delayq.worker import figures as writing
 from django_delayq.worker.figures import FigureWriter
 from django_delayq.worker.leases import Lease
@@ -54,7 +54,7 @@ def ended(
 def rows(database: str, **of: Any) -> list[tuple[Any, ...]]:
     """Period, epoch ms, queue, key, finished of each row."""
     found = FigureRow.objects.using(database).filter(**of).order_by("period", "at", "queue", "key", "finished")
-    return [(row.period, to_epoch_ms(row.at), row.queue, row.key, vars(row)["finished"]) for row in found]
+    return [(row.period, row.at, row.queue, row.key, vars(row)["finished"]) for row in found]
 
 
 def total(database: str, *periods: str) -> Figures:
