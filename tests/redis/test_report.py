@@ -9,6 +9,7 @@ import redis
 from django_delayq.brokers.base import ServerReport
 from django_delayq.brokers.redis.broker import report_on
 from django_delayq.brokers.redis.client import parse_location
+from django_delayq.brokers.redis.client.client import connection_to
 from django_delayq.brokers.redis.client.errors import broker_error
 from django_delayq.core.errors import BrokerUnavailable
 from tests.servers import Server, free_port
@@ -18,7 +19,7 @@ StartRedis = Callable[..., Server]
 
 def report(url: str) -> ServerReport:
     location = parse_location(url)
-    connection = location.connection()
+    connection = connection_to(location)
 
     def run(*command: str) -> Any:
         connection.send_command(*command)
@@ -112,7 +113,7 @@ def test_a_server_without_a_version_is_refused() -> None:
 
 def test_valkey_is_recognised() -> None:
     found = report_from("redis_version:7.2.4\nvalkey_version:8.1.0\nmaxmemory_policy:noeviction")
-    assert found.server == "Valkey 8.1.0 at redis://there"
+    assert found.server == "Valkey 8.1.0 (redis://there)"
     assert found.problems == []
 
 
@@ -134,5 +135,5 @@ def test_a_failed_write_to_the_file_is_a_warning() -> None:
 
 
 def test_a_server_that_loads_its_data_is_waited_for_since_it_does_not_know_its_durability_yet() -> None:
-    with pytest.raises(BrokerUnavailable, match=r"Redis 7\.2\.0 at redis://there is loading its data"):
+    with pytest.raises(BrokerUnavailable, match=r"Redis 7\.2\.0 \(redis://there\) is loading its data"):
         report_from("redis_version:7.2.0\nloading:1\naof_enabled:0\n", {"save": ""})

@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from django_delayq.brokers.redis.client import embedded, parse_location
+from django_delayq.brokers.redis.client.client import async_connection_to, connection_to
 from django_delayq.core.errors import BrokerRefused
 
 USER = """
@@ -123,7 +124,7 @@ def test_stale_files_of_a_killed_server_do_not_hinder_the_next(directory: Path) 
 
 
 def test_a_connection_starts_the_server_again(directory: Path) -> None:
-    connection = parse_location(f"embedded://{directory}").connection()
+    connection = connection_to(parse_location(f"embedded://{directory}"))
     connection.connect()
     before = pid_of(directory)
     kill(directory)
@@ -136,7 +137,7 @@ def test_a_connection_starts_the_server_again(directory: Path) -> None:
 
 def test_an_async_connection_starts_the_server(directory: Path) -> None:
     async def ask() -> object:
-        connection = parse_location(f"embedded://{directory}").async_connection()
+        connection = async_connection_to(parse_location(f"embedded://{directory}"))
         await connection.send_command("PING")
         reply = await connection.read_response()
         await connection.disconnect()

@@ -12,13 +12,14 @@ from pytest_django import Settings
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 
 from django_delayq.brokers.redis.client import Location, hide_password, parse_location
+from django_delayq.brokers.redis.client.client import async_connection_to, connection_to
 from tests.servers import Server, free_port
 
 SECRET = "s3cr3t"
 
 
 def ping(location: Location) -> object:
-    connection = location.connection()
+    connection = connection_to(location)
     try:
         connection.send_command("PING")
         return connection.read_response()
@@ -27,7 +28,7 @@ def ping(location: Location) -> object:
 
 
 async def aping(location: Location) -> object:
-    connection = location.async_connection()
+    connection = async_connection_to(location)
     try:
         await connection.send_command("PING")
         return await connection.read_response()
@@ -49,7 +50,7 @@ def test_a_url_reaches_its_server_both_ways(locked_server: Server, where: str) -
 
 
 def test_the_database_of_a_url_is_selected(redis_server: Server) -> None:
-    connection = parse_location(redis_server.url.replace("db=0", "db=3")).connection()
+    connection = connection_to(parse_location(redis_server.url.replace("db=0", "db=3")))
     connection.send_command("SET", "in-3", "yes")
     connection.read_response()
     connection.disconnect()
@@ -58,7 +59,7 @@ def test_the_database_of_a_url_is_selected(redis_server: Server) -> None:
 
 
 def test_a_connection_names_itself_and_never_repeats(redis_url: str) -> None:
-    connection = parse_location(redis_url).connection()
+    connection = connection_to(parse_location(redis_url))
     connection.send_command("CLIENT", "GETNAME")
     assert connection.read_response() == b"delayq"
     assert connection.retry._retries == 0
@@ -69,7 +70,7 @@ def test_a_connection_names_itself_and_never_repeats(redis_url: str) -> None:
 
 
 def test_an_async_connection_never_repeats(redis_url: str) -> None:
-    connection = parse_location(redis_url).async_connection()
+    connection = async_connection_to(parse_location(redis_url))
     assert connection.retry._retries == 0
     assert connection.retry_on_error == []
     assert connection.health_check_interval == 0
@@ -79,7 +80,7 @@ def test_an_async_connection_never_repeats(redis_url: str) -> None:
 def test_the_time_out_holds_for_connecting_and_for_replies(start_redis: Callable[..., Server]) -> None:
     server = start_redis()
     server.freeze()
-    connection = parse_location(server.url).connection(timeout=0.05)
+    connection = connection_to(parse_location(server.url), timeout=0.05)
     with pytest.raises(redis.TimeoutError):
         connection.connect()
     server.thaw()
@@ -88,13 +89,13 @@ def test_the_time_out_holds_for_connecting_and_for_replies(start_redis: Callable
 
 
 def test_tls_is_checked_unless_told_otherwise() -> None:
-    connection = parse_location("rediss://there:6380/0").connection()
+    connection = connection_to(parse_location("rediss://there:6380/0"))
     assert isinstance(connection, SSLConnection)
     assert (connection.cert_reqs.name, connection.check_hostname) == ("CERT_REQUIRED", True)
-    loose = parse_location("rediss://there:6380/0?ssl_cert_reqs=none").connection()
+    loose = connection_to(parse_location("rediss://there:6380/0?ssl_cert_reqs=none"))
     assert isinstance(loose, SSLConnection)
     assert (loose.cert_reqs.name, loose.check_hostname) == ("CERT_NONE", False)
-    named = parse_location("rediss://there:6380/0?ssl_check_hostname=False").connection()
+    named = connection_to(parse_location("rediss://there:6380/0?ssl_check_hostname=False"))
     assert isinstance(named, SSLConnection)
     assert not named.check_hostname
 
@@ -176,7 +177,7 @@ def test_no_error_of_a_connection_shows_the_password(locked_server: Server) -> N
 
 def test_no_repr_shows_the_password() -> None:
     location = parse_location(f"redis://site:{SECRET}@h/0?password={SECRET}")
-    assert SECRET not in repr(location) + repr(location.connection())
+    assert SECRET not in repr(location) + repr(connection_to(location))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_a_cache_gives_its_address_login_and_tls_only(
     Path("ca.pem").touch()
     settings.CACHES = {"default": cache}
     location = parse_location("cache:default")
-    connection = location.connection()
+    connection = connection_to(location)
     assert isinstance(connection, SSLConnection)
     assert (connection.host, connection.port, connection.db) == ("h", 6380, 2)
     assert (connection.password, connection.ca_certs) == (SECRET, "ca.pem")
@@ -224,7 +225,7 @@ def test_tls_options_of_a_cache_without_tls_are_left_out(settings: Settings) -> 
             "OPTIONS": options,
         }
     }
-    connection = parse_location("cache:default").connection()
+    connection = connection_to(parse_location("cache:default"))
     assert type(connection) is Connection
     assert connection.db == 4
 
@@ -232,7 +233,7 @@ def test_tls_options_of_a_cache_without_tls_are_left_out(settings: Settings) -> 
 def test_a_shared_cache_is_known_to_be_one(settings: Settings) -> None:
     settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "unix:///run/r.sock?db=1"}}
     location = parse_location("cache:default")
-    assert isinstance(location.connection(), UnixDomainSocketConnection)
+    assert isinstance(connection_to(location), UnixDomainSocketConnection)
     assert location.cache == "cache:default"
     assert parse_location("redis://h").cache == ""
 

@@ -15,14 +15,17 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import redis
 from hiredis import pack_command
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
-from redis.connection import AbstractConnection
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection, UnixDomainSocketConnection
 from redis.exceptions import NoScriptError, ResponseError, TimeoutError as RedisTimeoutError
+from redis.retry import Retry
 
 from django_delayq.brokers.redis.client.calls import Argument, Call, Operation, PartialFailure, Replies, Reply
 from django_delayq.brokers.redis.client.connections import Address, Location
@@ -34,6 +37,13 @@ BUDGET = 2.0
 
 READING_S = 0.1
 """Seconds for reading the replies of one server after the time is over. A healthy server has sent them by then."""
+
+SEND_BUFFER = 1024 * 1024
+"""The size of a unix socket's send buffer in bytes; the system may grant less.
+
+The default, about 200 KiB, is less than a thousand messages may take: the sender would wait while the server works, and
+the server while the sender prepares the next messages. TCP enlarges its buffers by itself.
+"""
 
 ErrorFactory = Callable[[str, bool], Exception]
 """A function that returns the error for calls that got no reply in time.
@@ -280,6 +290,25 @@ def _socket_of(connection: AbstractConnection) -> socket.socket:
     return cast(socket.socket, connection._sock)
 
 
+def connection_to(location: Location, timeout: float = BUDGET) -> AbstractConnection:
+    """Return a connection that connects at its first command. `timeout` is in seconds, for connecting and each reply.
+
+    redis-py's retries are off, because a claim that it repeats silently would lose messages. RESP2 is requested,
+    because with RESP3 a server may send messages that nobody has asked for.
+    """
+    return location.make(**location.options, **_common(timeout), retry=Retry(NoBackoff(), 0))
+
+
+def async_connection_to(location: Location, timeout: float = BUDGET) -> AsyncConnection:
+    """Return a connection like `connection_to`, for the running event loop."""
+    return location.make_async(**location.options, **_common(timeout), retry=AsyncRetry(NoBackoff(), 0))
+
+
+def _common(timeout: float) -> dict[str, Any]:
+    times = {"socket_connect_timeout": timeout, "socket_timeout": timeout}
+    return {**times, "client_name": "delayq", "protocol": 2, "retry_on_timeout": False, "health_check_interval": 0}
+
+
 class Contact:
     """The measure of how long a server has answered every call of this process, and has had the same data."""
 
@@ -331,8 +360,10 @@ class Transport:
 
         `timeout`, in seconds, is the time for connecting, and also for each later wait on the connection.
         """
-        connection = self._location.connection(timeout)
+        connection = connection_to(self._location, timeout)
         connection.connect()
+        if isinstance(connection, UnixDomainSocketConnection):
+            _socket_of(connection).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         return connection
 
     def close(self) -> None:
@@ -404,10 +435,10 @@ class Transport:
     async def ask(self, calls: Sequence[Call], budget: RetryBudget, timeout: float | None = None) -> list[Reply]:
         """Send calls and return the replies, like `send` and `receive`, on a connection of the running event loop."""
         if timeout is not None:
-            connection = self._location.async_connection(budget.at_most(timeout))
+            connection = async_connection_to(self._location, budget.at_most(timeout))
         else:
             idle = await self._idle_in_loop()
-            connection = idle.pop() if idle else self._location.async_connection()
+            connection = idle.pop() if idle else async_connection_to(self._location)
         is_kept = False
         try:
             # A connection's own time-out is longer than a short budget.

@@ -1,14 +1,10 @@
-"""Make connections for a parsed LOCATION, and define the kinds of connections that redis-py lacks.
+"""Define a parsed LOCATION, and the connections to the primary behind sentinels, which redis-py has only in a pool.
 
-These have a large send buffer on a unix socket, or go to the primary behind sentinels. The sentinels are asked at each
-connect where the primary is, so that connections follow a failover by themselves. redis-py's retries are off, because a
-claim that it repeats silently would lose messages; the client repeats calls itself. RESP2 is requested, because with
-RESP3 a server may send messages that nobody has asked for.
+The sentinels are asked at each connect where the primary is, so that connections follow a failover by themselves.
 """
 
 import asyncio
 import re
-import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,9 +15,8 @@ from redis.asyncio.connection import (
     Connection as AsyncConnection,
     SSLConnection as AsyncSSLConnection,
 )
-from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.connection import AbstractConnection, Connection, SSLConnection
 from redis.exceptions import AuthenticationError, ConnectionError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
@@ -29,25 +24,6 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 Address = tuple[str, int]
 
 PORT = 6379
-
-TIMEOUT_S = 2.0
-"""How long to wait for the server to connect, and for each reply, unless the caller passes another time."""
-
-SEND_BUFFER = 1024 * 1024
-"""The size of a unix socket's send buffer in bytes; the system may grant less.
-
-The default, about 200 KiB, is less than a thousand messages may take: the sender would wait while the server works, and
-the server while the sender prepares the next messages. TCP enlarges its buffers by itself.
-"""
-
-
-class UnixConnection(UnixDomainSocketConnection):
-    """A connection over the unix socket `path`, whose buffer takes a whole bulk send at once."""
-
-    def _connect(self) -> Any:
-        connected = super()._connect()  # type: ignore[no-untyped-call]
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        return connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +140,3 @@ class Location:
         """Return the location of one node of the cluster."""
         host, port = node
         return replace(self, shown=f"{host}:{port}", options={**self.options, "host": host, "port": port}, nodes=())
-
-    def connection(self, timeout: float = TIMEOUT_S) -> AbstractConnection:
-        """Return a connection that connects at its first command. `timeout` is in seconds."""
-        return self.make(**self.options, **_common(timeout), retry=Retry(NoBackoff(), 0))
-
-    def async_connection(self, timeout: float = TIMEOUT_S) -> AnyAsyncConnection:
-        """Return a connection like `connection`, for the running event loop."""
-        return self.make_async(**self.options, **_common(timeout), retry=AsyncRetry(NoBackoff(), 0))
-
-
-def _common(timeout: float) -> dict[str, Any]:
-    times = {"socket_connect_timeout": timeout, "socket_timeout": timeout}
-    return {**times, "client_name": "delayq", "protocol": 2, "retry_on_timeout": False, "health_check_interval": 0}

@@ -27,9 +27,9 @@ from typing import Any
 import redis
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
 from redis.backoff import NoBackoff
+from redis.connection import UnixDomainSocketConnection
 from redis.retry import Retry
 
-from django_delayq.brokers.redis.client.connections import UnixConnection
 from django_delayq.core.errors import BrokerRefused
 
 WAIT_S = 10.0
@@ -51,7 +51,7 @@ _OLDEST = (6, 2)
 """The oldest version of Redis that has the commands of the scripts."""
 
 
-class EmbeddedConnection(UnixConnection):
+class EmbeddedConnection(UnixDomainSocketConnection):
     """A connection to the server on `directory`. If no server runs there, connecting starts one."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
@@ -60,7 +60,7 @@ class EmbeddedConnection(UnixConnection):
 
     def _connect(self) -> Any:
         self.path = start(self._directory)
-        return super()._connect()
+        return super()._connect()  # type: ignore[no-untyped-call]
 
 
 class AsyncEmbeddedConnection(AsyncUnixDomainSocketConnection):

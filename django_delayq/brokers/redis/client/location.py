@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 from django.views.decorators.debug import sensitive_variables
 from redis import asyncio as aredis
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
-from redis.connection import AbstractConnection, Connection, SSLConnection
+from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 
 from django_delayq.brokers.addresses import checked, no_hosts
 from django_delayq.brokers.redis.client.connections import (
@@ -30,7 +30,6 @@ from django_delayq.brokers.redis.client.connections import (
     PrimaryConnection,
     Sentinels,
     TLSPrimaryConnection,
-    UnixConnection,
 )
 from django_delayq.support.sanitize import hidden
 
@@ -224,7 +223,7 @@ _Connections = tuple[Callable[..., AbstractConnection], Callable[..., AsyncConne
 _CONNECTIONS: Mapping[str, _Connections] = {
     "redis": (Connection, aredis.Connection),
     "rediss": (SSLConnection, aredis.SSLConnection),
-    "unix": (UnixConnection, aredis.UnixDomainSocketConnection),
+    "unix": (UnixDomainSocketConnection, aredis.UnixDomainSocketConnection),
 }
 _TO_PRIMARY: Mapping[str, _Connections] = {
     "redis": (PrimaryConnection, AsyncPrimaryConnection),
