@@ -18,8 +18,8 @@ from django_delayq.core.errors import DelayqError, StoreUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import backend
 from django_delayq.store.database import Database, skew, skew_warnings
+from django_delayq.worker.banner import STORE_CONNECTIONS, database_connections, pool_warning, pooled_connections
 from django_delayq.worker.options import Options
-from django_delayq.worker.startup import STORE_CONNECTIONS, database_connections, pool_warning, pooled_connections
 
 _MOST_CONNECTIONS = {
     "postgresql": (

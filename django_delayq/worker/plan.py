@@ -1,5 +1,7 @@
 """Plan which queues and keys to claim, and how many messages of each. Pure: no clock, no lock, no I/O.
 
+First comes what the options make of a worker's handlers: which queues it serves, and how many messages run at once.
+
 There is one claim a turn. Without a backlog it asks all queues. While ordered queues have a backlog, it asks for each
 handler only the first queue with something due, and the handler's later queues wait until that one is empty. Slots that
 an earlier queue may use are not filled from a later one.
@@ -9,18 +11,74 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from zlib import crc32
 
-from django_delayq.brokers.base import BATCH, ClaimRequest, Pair, Pause, covering
-from django_delayq.worker.options import ServedQueue
+from django_delayq.api.handlers import Handler
+from django_delayq.brokers.base import BATCH, ClaimRequest, ExecutorInfo, Pair, Pause, covering
+from django_delayq.conf import DEFAULT_QUEUE
+from django_delayq.worker.options import Options, ServedQueue
+
+Handlers = Iterable[Handler[Any, Any]]
 
 Given = Mapping[tuple[int, str], int]
 """How many messages a claim gave, by (position of the queue in the order, key of the handler)."""
+CONCURRENCY = 100
+"""How many messages of an async handler run at once if it doesn't say."""
 SEEN_FOR_S = 0.020
 """How long the pairs that one look found due are used, in seconds.
 
 A message that comes due in an earlier queue meanwhile may wait that much longer.
 """
+
+
+def queues_of(handlers: Handlers, options: Options) -> list[str]:
+    """Return the queues to serve: those asked for, or else the default one and every one that a handler names."""
+    return [queue.name for queue in options.queues] or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
+
+
+def served_of(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> set[Pair]:
+    """Return the (queue, key) pairs that workers with these options claim from. `handlers` is by key."""
+    return {(queue, key) for queue in queues_of(handlers.values(), options) for key in handlers}
+
+
+def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
+    """Return how many messages of a handler run at once in this worker.
+
+    The workers of one supervisor share the handler's concurrency. The remainder goes to different workers for different
+    keys.
+    """
+    if handler.concurrency is None:
+        return CONCURRENCY if handler.is_async else options.threads
+    workers = max(options.processes, 1)
+    place = (options.index + crc32(handler.key.encode())) % workers
+    return (handler.concurrency + workers - 1 - place) // workers
+
+
+def slots_of(handlers: Handlers, options: Options) -> int:
+    """Return how many sync handlers run at once at most."""
+    sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
+    return min(sync, options.max_threads)
+
+
+def tasks_of(handlers: Handlers, options: Options) -> int:
+    """Return how many async handlers run at once at most."""
+    return sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
+
+
+def executor_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
+    """Return the slots of threads and of tasks, for the heartbeat. `handlers` is by key."""
+
+    def of(*, is_async: bool) -> dict[str, int]:
+        return {
+            key: concurrency_of(handler, options) for key, handler in handlers.items() if handler.is_async is is_async
+        }
+
+    each = set(handlers.values())  # once each, although a handler may have former keys
+    return [
+        ExecutorInfo(slots_of(each, options), of(is_async=False)),
+        ExecutorInfo(tasks_of(each, options), of(is_async=True)),
+    ]
 
 
 class BufferState(NamedTuple):

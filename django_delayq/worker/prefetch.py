@@ -11,7 +11,8 @@ from typing import Any
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Pair, Transition
 from django_delayq.worker.leases import Lease, Leases
-from django_delayq.worker.plan import BufferState, ExecutorState
+from django_delayq.worker.options import Options
+from django_delayq.worker.plan import BufferState, ExecutorState, Handlers, concurrency_of
 from django_delayq.worker.settler import Settler
 
 TIME_SLICE_S = 0.020
@@ -244,3 +245,15 @@ def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease
             break
         taken.append(lease)
     return taken
+
+
+def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[PrefetchBuffer]:
+    """Return a buffer for each handler. It claims from every queue, because `send` may put any key into any queue."""
+    return [
+        PrefetchBuffer(
+            handler,
+            [(queue, key) for queue in queues for key in (handler.key, *handler.former_keys)],
+            concurrency_of(handler, options),
+        )
+        for handler in dict.fromkeys(handlers)
+    ]

@@ -32,11 +32,10 @@ from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 from django_delayq.worker.maintenance import Maintenance, ParkedKeys, Pauses, TableMaintenance, new_info, resident
 from django_delayq.worker.options import Options
-from django_delayq.worker.plan import claim_order
-from django_delayq.worker.prefetch import Executor
+from django_delayq.worker.plan import claim_order, executor_infos, queues_of, served_of
+from django_delayq.worker.prefetch import Executor, buffers_of
 from django_delayq.worker.process.sandbox import run_in_sandbox
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.startup import buffers_of, executor_infos, queues_of, served_of
 
 ENDING_LOOK_S = 0.02
 """How often a worker that is about to end checks whether its last message is settled, in seconds."""

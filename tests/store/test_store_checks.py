@@ -14,7 +14,7 @@ from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import BrokerRefused, Message, delay_execute, get_delay_message, send_delay_message
 from django_delayq.models import ReadyMessage
-from django_delayq.worker import startup
+from django_delayq.worker import banner
 from tests import databases
 from tests.servers import PostgresServer
 
@@ -217,7 +217,7 @@ def test_a_pool_with_fewer_connections_than_a_worker_has_threads_is_warned_of_by
 ) -> None:
     delay_execute("a", concurrency=16)(_handle)
     pooled = {"ENGINE": "django.db.backends.postgresql", "NAME": "pooled", "OPTIONS": {"pool": pool}}
-    monkeypatch.setattr(startup, "connections", ConnectionHandler(dict.fromkeys(connections, pooled)))
+    monkeypatch.setattr(banner, "connections", ConnectionHandler(dict.fromkeys(connections, pooled)))
     (message,) = found(stored)
     assert message.id == "delayq.W004"
     size = 4 if pool is True else 19
@@ -230,7 +230,7 @@ def test_a_pool_with_fewer_connections_than_a_worker_has_threads_is_warned_of_by
 
 def test_a_pool_with_a_connection_for_each_thread_is_fit(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pooled = {"ENGINE": "django.db.backends.postgresql", "NAME": "pooled", "OPTIONS": {"pool": {"max_size": 8}}}
-    monkeypatch.setattr(startup, "connections", ConnectionHandler(dict.fromkeys(connections, pooled)))
+    monkeypatch.setattr(banner, "connections", ConnectionHandler(dict.fromkeys(connections, pooled)))
     assert found(stored) == []
 
 

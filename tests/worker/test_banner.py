@@ -7,8 +7,8 @@ import pytest
 from django_delayq import Message
 from django_delayq.brokers.base import ServerReport
 from django_delayq.conf import Alias, Store
+from django_delayq.worker.banner import banner
 from django_delayq.worker.options import Options, served_queues
-from django_delayq.worker.startup import banner
 from tests.worker.rig import make_handler
 
 

@@ -17,8 +17,7 @@ from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.threads import in_thread
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.options import Options
-from django_delayq.worker.prefetch import MAX_PER_SLOT, PrefetchBuffer
-from django_delayq.worker.startup import buffers_of
+from django_delayq.worker.prefetch import MAX_PER_SLOT, PrefetchBuffer, buffers_of
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, make_handler
 
 

@@ -33,8 +33,6 @@ from django_delayq.worker.transactions import (
     health_checks_are_on,
 )
 
-CONCURRENCY = 100
-"""How many messages of an async handler run at once if it doesn't say."""
 GRACE_S = 5.0
 """How many seconds a handler that was cancelled at its time-out may take to end before its lease is given up."""
 

@@ -31,13 +31,13 @@ from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.lifecycle import LAST_WORDS_S, HeartbeatFile, teller
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 from django_delayq.worker.options import Options
+from django_delayq.worker.plan import concurrency_of, served_of
 from django_delayq.worker.process.death import ProcessDied, ProcessEnded, ProcessGaveUp, after_death, timeout_of
 from django_delayq.worker.process.journal import Held, JournalReader, open_memory
 from django_delayq.worker.process.sandboxed import LEASE_ENDED
 from django_delayq.worker.process.spawn import death_of, spawn
 from django_delayq.worker.process.worker_process import FULL, Order
 from django_delayq.worker.settler import Settler
-from django_delayq.worker.startup import concurrency_of, served_of
 from django_delayq.worker.worker import name_worker
 
 LOOK_S = 0.1

@@ -74,7 +74,7 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
         for fd in (journal_fd, control_fd):
             os.set_inheritable(fd, False)
         django.setup()
-        from django_delayq.worker.startup import concurrency_of  # these import models, so the apps must be ready
+        from django_delayq.worker.plan import concurrency_of  # these import models, so the apps must be ready
         from django_delayq.worker.worker import Worker, name_worker
 
         logs.start(order.level)

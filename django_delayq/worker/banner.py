@@ -1,26 +1,20 @@
-"""Check and report what a worker has before it starts: handlers, slots, connections, and a broker fit for use."""
+"""Say what a worker has before it starts: its server, queues, handlers and connections, with warnings."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from time import sleep
 from typing import Any
-from zlib import crc32
 
 from django.db import connections
 
 from django_delayq.api.handlers import Handler
 from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.brokers import broker_class
-from django_delayq.brokers.base import Backend, ExecutorInfo, Pair, ServerReport
+from django_delayq.brokers.base import ServerReport
 from django_delayq.conf import DEFAULT_QUEUE, Alias
-from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
-from django_delayq.store.backend import missing_grants
 from django_delayq.support.units import to_text
 from django_delayq.support.validation import OWN, did_you_mean
-from django_delayq.worker.executors.asyncio import CONCURRENCY
-from django_delayq.worker.logs import OutageLog, backoff_delays
 from django_delayq.worker.options import Options
-from django_delayq.worker.prefetch import PrefetchBuffer
+from django_delayq.worker.plan import Handlers, concurrency_of, queues_of, slots_of, tasks_of
 
 BROKER_CONNECTIONS = 4
 """A connection each for claims, settlements, renewals and wake-ups."""
@@ -35,68 +29,6 @@ SUSPECTS_CHILD = 1
 """The connection of the child process in which suspects run, whatever the options of the worker."""
 MIN_SIZE = 4
 """The default of psycopg_pool for `min_size`; `max_size` defaults to `min_size`."""
-Handlers = Iterable[Handler[Any, Any]]
-
-
-def queues_of(handlers: Handlers, options: Options) -> list[str]:
-    """Return the queues to serve: those asked for, or else the default one and every one that a handler names."""
-    return [queue.name for queue in options.queues] or sorted({DEFAULT_QUEUE} | {handler.queue for handler in handlers})
-
-
-def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[PrefetchBuffer]:
-    """Return a buffer for each handler. It claims from every queue, because `send` may put any key into any queue."""
-    return [
-        PrefetchBuffer(
-            handler,
-            [(queue, key) for queue in queues for key in (handler.key, *handler.former_keys)],
-            concurrency_of(handler, options),
-        )
-        for handler in dict.fromkeys(handlers)
-    ]
-
-
-def served_of(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> set[Pair]:
-    """Return the (queue, key) pairs that workers with these options claim from. `handlers` is by key."""
-    return {(queue, key) for queue in queues_of(handlers.values(), options) for key in handlers}
-
-
-def concurrency_of(handler: Handler[Any, Any], options: Options) -> int:
-    """Return how many messages of a handler run at once in this worker.
-
-    The workers of one supervisor share the handler's concurrency. The remainder goes to different workers for different
-    keys.
-    """
-    if handler.concurrency is None:
-        return CONCURRENCY if handler.is_async else options.threads
-    workers = max(options.processes, 1)
-    place = (options.index + crc32(handler.key.encode())) % workers
-    return (handler.concurrency + workers - 1 - place) // workers
-
-
-def slots_of(handlers: Handlers, options: Options) -> int:
-    """Return how many sync handlers run at once at most."""
-    sync = sum(concurrency_of(handler, options) for handler in handlers if not handler.is_async)
-    return min(sync, options.max_threads)
-
-
-def tasks_of(handlers: Handlers, options: Options) -> int:
-    """Return how many async handlers run at once at most."""
-    return sum(concurrency_of(handler, options) for handler in handlers if handler.is_async)
-
-
-def executor_infos(handlers: Mapping[str, Handler[Any, Any]], options: Options) -> list[ExecutorInfo]:
-    """Return the slots of threads and of tasks, for the heartbeat. `handlers` is by key."""
-
-    def of(*, is_async: bool) -> dict[str, int]:
-        return {
-            key: concurrency_of(handler, options) for key, handler in handlers.items() if handler.is_async is is_async
-        }
-
-    each = set(handlers.values())  # once each, although a handler may have former keys
-    return [
-        ExecutorInfo(slots_of(each, options), of(is_async=False)),
-        ExecutorInfo(tasks_of(each, options), of(is_async=True)),
-    ]
 
 
 def database_connections(handlers: Handlers, options: Options) -> int:
@@ -128,26 +60,6 @@ def _size_of_pool(database: str) -> int | None:
         return None
     given = {} if pool is True else pool
     return int(given.get("max_size") or given.get("min_size", MIN_SIZE))
-
-
-def ask_report(backend: Backend) -> ServerReport:
-    """Wait for the broker, and return its report on itself. Raises `BrokerRefused` if it must not be used."""
-    outage_log = OutageLog()
-    backoff = backoff_delays()
-    while True:
-        try:
-            report = backend.report()
-            if backend.store and not report.problems:
-                report.problems += missing_grants(backend.store.database)
-        except BrokerUnavailable as error:
-            outage_log.begin("starting", error)
-            sleep(next(backoff))
-            continue
-        if not report.is_away:
-            outage_log.end("starting")
-        if report.problems:
-            raise BrokerRefused(" ".join(report.problems))
-        return report
 
 
 def banner(
