@@ -223,7 +223,7 @@ def _with_store(backend: Backend, store: Tables, patience_s: float | None, zone:
             server.warnings += skew_warnings(broker_skew_ms)
     except (BrokerUnavailable, BrokerRefused) as error:
         server = _away(store, error)
-    server.durability = store_backend.durability(database)
+    server.durability = store_backend.DURABILITY
     counts = found.counts
     limits = {key: handler.limits for key, handler in handlers_by_key(database.alias).items() if handler.limits}
     capacity = None if workers is None else Capacity(teams_of(workers), ran_ms, limits)

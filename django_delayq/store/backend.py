@@ -82,6 +82,7 @@ _WRITTEN = {
     "delayq_returned": ("INSERT", "UPDATE", "DELETE"),
 }
 """The rights that workers need to end, rescue, prune and count messages, by table."""
+DURABILITY = _("the messages are in the database: no crash of a broker loses one")
 _WRITES = {
     "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
     "UPDATE": "UPDATE {table} SET id = id WHERE 1 = 0",
@@ -92,7 +93,7 @@ _WRITES = {
 def _report(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
     """Return the broker's report on itself, with the durability and the warnings of the database."""
     found = _of_broker(broker, degraded, database)
-    found.durability = durability(database)
+    found.durability = DURABILITY
     found.warnings += warnings(database)
     return found
 
@@ -191,11 +192,6 @@ def missing_grants(database: Database) -> list[str]:
         ((user,),) = database.rows("SELECT current_user")
     grants = "; ".join(f"GRANT {right} ON {table} TO {user}" for right, table in denied)
     return [f"Database {database.using!r} does not let its user do what a worker must: {grants}."]
-
-
-def durability(database: Database) -> str:
-    """Return the sentence on what a crash of the broker can lose: no message, because they are in the database."""
-    return _("the messages are in database %(database)r: no crash of a broker loses one", database=database.using)
 
 
 def warnings(database: Database) -> list[str]:

@@ -273,7 +273,7 @@ class RabbitMQBroker:
 
 def report_of(version: str, shown: str) -> ServerReport:
     """Return the report on a server of this version. `shown` is its address without the password."""
-    server = _("%(server)s at %(address)s", server=f"RabbitMQ {version}", address=shown)
+    server = f"RabbitMQ {version} ({shown})"
     durability = _("nothing that was confirmed is lost while most nodes of a quorum queue are there")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     problems: list[str] = [_("%(server)s is too old; use 3.10 or newer.", server=server)] if numbers < OLDEST else []

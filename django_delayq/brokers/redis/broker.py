@@ -159,7 +159,7 @@ def _info(run: Run) -> Info:
 
 
 def _server(info: Info, shown: str) -> str:
-    return _("%(server)s at %(address)s", server=_name(info), address=shown)
+    return f"{_name(info)} ({shown})"
 
 
 def _name(info: Info) -> str:
@@ -229,7 +229,7 @@ def _durability(run: Run, info: Info) -> str:
         return _APPENDS.get(_config(run, "appendfsync") or "", _APPENDS_PERHAPS)
     save = _config(run, "save")
     if save == "":
-        return _("no persistence: a crash or a restart of Redis loses every message")
+        return _KEEPS_NOTHING
     if save is None:
         return _(
             "snapshots at most: a crash of Redis loses what was sent, and repeats what was done, since the last one"
@@ -242,6 +242,7 @@ _APPENDS = {
     "everysec": _("append-only file synced each second: a crash can lose the last second or two"),
     "no": _("append-only file synced by the system: a crash of the machine can lose half a minute"),
 }
+_KEEPS_NOTHING = _("no persistence: a crash or a restart of Redis loses every message")
 _APPENDS_PERHAPS = _(
     "append-only file synced each second: a crash can lose the last second or two (if not set otherwise)"
 )
