@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 
 from django.db import connections
 
@@ -30,7 +30,7 @@ from django_delayq.brokers.base import (
 from django_delayq.core.errors import BrokerUnavailable, DelayqError
 from django_delayq.store.queries import repeat_at
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import from_ms, wall_clock_ms
+from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import size_text, to_text
 from django_delayq.worker.events import UnstartedEvents
 from django_delayq.worker.leases import Lease
@@ -289,7 +289,7 @@ def new_info(
     name: str, queues: Sequence[str], keys: Sequence[str], executors: Sequence[ExecutorInfo], pids: Sequence[int]
 ) -> WorkerInfo:
     """Return the heartbeat of a worker that starts now. Its leases may be taken over once all `pids` have ended."""
-    info = WorkerInfo(name, list(queues), list(keys), 0, wall_clock_ms(), executors=list(executors))
+    info = WorkerInfo(name, list(queues), list(keys), 0, int(time() * 1000), executors=list(executors))
     info.processes = processes_of(*pids)
     info.signature = signature_of(info)
     return info
