@@ -1,4 +1,4 @@
-"""The life of a worker's process: its broker at the start, signals, its exit, `--reload`, and its signs of life."""
+"""The life of a worker's process: signals, its exit, `--reload`, and its signs of life to probes and systemd."""
 
 import logging
 import os
@@ -13,17 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, Protocol
 
 from django.core.management.base import CommandError
 from django.utils import autoreload
 
-from django_delayq.brokers.base import Backend, ServerReport, SettleAction
-from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, DelayqError
-from django_delayq.store.backend import missing_grants
+from django_delayq.brokers.base import SettleAction
+from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
-from django_delayq.worker.logs import OutageLog, backoff_delays
 
 LOOK_S = 1.0
 """How often the main thread wakes to handle signals, in seconds.
@@ -56,26 +54,6 @@ class Runnable(Protocol):
 
     def hurry(self) -> None:
         """Interrupt running handlers when winding down, instead of waiting for them."""
-
-
-def ask_report(backend: Backend) -> ServerReport:
-    """Wait for the broker, and return its report on itself. Raises `BrokerRefused` if it must not be used."""
-    outage_log = OutageLog()
-    backoff = backoff_delays()
-    while True:
-        try:
-            report = backend.report()
-            if backend.store and not report.problems:
-                report.problems += missing_grants(backend.store.database)
-        except BrokerUnavailable as error:
-            outage_log.begin("starting", error)
-            sleep(next(backoff))
-            continue
-        if not report.is_away:
-            outage_log.end("starting")
-        if report.problems:
-            raise BrokerRefused(" ".join(report.problems))
-        return report
 
 
 Run = Callable[[Runnable], bool]

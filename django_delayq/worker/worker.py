@@ -1,4 +1,4 @@
-"""A whole worker: how its threads are put together, its loop (maintenance, claim, sleep), and how it winds down."""
+"""A whole worker: its wait for a broker fit for use, its threads, its loop (maintenance, claim, sleep), and its end."""
 
 import contextlib
 import os
@@ -13,11 +13,21 @@ from time import monotonic, sleep
 from typing import Any
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import BATCH, Backend, ClaimRequest, Claims, SettleAction, Transition, pages
+from django_delayq.brokers.base import (
+    BATCH,
+    Backend,
+    ClaimRequest,
+    Claims,
+    ServerReport,
+    SettleAction,
+    Transition,
+    pages,
+)
 from django_delayq.conf import Alias
 from django_delayq.core import transitions
-from django_delayq.core.errors import DelayqError
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, DelayqError
 from django_delayq.core.transitions import Span
+from django_delayq.store.backend import missing_grants
 from django_delayq.support.logging import logger
 from django_delayq.support.units import size_text
 from django_delayq.worker import attempt
@@ -342,6 +352,26 @@ class Loop:
         if not self._woken.is_set():
             self._may_find = self._backend.queue.wait(timeout) or self._dispatcher.skipped
         self._asleep = False
+
+
+def ask_report(backend: Backend) -> ServerReport:
+    """Wait for the broker, and return its report on itself. Raises `BrokerRefused` if it must not be used."""
+    outage_log = OutageLog()
+    backoff = backoff_delays()
+    while True:
+        try:
+            report = backend.report()
+            if backend.store and not report.problems:
+                report.problems += missing_grants(backend.store.database)
+        except BrokerUnavailable as error:
+            outage_log.begin("starting", error)
+            sleep(next(backoff))
+            continue
+        if not report.is_away:
+            outage_log.end("starting")
+        if report.problems:
+            raise BrokerRefused(" ".join(report.problems))
+        return report
 
 
 def name_worker() -> str:

@@ -21,7 +21,7 @@ from django_delayq.store import DatabaseBackend
 from django_delayq.store.due_times import PAIRS as PAIRS_OF_A_LOOK
 from django_delayq.store.polling import SETS, RowClaims, TableClaims, claim_ready, due
 from django_delayq.store.timer import POLL_S, DatabaseTimer
-from django_delayq.worker.lifecycle import ask_report
+from django_delayq.worker.worker import ask_report
 from tests.brokers.rig import settlement
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, claim

@@ -26,11 +26,11 @@ from django_delayq.management.support.arguments import USAGE, checked, whole_num
 from django_delayq.support.units import to_bytes
 from django_delayq.worker import logs
 from django_delayq.worker.banner import banner
-from django_delayq.worker.lifecycle import Runnable, ask_report, check_path, run_reloading, run_until_signalled
+from django_delayq.worker.lifecycle import Runnable, check_path, run_reloading, run_until_signalled
 from django_delayq.worker.maintenance import check_limit
 from django_delayq.worker.options import Options, served_queues
 from django_delayq.worker.process.supervisor import Supervisor
-from django_delayq.worker.worker import Worker
+from django_delayq.worker.worker import Worker, ask_report
 
 EVERY_S = 0.2
 _WHOLE, _POSITIVE = whole_number(0), whole_number(1)

@@ -28,6 +28,7 @@ from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.lifecycle import INTERRUPTED, exit_at_once, taken_signals
 from django_delayq.worker.options import Options
+from django_delayq.worker.plan import concurrency_of
 from django_delayq.worker.process.journal import Journal
 from django_delayq.worker.process.sandboxed import LEASE_ENDED
 from django_delayq.worker.process.spawn import die_with_parent
@@ -74,8 +75,7 @@ def main(journal_fd: int, control_fd: int, parent: int, order: Order) -> None:
         for fd in (journal_fd, control_fd):
             os.set_inheritable(fd, False)
         django.setup()
-        from django_delayq.worker.plan import concurrency_of  # these import models, so the apps must be ready
-        from django_delayq.worker.worker import Worker, name_worker
+        from django_delayq.worker.worker import Worker, name_worker  # these import models, so the apps must be ready
 
         logs.start(order.level)
         options = order.options
