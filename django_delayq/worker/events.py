@@ -76,7 +76,7 @@ class AttemptEvents:
         level = _LEVELS[transition.action]
         if logger.isEnabledFor(level):
             is_failure = transition.action in (SettleAction.RETRY, SettleAction.BURY)
-            shown = exception if is_failure and not isinstance(exception, Retry) else None  # a `Retry` is no surprise
+            shown = exception if is_failure and not _is_expected(exception) else None
             self._log(level, describe(transition), lease, message, shown, transition.detail)
 
     def _log(
@@ -163,6 +163,11 @@ def _end_facts(lease: Lease, transition: Transition, exception: BaseException | 
     if transition.action is SettleAction.FINISH:
         return facts
     return facts | {"delay_ms": transition.delay_ms or 0, "exception": exception}
+
+
+def _is_expected(exception: BaseException | None) -> bool:
+    """Return whether it is a `Retry` that the handler raised for no error of its own."""
+    return isinstance(exception, Retry) and exception.__cause__ is None and exception.__context__ is None
 
 
 def _identity(lease: Lease) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.dispatch import Signal
 
-from django_delayq import Message, Snooze, signals
+from django_delayq import Message, Retry, Snooze, signals
 from django_delayq.brokers.base import ClaimRequest, Claims
 from django_delayq.worker import lifecycle
 from django_delayq.worker.lifecycle import HeartbeatFile
@@ -178,6 +178,23 @@ def test_no_id_and_no_error_forges_a_log_line_or_takes_over_a_terminal(
     assert not {"\x1b", "\r", "\u202e", "\u200b"} & set(caplog.text)
     assert all("\n" not in record.getMessage() for record in caplog.records)
     assert any(record.exc_info for record in caplog.records)  # whole, for what groups errors
+
+
+def test_a_retry_that_an_error_made_necessary_shows_that_error(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    def handler(message: Message[Any]) -> None:
+        if message.data == "wait":
+            raise Retry(delay="1h")
+        try:
+            raise ConnectionError("the bank hung up")
+        except ConnectionError as error:
+            raise Retry(delay="1h") from error
+
+    rig.send("asked", data="wait")
+    rig.drain(make_handler(handler))
+    assert "Traceback" not in caplog.text
+    rig.send("failed")
+    rig.drain(make_handler(handler))
+    assert "ConnectionError: the bank hung up" in caplog.text
 
 
 def test_the_traceback_of_an_attempt_is_made_once_for_its_record_and_its_log_line(
