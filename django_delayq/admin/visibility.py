@@ -58,7 +58,7 @@ def narrowed(user: Any, rows: QuerySet[Any], alias: str) -> QuerySet[Any]:
         return rows
     try:
         found = _asked(path, user, rows)
-        # A query that the hook made anew has the rows of all aliases. The pages choose themselves what they join.
+        # A query that the hook itself made has the rows of all aliases. The pages choose themselves what they join.
         return found if found is rows else found.filter(alias=alias).select_related(None)
     except (DatabaseError, InterfaceError):
         raise  # the hook asked a database that is away, which the page tells

@@ -98,12 +98,9 @@ class Timer(Protocol):
         """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
-        """Reclaim lapsed leases, and trim failed messages.
+        """Make the alarms whose lease lapsed ready again.
 
-        It is bounded and cheap, and any worker may call it at any time. A lapsed lease counts as a crash of its
-        message, but never as the third one, because another message may have killed the worker. A message with two
-        crashes is a suspect: only the worker that sees its sandbox die buries it for a third. An `at_most_once` message
-        is buried when its lease lapses. A lapsed alarm is ready again, and no crash is counted.
+        It is bounded and cheap, and any worker may call it at any time.
         """
 
     def wait(self, timeout: float) -> bool:
@@ -305,7 +302,7 @@ class Queue(Protocol):
         It is bounded and cheap, and any worker may call it at any time. A lapsed lease counts as a crash of its
         message, but never as the third one, because another message may have killed the worker. A message with two
         crashes is a suspect: only the worker that sees its sandbox die buries it for a third. An `at_most_once` message
-        is buried when its lease lapses. A lapsed alarm is ready again, and no crash is counted.
+        is buried when its lease lapses.
         """
 
     def take_over(self, workers: Collection[str]) -> Takeover:
@@ -372,7 +369,7 @@ class Queue(Protocol):
         """Return failed messages, newest first."""
 
     def counts(self) -> Counts:
-        """Return how many alarms wait, by queue and key, and how many are leased."""
+        """Return how many messages wait, by queue and key, and how many run, are suspects or failed; and the totals."""
 
     def audit(self) -> Audit:
         """Compare the totals with the messages that exist, and find messages that are in no place or in two."""

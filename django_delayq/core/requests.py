@@ -283,7 +283,7 @@ class Counts:
     running: int
     suspects: int
     error: int
-    totals: dict[str, int] = field(default_factory=dict)  # sent, finished, cancelled, purged, dropped, retried, …
+    totals: dict[str, int] = field(default_factory=dict)  # by name, such as sent, finished, cancelled
 
 
 @dataclass(slots=True)

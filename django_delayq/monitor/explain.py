@@ -23,7 +23,7 @@ class Explanation:
 
     `happens_next` is in the active language. `parked` says that the message waits and no live worker asks for its queue
     and key. `pauses` has the pauses of its queue and key. `max_attempts` is None if neither the message nor a handler
-    known here sets it. `story` has the facts that only a store has. `alarms` has the alarms that the broker holds for
+    known here sets it. `facts` has the facts that only a store has. `alarms` has the alarms that the broker holds for
     the row; it is None without a store, and if they can't be listed. Only in that second case does `why_no_alarms`
     count: it gives the reason in English.
     """
@@ -34,7 +34,7 @@ class Explanation:
     pauses: tuple[Pause, ...]
     max_attempts: int | None
     happens_next: str
-    story: MessageFacts | None = None
+    facts: MessageFacts | None = None
     alarms: tuple[AlarmInfo, ...] | None = None
     why_no_alarms: str = ""
 
@@ -55,20 +55,20 @@ def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
 
 
 def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explanation | None:
-    story = message_facts(store.database, id)
-    if story is None:
+    facts = message_facts(store.database, id)
+    if facts is None:
         return None
-    header = story.info.header
+    header = facts.info.header
     alarms, why = None, _why_no_alarms(store, backend.alias)
     try:
         if store.broker.alarm_index is not None:
-            alarms = tuple(store.broker.alarm_index.find_alarms(header.queue, header.key, [story.pk]))
+            alarms = tuple(store.broker.alarm_index.find_alarms(header.queue, header.key, [facts.pk]))
         workers = backend.presence.workers()
     except DelayqError:  # the row is known without the broker; the workers that ask for its key are not
-        explanation = _explanation(backend, story.info, story.now_ms, None, using)
-        return replace(explanation, story=story, why_no_alarms=why)
-    explanation = _explanation(backend, story.info, story.now_ms, workers, using)
-    return replace(explanation, story=story, alarms=alarms, why_no_alarms=why)
+        explanation = _explanation(backend, facts.info, facts.now_ms, None, using)
+        return replace(explanation, facts=facts, why_no_alarms=why)
+    explanation = _explanation(backend, facts.info, facts.now_ms, workers, using)
+    return replace(explanation, facts=facts, alarms=alarms, why_no_alarms=why)
 
 
 def _why_no_alarms(store: Tables, alias: Alias) -> str:

@@ -162,7 +162,7 @@ class Capacity:
         return number, sum(load[queue, key] * self.ran_ms.get(key, 0) for queue, key in part)
 
     def _limits_of(self, keys: Collection[str]) -> Limits:
-        """Return the limits of the key, if there is only one. Several keys share no limit."""
+        """Return the limits of the only key; none if there are several keys, because they share no limit."""
         if len(keys) != 1:
             return NO_LIMITS
         (key,) = keys

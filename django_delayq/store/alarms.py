@@ -201,7 +201,7 @@ def not_ours(alias: Alias, window: Window, owner: str, ours: str) -> list[str]:
         _(
             "Another site uses prefix %(prefix)r here: the alarms are those of store %(owner)r, not of this one. Give "
             'this one a prefix of its own, DELAYQ["%(alias)s"]["OPTIONS"]["prefix"]; or, if that store is gone for '
-            "good (this database was emptied or made anew), delete %(key)s.",
+            "good (this database was emptied or made again), delete %(key)s.",
             prefix=alias.options.prefix,
             owner=owner,
             alias=alias.name,

@@ -72,7 +72,7 @@ def _copy_new(database: Database, messages: Sequence[NewMessage]) -> int:
 
 
 def _notify(database: Database, messages: Sequence[NewMessage], now_ms: int) -> None:
-    """If the database can notify, have the commit tell workers which pairs have a message due soon.
+    """Have the commit tell workers which pairs have a message due soon, if the database can notify.
 
     At most two notices are sent for a pair: one for what is due at once, and one for what is due a little later.
     """

@@ -97,7 +97,7 @@ def write(database: Database, rows: Sequence[FigureRow]) -> None:
 
 
 def roll_up(database: Database, now_ms: int) -> int:
-    """Roll up a page of new rows. If there are any, also prune a page of each other period.
+    """Roll up a page of new rows. If there are any, also remove up to a page of outdated rows of each other period.
 
     Return how many were rolled up. The new rows of the last minutes are left alone. Do nothing while another worker
     rolls up.

@@ -262,8 +262,8 @@ class DatabaseQueue:
         claimed = Claims(
             rows.messages, [], rows.now_ms, next_due_ms, found.more_available, found.without_body, rows.buried
         )
-        in_vain = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
-        return claimed, {request.pair for request in requests} & in_vain - _pairs_of(rows.messages)
+        without_row = {(alarm.queue, alarm.key) for alarm in found.alarms} | _pairs_of(found.messages)
+        return claimed, {request.pair for request in requests} & without_row - _pairs_of(rows.messages)
 
     def _leave(self, messages: Sequence[Claimed]) -> None:
         """Put off messages that the timer's server carries, for long enough that alarms come before them.

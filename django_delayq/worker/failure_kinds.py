@@ -11,7 +11,7 @@ from django_delayq.worker.leases import Lease
 from django_delayq.worker.logs import guarded
 
 MOST_KINDS = 1_000
-"""How many kinds a process remembers. Once it has met so many, it announces no more."""
+"""How many kinds a process remembers. Once it has met as many as that, it announces no more."""
 
 
 class FailureKinds:

@@ -291,7 +291,7 @@ class SyncThread:
 def _is_open(connection: BaseDatabaseWrapper) -> bool:
     if connection.connection is None:
         return False
-    # Not get_autocommit(), which would connect anew where the server is gone.
+    # Not get_autocommit(), which would connect again where the server is gone.
     if connection.in_atomic_block or connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
         return True
     return connection.autocommit and (_is_begun_by_hand(connection) or _is_autocommit_off_by_hand(connection))
@@ -408,7 +408,7 @@ def _close_if_stale(connection: BaseDatabaseWrapper) -> None:
         connection.errors_occurred = False
     else:  # as `close_if_unusable_or_obsolete` does at the start of a request
         connection.health_check_done = False  # type: ignore[attr-defined]  # the stubs lack it
-    # Not get_autocommit(), which would connect anew where the server is gone.
+    # Not get_autocommit(), which would connect again where the server is gone.
     if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
         connection.close()  # a handler left its transaction open
         return

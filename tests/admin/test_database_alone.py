@@ -53,7 +53,7 @@ def test_the_dashboard_shows_the_workers_and_pauses_and_resumes(broker: Database
     assert broker.presence.pauses() == []
 
 
-def test_a_message_tells_its_story_in_each_table(broker: DatabaseBackend, superuser: Client, database: str) -> None:
+def test_a_message_tells_its_history_in_each_table(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     broker.presence.pause(Pause("default", None, "x"))
     bury(broker, "failed", error="ValueError: no card")
     finish(broker, "done")

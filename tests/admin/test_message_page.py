@@ -1,4 +1,4 @@
-"""The page of a message tells its story, and shows its payload to those who may see it."""
+"""The page of a message tells its history, and shows its payload to those who may see it."""
 
 import re
 from collections.abc import Callable

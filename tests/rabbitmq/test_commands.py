@@ -50,7 +50,7 @@ def test_what_is_buried_is_listed_rescued_and_purged(broker: Backend) -> None:
     assert broker.queue.failed(10) == []
 
 
-def test_the_story_of_a_row_says_that_its_alarm_can_t_be_looked_up(broker: Backend) -> None:
+def test_the_explanation_of_a_row_says_that_its_alarm_can_t_be_looked_up(broker: Backend) -> None:
     broker.queue.enqueue([NewMessage("a", Header("q", "k"), b"1", delay_ms=60_000)])
     text = delayq("explain", "a")
     assert "a: pending, parked" in text  # so its workers were asked for

@@ -1,4 +1,4 @@
-"""`delayq explain` with a store tells the whole story of an id, wherever its rows are."""
+"""`delayq explain` with a store tells the whole history of an id, wherever its rows are."""
 
 import re
 from typing import Any
@@ -63,12 +63,12 @@ def test_a_finished_message_tells_every_attempt(broker: DatabaseBackend) -> None
     fail_once(broker)
     (claimed,) = claim(broker, "w2")
     end(broker, claimed, SettleAction.FINISH)
-    story = delayq_json("explain", "a")["story"]
-    assert [(each["attempt"], each["outcome"], each["worker"]) for each in story["attempts"]] == [
+    facts = delayq_json("explain", "a")["facts"]
+    assert [(each["attempt"], each["outcome"], each["worker"]) for each in facts["attempts"]] == [
         (1, "failed", "w1"),
         (2, "finished", "w2"),
     ]
-    assert story["ended_ms"] == story["attempts"][-1]["ended_ms"]
+    assert facts["ended_ms"] == facts["attempts"][-1]["ended_ms"]
     shown = delayq("explain", "a")
     assert shown.startswith("a: finished\n")
     assert "alarm: none\n" in shown
@@ -114,7 +114,7 @@ def test_of_several_rows_of_one_id_the_newest_is_told_and_the_others_are_counted
     assert "the newest of 2 of this id" in delayq("explain", "a")
     send_delay_message("k", 1, id="a", delay="1h")
     seen = delayq_json("explain", "a")
-    assert (seen["state"], seen["story"]["rows"]) == ("pending", 3)
+    assert (seen["state"], seen["facts"]["rows"]) == ("pending", 3)
 
 
 @pytest.mark.usefixtures("gives_up_soon")
@@ -122,7 +122,7 @@ def test_the_row_tells_also_while_the_broker_is_away(stored_delayq: dict[str, An
     settings.DELAYQ = {"default": {**stored_delayq, "LOCATION": "unix:///nowhere/redis.sock"}}
     send_delay_message("k", 1, id="a")
     assert "alarm: not known, the broker is away\n" in delayq("explain", "a")
-    assert delayq_json("explain", "a")["story"]["alarms"] is None
+    assert delayq_json("explain", "a")["facts"]["alarms"] is None
 
 
 def test_an_id_that_has_no_row_is_named(broker: DatabaseBackend) -> None:
@@ -136,11 +136,11 @@ EACH_OF_ALARMS = (
 )
 
 
-def test_the_story_has_the_keys_that_the_reference_names(broker: DatabaseBackend) -> None:
+def test_the_facts_have_the_keys_that_the_reference_names(broker: DatabaseBackend) -> None:
     (table,) = tables("reference/commands.md", "JSON")
     told = {what.replace("`", ""): codes(keys) for what, keys in table}
     fail_once(broker)
-    story = delayq_json("explain", "a")["story"]
-    assert list(story) == told["explain, story (null without a store)"]
-    assert [list(each) for each in story["alarms"]] == [told[EACH_OF_ALARMS]]
-    assert [list(each) for each in story["attempts"]] == [told["explain, each of attempts"]]
+    facts = delayq_json("explain", "a")["facts"]
+    assert list(facts) == told["explain, facts (null without a store)"]
+    assert [list(each) for each in facts["alarms"]] == [told[EACH_OF_ALARMS]]
+    assert [list(each) for each in facts["attempts"]] == [told["explain, each of attempts"]]

@@ -71,7 +71,7 @@ class Move:
 RESCUE = Move(
     "rescue",
     LABELS["rescue"],
-    gettext_lazy("They are due at once, and their attempts are counted anew."),
+    gettext_lazy("They are due at once, and their attempts are counted from 0 again."),
     gettext_lazy("Run again"),
     Change("rescue"),
 )

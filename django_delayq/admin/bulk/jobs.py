@@ -94,7 +94,7 @@ _OF_LISTS = {PARAMETER, ERROR_FLAG, PAGE_VAR, *IGNORED_PARAMS}
 class Selection:
     """A choice of rows of a table: those that match a list's filters and search, up to the primary key `until`.
 
-    Each step of a job evaluates it anew, but filters such as "the last hour" count back from `now_ms`.
+    Each step of a job evaluates it again, but filters such as "the last hour" count back from `now_ms`.
     """
 
     alias: str
@@ -287,7 +287,7 @@ def logged(object_id: str) -> tuple[str, str] | None:
 
 
 def move_next_page(message: Message[Job]) -> None:
-    """Move a page and send the next message. The last message logs what was done.
+    """Move a page, correct the job's entry in the log, and send the message for the next page.
 
     Raises `Bury` for a job that nobody asked for here, or whose operator may not do it any more.
     """

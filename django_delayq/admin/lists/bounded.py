@@ -191,7 +191,7 @@ class BoundedList(ChangeList):
 
 
 class BoundedActionForm(ActionForm):
-    """Django's form, fit for django-unfold. That shows the button only if its Alpine code knows the chosen action."""
+    """Django's form for django-unfold, which shows the button only if its Alpine code knows the chosen action."""
 
     action = forms.ChoiceField(label=ActionForm.base_fields["action"].label, widget=forms.Select({"x-model": "action"}))
 

@@ -101,7 +101,7 @@ def _enqueue_call(
 
 
 def _pack(messages: Sequence[NewMessage], signer: MessageSigner | None) -> list[Argument]:
-    """Return the arguments of a script for messages: id, flags with due time, and options with body of each."""
+    """Return the arguments of a script for messages. Each has three: its id, flags with due time, options with body."""
     arguments: list[Argument] = []
     header = messages[0].header
     flags, options = flags_of(header), pack_options(header)

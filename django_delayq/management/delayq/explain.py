@@ -70,9 +70,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if info.buried_ms is not None:
         yield f"failed: {to_words(info.buried_ms, now_ms)}"
     yield f"data: {data_text(info.body)}"
-    yield from story_lines(explanation)
+    yield from facts_lines(explanation)
     yield f"next: {explanation.happens_next}"
-    if explanation.story is None:
+    if explanation.facts is None:
         for line in info.detail.splitlines():
             yield f"    {line}"
 
@@ -98,58 +98,58 @@ def _shape(explanation: Explanation) -> dict[str, object]:
         "pauses": [pause_shape(pause) for pause in explanation.pauses],
         "max_attempts": explanation.max_attempts,
         "happens_next": explanation.happens_next,
-        "story": story_shape(explanation),
+        "facts": facts_shape(explanation),
     }
 
 
-def story_lines(explanation: Explanation) -> Iterator[str]:
+def facts_lines(explanation: Explanation) -> Iterator[str]:
     """Yield the facts that only a store has, as lines for people; none without a store."""
-    story, now_ms = explanation.story, explanation.now_ms
-    if story is None:
+    facts, now_ms = explanation.facts, explanation.now_ms
+    if facts is None:
         return
-    if story.running_since_ms is not None:
-        yield f"runs since: {to_words(story.running_since_ms, now_ms)}"
-    if story.ended_ms is not None and story.info.buried_ms is None:
-        yield f"ended: {to_words(story.ended_ms, now_ms)}"
-    if story.fingerprint:
-        yield f"fingerprint: {story.fingerprint}"
-    yield f"row: {story.pk}, {_rows(story)}"
-    yield f"alarm: {_alarm(story, explanation, now_ms)}"
-    yield f"attempts: {len(story.attempts) or 'none is over'}"
-    for attempt in story.attempts:
+    if facts.running_since_ms is not None:
+        yield f"runs since: {to_words(facts.running_since_ms, now_ms)}"
+    if facts.ended_ms is not None and facts.info.buried_ms is None:
+        yield f"ended: {to_words(facts.ended_ms, now_ms)}"
+    if facts.fingerprint:
+        yield f"fingerprint: {facts.fingerprint}"
+    yield f"row: {facts.pk}, {_rows(facts)}"
+    yield f"alarm: {_alarm(facts, explanation, now_ms)}"
+    yield f"attempts: {len(facts.attempts) or 'none is over'}"
+    for attempt in facts.attempts:
         yield from _attempt_lines(attempt, now_ms)
 
 
-def story_shape(explanation: Explanation) -> dict[str, Any] | None:
+def facts_shape(explanation: Explanation) -> dict[str, Any] | None:
     """Return the facts that only a store has, in the documented JSON shape; None without a store."""
-    story = explanation.story
-    if story is None:
+    facts = explanation.facts
+    if facts is None:
         return None
     return {
-        "pk": story.pk,
-        "rows": story.rows,
-        **instant("running_since", story.running_since_ms),
-        **instant("ended", story.ended_ms),
-        "fingerprint": story.fingerprint,
+        "pk": facts.pk,
+        "rows": facts.rows,
+        **instant("running_since", facts.running_since_ms),
+        **instant("ended", facts.ended_ms),
+        "fingerprint": facts.fingerprint,
         "alarms": None if explanation.alarms is None else [_alarm_shape(alarm) for alarm in explanation.alarms],
-        "attempts": [_attempt_shape(attempt) for attempt in story.attempts],
+        "attempts": [_attempt_shape(attempt) for attempt in facts.attempts],
     }
 
 
-def _rows(story: MessageFacts) -> str:
-    if story.rows <= 1:
+def _rows(facts: MessageFacts) -> str:
+    if facts.rows <= 1:
         return "the only one of this id"
-    return f"the newest of {story.rows}{' or more' if story.rows == MOST_ROWS else ''} of this id"
+    return f"the newest of {facts.rows}{' or more' if facts.rows == MOST_ROWS else ''} of this id"
 
 
-def _alarm(story: MessageFacts, explanation: Explanation, now_ms: int) -> str:
+def _alarm(facts: MessageFacts, explanation: Explanation, now_ms: int) -> str:
     if explanation.alarms is None:
         return explanation.why_no_alarms
     for alarm in explanation.alarms:
         if alarm.lease_end_ms is not None:
             return f"claimed, it rings again {to_words(alarm.lease_end_ms, now_ms)} unless it is dropped"
         return f"rings {to_words(alarm.due_ms, now_ms)}"
-    if story.info.state in (State.PENDING, State.READY):
+    if facts.info.state in (State.PENDING, State.READY):
         return "none; it gets one some seconds before it is due, and none if it is overdue"
     return "none"
 

@@ -49,8 +49,8 @@ def batches(ids: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _whereabouts(backend: Backend, id: str) -> str:
-    story = message_facts(backend.store.database, id) if backend.store else None  # finds messages that are over, too
-    info = story.info if story else backend.queue.get(id)
+    facts = message_facts(backend.store.database, id) if backend.store else None  # finds messages that are over, too
+    info = facts.info if facts else backend.queue.get(id)
     return f"{id!r} (no such message)" if info is None else f"{id!r} (it is {state_words(info.state)})"
 
 
