@@ -39,6 +39,7 @@ from django_delayq.store import (
 )
 from django_delayq.store.alarms import schedule_window
 from django_delayq.store.database import Database
+from django_delayq.store.mark import Mark
 from tests.databases import SiteTables
 
 BATCH = 100
@@ -141,7 +142,7 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         "explain": lambda: queries.message_facts(database, "order:4242:close"),
         "prune": lambda: operations.prune_finished(database, now_ms - 29 * 86_400_000),
         "prune of errors": lambda: operations.prune_errors(database, now_ms - 29 * 86_400_000),
-        "audit": lambda: audit.audit(database, clock, LEASE_MS),
+        "audit": lambda: audit.audit(database, clock, Mark(database, clock.alias, clock.window, ()), LEASE_MS),
     }
 
 

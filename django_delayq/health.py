@@ -19,8 +19,8 @@ class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
     """A check that an alias works: it can be read, its broker answers, a worker is alive, and no message is too late.
 
     `max_lag` is how late the oldest ready message may be; None allows any lag. `needs_worker` says whether a worker
-    must be alive. If the alias has a store, a broker that is away is only a warning, because workers go on from the
-    tables.
+    must be alive. If the alias has a store, a broker that is away, or is marked as another site's, is only a warning,
+    because workers go on from the tables.
 
     The answer may be shown to anybody: it has a fixed text, without names and numbers. The log has the rest.
     """
@@ -32,6 +32,8 @@ class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
     def run(self) -> None:
         """Raise `ServiceUnavailable` or `ServiceWarning` if something is wrong."""
         seen = self._status()
+        if seen.server.foreign:
+            raise self._said(ServiceWarning("The broker is marked as another site's."), seen.server.foreign)
         if seen.broker_away:
             raise self._said(ServiceWarning("The broker is away; workers go on from the tables."))
         if self.needs_worker and not seen.workers:

@@ -14,7 +14,7 @@ from django_delayq.api.handlers import handlers_by_key
 from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias, valid_aliases
-from django_delayq.core.errors import DelayqError, StoreUnavailable
+from django_delayq.core.errors import DelayqError, ForeignMark, StoreUnavailable
 from django_delayq.models import ReadyMessage
 from django_delayq.store import backend
 from django_delayq.store.database import Database, skew, skew_warnings
@@ -40,6 +40,7 @@ def check_stores(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     - W003: messages wait for a key without a handler.
     - W004: one worker may need more connections than the database or its pool has.
     - W005: the clocks of the database and the broker differ.
+    - W014: the broker is marked as another site's.
     """
     stores = [alias for alias in valid_aliases() if alias.store is not None and alias.database in (databases or ())]
     return [message for alias in stores for message in _check_store(alias)]
@@ -57,6 +58,7 @@ def _check_store(alias: Alias) -> Iterable[CheckMessage]:
             *_check_connections(alias, database),
             *_check_pool(alias),
             *_check_clocks(alias),
+            *_check_mark(alias),
         ]
     except (StoreUnavailable, ImproperlyConfigured) as error:
         return [_unfit(str(error))]
@@ -133,3 +135,20 @@ def _check_clocks(alias: Alias) -> Iterator[CheckMessage]:
     skew_ms = 0 if now_ms is None else skew(now_ms, before_ms, store.database.now_ms())
     for text in skew_warnings(skew_ms):
         yield Warning(text, hint="Let both servers follow one source of time (NTP).", id="delayq.W005")
+
+
+def _check_mark(alias: Alias) -> Iterator[CheckMessage]:
+    store = get_backend(alias.name).store
+    if store is None:
+        return
+    try:
+        store.mark.check()
+    except ForeignMark as error:
+        yield Warning(
+            str(error),
+            hint="Workers of a store that has worked there go on from the tables alone, and those of any other don't "
+            "start. No alarm is written there.",
+            id="delayq.W014",
+        )
+    except DelayqError:
+        return  # a broker that is away must not fail a deploy

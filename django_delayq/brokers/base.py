@@ -138,11 +138,11 @@ class Window(Protocol):
         So an `advance_cursor` that has read the old cursor as `from_ms` does not set it forward.
         """
 
-    def owner(self, candidate: str = "") -> str:
+    def owner(self, candidate: str = "", *, within_s: float = 2.0) -> str:
         """Return the identity of the store that the alarms are for. If there is none yet, make `candidate` the owner.
 
         Return "" if there is no owner and no candidate, or if that can't be told now. If the alarms are lost, the owner
-        is lost with them.
+        is lost with them. Raises `BrokerUnavailable` if it takes over `within_s` seconds.
         """
 
     @property
@@ -454,6 +454,8 @@ class Tables(Queue, Protocol):
     broker: Broker
     database: Any
     """The `Database` that runs the statements. Its type can't be named here, because this module knows no tables."""
+    mark: Any
+    """The `Mark` that says which store the broker works for."""
 
     def reschedule(
         self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None

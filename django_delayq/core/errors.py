@@ -56,6 +56,10 @@ class BrokerRefused(DelayqError):
     """
 
 
+class ForeignMark(BrokerRefused):
+    """The broker is marked as another store's, or as used with another layout of keys."""
+
+
 class Unsupported(DelayqError):
     """The alias can't do what was asked. For example, finding messages by their tag needs a store."""
 

@@ -446,7 +446,8 @@ class ServerReport:
     """A broker's report for a worker's start: one line on durability, warnings, and problems that forbid starting.
 
     `now_ms` is the time by the server's clock; None for a timer without a clock. `is_away` says that the broker of a
-    store does not answer, and that its workers start without it.
+    store does not answer, and that its workers start without it. `foreign` says what to do if that broker bears another
+    store's mark; else it is "".
     """
 
     server: str
@@ -455,6 +456,7 @@ class ServerReport:
     problems: list[str] = field(default_factory=list)
     now_ms: int | None = None
     is_away: bool = False
+    foreign: str = ""
 
 
 # Batches

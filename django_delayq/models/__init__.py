@@ -368,7 +368,11 @@ class ReturnedValue(models.Model):
 
 
 class StoreIdentity(models.Model):
-    """The identity of an alias's store, which distinguishes it from the stores of other sites on the same broker."""
+    """The identity of an alias's store, which distinguishes it from the stores of other sites on the same broker.
+
+    There is another row for each broker that bore the mark of this store (store/mark.py). It has a digest and the
+    place of that broker instead of the alias.
+    """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
     identity = models.CharField("identity", max_length=16)

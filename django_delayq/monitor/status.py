@@ -22,13 +22,13 @@ from django_delayq.brokers.base import (
     is_asked_for,
 )
 from django_delayq.conf import DEFAULT_ALIAS, Alias
-from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, ForeignMark
 from django_delayq.core.figures import Figures
 from django_delayq.core.requests import Pair
 from django_delayq.monitor.forecast import Capacity, Hour, Need, forecast, teams_of, workers_needed
 from django_delayq.monitor.looking import within
 from django_delayq.monitor.throughput import Throughput, last_day, last_hour, mean_run_times_ms, measure
-from django_delayq.store import alarms, backend as store_backend, statistics
+from django_delayq.store import backend as store_backend, mark, statistics
 from django_delayq.store.database import skew, skew_warnings
 from django_delayq.support.timestamps import HOUR_MS, wall_clock_ms
 from django_delayq.support.translatable import text as _
@@ -83,7 +83,8 @@ class Status:
     Suspects are counted apart: they are in no entry of `waiting`, and count as neither pending nor ready.
     `clock_skew_ms` is the least by which the authoritative clock is ahead of this machine's (negative: behind);
     `broker_skew_ms` says the same of the broker's clock and the database's. `broker_away` says that the broker of a
-    store does not answer. In that case its workers are not known, and nothing is reported as parked.
+    store does not answer, or bears another store's mark (`server.foreign`). In that case its workers are not known, and
+    nothing is reported as parked.
 
     Large numbers are counted only in part. With a store, `capped` says that more messages may be waiting, ready or
     running than were counted, and `totals` is empty, because only the audit counts them. `in_part` names the ones of
@@ -207,7 +208,7 @@ def _with_store(backend: Backend, store: Tables, patience_s: float | None, zone:
     database = store.database
     with database.available():
         before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
-        decides_ms, ours = alarms.time_and_identity(database)
+        decides_ms, ours = mark.time_and_identity(database)
         skew_ms, told_ns = skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = statistics.waiting(database, decides_ms, zone)
         pairs = [one.pair for one in found.counts.waiting]
@@ -221,8 +222,12 @@ def _with_store(backend: Backend, store: Tables, patience_s: float | None, zone:
             after_ms = decides_ms + -((asked_ns - time.monotonic_ns()) // 1_000_000)
             broker_skew_ms = skew(server.now_ms, before_ms, after_ms)
             server.warnings += skew_warnings(broker_skew_ms)
+    except ForeignMark as error:
+        server = ServerReport(_("a broker with another site's mark"), "", foreign=str(error))
     except (BrokerUnavailable, BrokerRefused) as error:
         server = _away(store, error)
+    if server.foreign:
+        server.problems += [server.foreign, _GOES_ON]
     server.durability = store_backend.DURABILITY
     counts = found.counts
     limits = {key: handler.limits for key, handler in handlers_by_key(database.alias).items() if handler.limits}
@@ -260,11 +265,18 @@ def _in_part(most: int, **numbers: int) -> frozenset[str]:
     return frozenset(name for name, number in numbers.items() if number >= most)
 
 
-def _worked_by(broker: Broker, alias: Alias, ours: str) -> tuple[Sequence[WorkerInfo], ServerReport]:
-    workers, server = broker.presence.workers(), broker.report()
+_GOES_ON = _(
+    "As long as that mark is there, workers of a store that has worked with this broker go on from the tables alone, "
+    "up to a second later. Those of any other store don't start."
+)
+
+
+def _worked_by(broker: Broker, alias: Alias, ours: str) -> tuple[Sequence[WorkerInfo] | None, ServerReport]:
+    """Return the workers, and the broker's report. The workers of another store are not ours, and not returned."""
+    server = broker.report()
     if broker.window is not None:
-        server.problems += alarms.not_ours(alias, broker.window, broker.window.owner(), ours)
-    return workers, server
+        server.foreign = mark.foreign_mark(alias, broker.window, broker.window.owner(), ours)
+    return None if server.foreign else broker.presence.workers(), server
 
 
 def _away(store: Tables, error: Exception) -> ServerReport:

@@ -1,4 +1,4 @@
-"""Schedule the alarms of the rows, note whether their timer answers, and check which store owns them.
+"""Schedule the alarms of the rows, and note whether their timer can be used.
 
 *The window*: rows due within the next seconds have an alarm, and a cursor beside the alarms says up to when. A pass
 reads the rows after the cursor, page by page, and moves the cursor forward in the same step as it schedules a page. It
@@ -8,24 +8,19 @@ workers claim it from the table, where a sweep finds it (polling.py).
 
 The cursor shares the fate of the alarms. If it is lost, it begins at now.
 
-*Degraded mode*: the timer has been away for so long that workers go on from the tables alone.
-
-*The identity*: a timer holds the alarms of one store only, and its cursor and workers are that store's.
+*Degraded mode*: workers go on from the tables alone, because the timer has been away for so long, or bears the mark of
+another store (mark.py).
 """
 
-import secrets
 from collections.abc import Callable
 from time import monotonic
 from typing import TypeVar
 
 from django_delayq.brokers.base import BATCH, Alarm, Window
-from django_delayq.conf import Alias
-from django_delayq.core.errors import BrokerRefused, PartlyUnavailable
-from django_delayq.models import StoreIdentity
+from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.database import Database
 from django_delayq.store.queries import Position, page_after
 from django_delayq.support.logging import logger
-from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
 
 T = TypeVar("T")
@@ -89,7 +84,8 @@ class Degraded:
     """The degraded mode: whether the timer answers, and whether workers go on from the tables alone.
 
     Before the mode is `on`, any answer of the timer ends its absence. Once it is on, only `end` ends it, after a pass
-    over the window. If only a part of the timer is away, the other parts are still asked.
+    over the window. If only a part of the timer is away, the other parts are still asked. A timer that bears another
+    store's mark is `foreign`: only the mark is read there.
     """
 
     def __init__(self, after_ms: float) -> None:
@@ -97,6 +93,7 @@ class Degraded:
         self.silent_since: float | None = None
         """When the timer was first asked in vain; None if its last call was answered, at least by a part of it."""
         self._partly_since: float | None = None
+        self.foreign = False
         self.on = False
 
     @property
@@ -106,8 +103,13 @@ class Degraded:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether only the tables can be asked: the mode is on, and no part of the timer answers."""
-        return self.on and self.silent_since is not None
+        """Return whether only the tables may be asked: the mode is on, and no part of the timer answers or is ours."""
+        return self.on and not self.may_ask
+
+    @property
+    def may_ask(self) -> bool:
+        """Return whether the timer may be asked: it answered the last call, at least in part, and is ours."""
+        return self.silent_since is None and not self.foreign
 
     @property
     def _since(self) -> float | None:
@@ -155,56 +157,17 @@ class Degraded:
             tables,
         )
 
+    def begin_foreign(self) -> None:
+        """Go on from the tables alone, because the timer bears another store's mark."""
+        if not self.foreign:
+            self.foreign = self.on = True
+            logger.warning(
+                "Degraded: the broker is marked as another site's. Going on from the tables alone, up to a second "
+                "later; messages with limits wait."
+            )
+
     def end(self) -> None:
-        """End degraded mode: the timer answers, and has every alarm."""
-        self.on = False
+        """End degraded mode: the timer answers, is ours, and has every alarm."""
+        self.on = self.foreign = False
         self.silent_since = self._partly_since = None
         logger.warning("No longer degraded: the broker answers and has its alarms.")
-
-
-def identify(database: Database) -> str:
-    """Return the identity that tells this store from all others. The first call creates it."""
-    _, identity = time_and_identity(database)
-    if identity:
-        return identity
-    rows = StoreIdentity.objects.using(database.using)
-    with database.telling_what_it_lacks():
-        row, _made = rows.get_or_create(alias=database.alias, defaults={"identity": secrets.token_hex(8)})
-    return str(row)
-
-
-def time_and_identity(database: Database) -> tuple[int, str]:
-    """Return the database's time and, by the same query, the store's identity; '' if nobody has created it yet."""
-    found = "SELECT identity FROM delayq_identity WHERE alias = %s"
-    ((now_ms, identity),) = database.rows(f"SELECT {database.dialect.now}, ({found})", [database.alias])
-    return int(now_ms), f"{database.alias} {identity}" if identity else ""
-
-
-def own_timer(database: Database, alias: Alias, window: Window | None) -> None:
-    """Make this store the owner of the timer if it has none, because it is new or has lost its data.
-
-    Raises `BrokerRefused` if another store owns it. A timer without a window reads this store's rows, and no other's.
-    """
-    if window is None:
-        return
-    with database.available():
-        ours = identify(database)
-    if problems := not_ours(alias, window, window.owner(ours), ours):
-        raise BrokerRefused(problems[0])
-
-
-def not_ours(alias: Alias, window: Window, owner: str, ours: str) -> list[str]:
-    """Return one line that says what to do about a timer that another store owns; an empty list for any other timer."""
-    if owner in ("", ours):
-        return []
-    return [
-        _(
-            "Another site uses prefix %(prefix)r here: the alarms are those of store %(owner)r, not of this one. Give "
-            'this one a prefix of its own, DELAYQ["%(alias)s"]["OPTIONS"]["prefix"]; or, if that store is gone for '
-            "good (this database was emptied or made again), delete %(key)s.",
-            prefix=alias.options.prefix,
-            owner=owner,
-            alias=alias.name,
-            key=window.owner_key,
-        )
-    ]

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, Alarm, AlarmIndex, AlarmInfo, Audit, Broker, Window, pages
-from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable, ForeignMark
 from django_delayq.core.requests import LEFT
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.claim import is_pk
 from django_delayq.store.database import Database
+from django_delayq.store.mark import Mark
 from django_delayq.store.queries import counts
 from django_delayq.store.sql.dialect import LEASE_FREE, marks
 from django_delayq.support.units import to_text
@@ -40,7 +41,7 @@ class ScheduledRow:
         return f"message {self.id!r} is due before the cursor, and the broker has no alarm for it in time"
 
 
-def audit(database: Database, broker: Broker, lease_ms: int) -> Audit:
+def audit(database: Database, broker: Broker, mark: Mark, lease_ms: int) -> Audit:
     """Return the figures and the differences.
 
     A row whose alarm seems to be missing is read twice, because the alarm may be on its way.
@@ -60,22 +61,28 @@ def audit(database: Database, broker: Broker, lease_ms: int) -> Audit:
         notes.append("this broker can't be asked for its alarms: only the tables were looked at")
         return Audit(figures.totals, places, differences, notes)
     try:
+        mark.check()
         differences += [silent.silence for silent in without_alarm(database, window, index)]
         stale = sum(_stale(database, index, {(one.queue, one.key) for one in index.counts().waiting}))
         if stale:
             notes.append(f"alarms of messages that are gone: {stale} (harmless); each is dropped when it is due")
-    except BrokerUnavailable as error:
+    except (BrokerUnavailable, ForeignMark) as error:
         differences.append(f"the alarms can't be looked at: {error}")
     return Audit(figures.totals, places, differences, notes)
 
 
-def repair(database: Database, broker: Broker) -> list[str]:
+def repair(database: Database, broker: Broker, mark: Mark) -> list[str]:
     """Mend the differences that have one right answer: schedule missing alarms, move on a sequence that is behind.
 
-    Return what was mended. A timer that can't be asked for its alarms is left to the sweep.
+    Return what was mended. A timer that can't be asked for its alarms, or bears another store's mark, is left to the
+    sweep.
     """
     mended = mend_sequence(database)
     window, index = broker.window, broker.alarm_index
+    try:
+        mark.check()
+    except ForeignMark:
+        return mended
     if mended and window is not None:  # the alarms that are set have the old primary keys
         window.set_cursor_back(database.now_ms())
     if window is None or index is None:

@@ -13,11 +13,12 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteWrapper
 from django_delayq.api import registry
 from django_delayq.brokers.base import Broker, ServerReport
 from django_delayq.conf import Alias, Store
-from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable, ForeignMark
 from django_delayq.models.fields import database_name
-from django_delayq.store.alarms import Degraded, own_timer
+from django_delayq.store.alarms import Degraded
 from django_delayq.store.database import Database, skew, skew_warnings
 from django_delayq.store.limits import DatabaseLimiter
+from django_delayq.store.mark import Mark
 from django_delayq.store.presence import DatabasePresence
 from django_delayq.store.queue import DatabaseQueue
 from django_delayq.support.translatable import text as _
@@ -33,8 +34,9 @@ class DatabaseBackend:
         # The database alone never needs the degraded mode: its timer reads the rows themselves.
         self.degraded = Degraded(math.inf if broker.window is None else settings.degraded_after)
         self.broker = broker
-        self.queue = self.store = DatabaseQueue(alias, settings, self.database, broker, self.degraded)
-        self.presence = DatabasePresence(alias, self.database, broker, self.degraded)
+        self.mark = Mark(self.database, alias, broker.window, broker.places(alias))
+        self.queue = self.store = DatabaseQueue(alias, settings, self.database, broker, self.degraded, self.mark)
+        self.presence = DatabasePresence(self.database, broker, self.degraded, self.mark)
         self.limiter = DatabaseLimiter(self.database, broker.limiter, self.degraded)
         self.alias = alias
         self._is_fit = False
@@ -67,9 +69,22 @@ class DatabaseBackend:
         if not self._is_fit:  # once the database was fit, it is not checked again
             found.problems += problems(self.database) or isolation_problems(self.database)
             self._is_fit = not found.problems
-        if self._is_fit and not self.degraded.on:
-            own_timer(self.database, self.alias, self.broker.window)
+        if self._is_fit and not found.is_away:
+            try:
+                self.mark.set()
+            except ForeignMark as error:
+                found.foreign = str(error)
+        if self._is_fit and found.foreign:
+            self._start_without_broker(found)
         return found
+
+    def _start_without_broker(self, found: ServerReport) -> None:
+        """Begin degraded mode because of a foreign mark. Raise `ForeignMark` if the broker never bore our mark."""
+        if not self.mark.is_known():
+            raise ForeignMark(found.foreign)
+        self.degraded.begin_foreign()
+        found.is_away = True
+        found.warnings.append(found.foreign)
 
 
 _WRITTEN = {
@@ -102,7 +117,7 @@ def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> Server
     """Return the broker's report on itself, with warnings about its clock.
 
     Raises `BrokerUnavailable` if the broker is away and the degraded mode is off. In degraded mode a worker may start
-    without the broker.
+    without the broker. A broker whose mark says that it has another layout gives no report.
     """
     before_ms = database.now_ms()
     try:
@@ -112,6 +127,8 @@ def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> Server
         if not degraded.on:
             raise
         return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."], is_away=True)
+    except ForeignMark as error:
+        return ServerReport("a broker with another site's mark", "", is_away=True, foreign=str(error))
     if found.now_ms is not None:
         found.warnings += skew_warnings(skew(found.now_ms, before_ms, database.now_ms()))
     return found

@@ -21,6 +21,7 @@ from django_delayq.brokers.base import BATCH, Alarm, Broker, Enqueued, NewMessag
 from django_delayq.core.errors import PartlyUnavailable
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction
+from django_delayq.store.mark import Mark
 from django_delayq.store.sql.dialect import WAITING, Dialect, LongText
 from django_delayq.store.sql.stepwise import delete
 from django_delayq.support.commit_hooks import last_hook
@@ -192,7 +193,7 @@ def _ended(database: Database, ids: Sequence[str], lock: str = "") -> set[str]:
 
 
 WITHIN_S = 0.25
-"""How long the call after a commit may take, in seconds."""
+"""How long the calls after a commit may take, in seconds."""
 SKIP_S = 5.0
 """How long this process leaves everything to the sweep after a failure: a hung broker must not slow every commit."""
 
@@ -200,9 +201,10 @@ SKIP_S = 5.0
 class CommitNotifier:
     """The part that schedules alarms right after the commit that wrote their rows. It never raises."""
 
-    def __init__(self, broker: Broker, now_ms: Callable[[], int]) -> None:
+    def __init__(self, broker: Broker, now_ms: Callable[[], int], mark: Mark) -> None:
         self._timer = broker.timer
         self._window = broker.window
+        self._mark = mark
         self._now_ms = now_ms
         self._skip_until = 0.0
         self._quiet_until = 0.0
@@ -236,11 +238,13 @@ class CommitNotifier:
         has_rest = rest_wait_ms is not None and rest_wait_ms <= SOON_MS
         if not (alarms or has_rest) or monotonic() < self._skip_until:
             return
+        began_at = monotonic()
         try:
+            self._mark.check(within_s=WITHIN_S)
             if rest_wait_ms is not None and has_rest and self._window is not None:
                 self._window.set_cursor_back(self._now_ms() + rest_wait_ms - 1)
             if alarms:
-                self._timer.schedule(alarms, within_s=WITHIN_S)
+                self._timer.schedule(alarms, within_s=WITHIN_S - (monotonic() - began_at))
         except PartlyUnavailable as error:  # the other parts of the broker are still told
             self._warn(alarms, error)
         except Exception as error:  # noqa: BLE001 - the rows are committed: the sweep finds them

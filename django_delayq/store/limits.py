@@ -46,7 +46,7 @@ class DatabaseLimiter:
         """
         if self._of_broker is not None:
             if self._degraded.is_alone:
-                raise BrokerUnavailable("The broker, which keeps the limits, is away: what has limits waits.")
+                raise BrokerUnavailable("The broker, which keeps the limits, can't be asked: what has limits waits.")
             # One node that does not answer tells nothing about the others, so this call is not counted against the
             # timer.
             return self._of_broker.acquire(requests, lease_ms=lease_ms)
@@ -62,7 +62,8 @@ class DatabaseLimiter:
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
         """Renew as the protocol says, also while the broker is away: it may be back already."""
         if self._of_broker is not None:
-            self._of_broker.renew(requests, lease_ms=lease_ms)
+            if not self._degraded.foreign:
+                self._of_broker.renew(requests, lease_ms=lease_ms)
             return
         check_batch(requests)
         with self._database.available():
@@ -70,9 +71,9 @@ class DatabaseLimiter:
                 _renew(self._database, limit, [requests[i].token for i in positions], lease_ms)
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
-        """Release as the protocol says. A broker that is away is not asked: its permits lapse."""
+        """Release as the protocol says. A broker that is away or another store's is not asked: its permits lapse."""
         if self._of_broker is not None:
-            if self._degraded.silent_since is None:
+            if self._degraded.may_ask:
                 self._of_broker.release(requests)
             return
         check_batch(requests)

@@ -15,23 +15,22 @@ from django_delayq.brokers.base import (
     Pause,
     WorkerInfo,
 )
-from django_delayq.conf import Alias
-from django_delayq.core.errors import DelayqError
+from django_delayq.core.errors import DelayqError, ForeignMark
 from django_delayq.models import PauseRow
-from django_delayq.store.alarms import Degraded, own_timer
+from django_delayq.store.alarms import Degraded
 from django_delayq.store.database import Database
+from django_delayq.store.mark import Mark
 from django_delayq.support.timestamps import to_epoch_ms
 
 
 class DatabasePresence:
     """The presence of an alias with a store. See `Presence` in brokers/base.py."""
 
-    def __init__(self, alias: Alias, database: Database, broker: Broker, degraded: Degraded) -> None:
-        self._alias = alias
+    def __init__(self, database: Database, broker: Broker, degraded: Degraded, mark: Mark) -> None:
         self._database = database
         self._heartbeats = broker.presence
-        self._window = broker.window
         self._degraded = degraded
+        self._mark = mark
         self._reads_rows = broker.window is None  # its timer tells of pauses: with their commit, or each second
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
@@ -39,14 +38,19 @@ class DatabasePresence:
             return self._heartbeats.heartbeat(worker)
         heard = Heard()
         if not self._degraded.is_alone:
-            own_timer(self._database, self._alias, self._window)
-            heard = self._heartbeats.heartbeat(worker)
+            try:
+                self._mark.set()
+                heard = self._heartbeats.heartbeat(worker)
+            except ForeignMark:  # the maintenance of the tables tells of it
+                self._degraded.begin_foreign()
         return Heard(self.pauses(), heard.workers)
 
     def leave(self, worker: str) -> None:
+        self._mark.check()
         self._heartbeats.leave(worker)
 
     def workers(self) -> list[WorkerInfo]:
+        self._mark.check()
         return self._heartbeats.workers()
 
     def pause(self, pause: Pause) -> None:
@@ -82,6 +86,7 @@ class DatabasePresence:
 
     def _announce(self) -> None:
         with contextlib.suppress(DelayqError):  # workers read them soon anyway
+            self._mark.check()
             self._heartbeats.announce_pauses()
 
 

@@ -33,13 +33,14 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
-from django_delayq.core.errors import BrokerUnavailable, DelayqError, PartlyUnavailable
+from django_delayq.core.errors import BrokerUnavailable, DelayqError, ForeignMark, PartlyUnavailable
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
 from django_delayq.store import audit, claim, due_times, enqueue, limits, listing, operations, queries, settle
-from django_delayq.store.alarms import Degraded, own_timer, schedule_window
+from django_delayq.store.alarms import Degraded, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
+from django_delayq.store.mark import Mark
 from django_delayq.store.polling import (
     LATE_MS,
     RowClaims,
@@ -73,10 +74,13 @@ class DatabaseQueue:
     Only rows run: messages that the timer's server carries are left to it.
     """
 
-    def __init__(self, alias: Alias, settings: Store, database: Database, broker: Broker, degraded: Degraded) -> None:
+    def __init__(
+        self, alias: Alias, settings: Store, database: Database, broker: Broker, degraded: Degraded, mark: Mark
+    ) -> None:
         self.settings = settings
         self.database = database
         self.degraded = degraded
+        self.mark = mark
         self.underfilled = Underfilled()
         self.backlog: frozenset[Pair] = frozenset()
         """The pairs of which very many rows may be overdue. They are claimed from the table."""
@@ -94,7 +98,7 @@ class DatabaseQueue:
         self._sweep = Sweep(database)
         # Pairs that the last claim filled: if the timer has no more of them, the table may
         self._filled: set[Pair] = set()
-        self._commit_notifier = CommitNotifier(broker, database.now_ms)
+        self._commit_notifier = CommitNotifier(broker, database.now_ms, mark)
         self._lapse_positions = settle.BEGIN
         self._looked_at, self._looked_at_ms, self._rests_until = 0.0, 0, 0.0
         self._taken_to = START
@@ -402,14 +406,18 @@ class DatabaseQueue:
         return any(number >= BATCH for number in pruned)
 
     def ask_timer(self, *, lease_ms: int) -> None:
-        """Do the timer's own maintenance. Its success proves that the timer takes writes.
+        """Set the timer's mark, and do its own maintenance. Success proves that the timer takes writes.
 
-        Raises `PartlyUnavailable` while a part of it is away, and `BrokerRefused` if another store owns it.
+        Raises `PartlyUnavailable` while a part of it is away, and `ForeignMark` if it bears another store's mark.
         """
+        try:
+            self.mark.set()
+        except ForeignMark:
+            self.degraded.begin_foreign()
+            raise
         result = self._maintain_timer(lease_ms)
         if result.away:
             raise PartlyUnavailable(result.away)
-        own_timer(self.database, self._alias, self.window)
 
     def _maintain_timer(self, lease_ms: int) -> MaintenanceResult:
         try:
@@ -447,7 +455,7 @@ class DatabaseQueue:
         """
         if rearm:
             self._row_claims.note(rearm)
-        if (drop or rearm) and not self._is_alone and self.degraded.silent_since is None:
+        if (drop or rearm) and not self._is_alone and self.degraded.may_ask:
             with contextlib.suppress(DelayqError):
                 self.degraded.ask(partial(self.timer.drop, drop, rearm))
 
@@ -518,11 +526,11 @@ class DatabaseQueue:
         return queries.counts(self.database)
 
     def audit(self) -> Audit:
-        return audit.audit(self.database, self.broker, self._alias.options.lease)
+        return audit.audit(self.database, self.broker, self.mark, self._alias.options.lease)
 
     def repair(self) -> list[str]:
         """Mend the differences of an audit that have one right answer. Return what was mended, in words."""
-        return audit.repair(self.database, self.broker)
+        return audit.repair(self.database, self.broker, self.mark)
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:

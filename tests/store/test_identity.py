@@ -1,23 +1,28 @@
-"""Two stores on one broker with one prefix: the second is refused by name, and what it may do is told."""
+"""Two stores on one broker with one prefix: the second is refused by name. A forged mark stops no store of before."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic, sleep
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connections
+from health_check.exceptions import ServiceWarning
 from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import send_delay_message
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import WorkerInfo
+from django_delayq.brokers.base import Pause, PermitRequest, WorkerInfo
+from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.health import Delayq
 from django_delayq.models import StoreIdentity
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import Degraded
+from django_delayq.store.mark import FRESH_S
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.maintenance import TableMaintenance
 from tests import databases
@@ -64,7 +69,7 @@ def test_the_first_store_keeps_its_redis_and_the_second_is_told_both_ways_out(
     broker: DatabaseBackend, other: DatabaseBackend, redis_server: Server, database: str
 ) -> None:
     assert broker.report().problems == []
-    ours = str(StoreIdentity.objects.using(database).get())
+    ours = str(StoreIdentity.objects.using(database).get(alias="default"))
     assert _owner(redis_server) == ours
     with pytest.raises(BrokerRefused) as refused:
         other.report()
@@ -75,9 +80,8 @@ def test_the_first_store_keeps_its_redis_and_the_second_is_told_both_ways_out(
     assert _owner(redis_server) == ours
     assert broker.report().problems == []
     _forget_owner(redis_server)
-    assert other.report().problems == []
-    with pytest.raises(BrokerRefused, match="Another site"):
-        broker.report()
+    assert other.report().foreign == ""
+    assert broker.report().foreign.startswith("Another site")  # and it goes on, because it has worked there
 
 
 def test_a_worker_of_the_second_site_does_not_start(
@@ -141,11 +145,15 @@ def test_a_forged_mark_stops_no_send(broker: DatabaseBackend, redis_server: Serv
         broker.report()
 
 
-def test_a_heartbeat_of_another_store_is_refused_and_not_shown(broker: DatabaseBackend, other: DatabaseBackend) -> None:
+def test_a_heartbeat_of_another_store_is_not_sent_and_each_store_sees_its_own_workers(
+    broker: DatabaseBackend, other: DatabaseBackend
+) -> None:
     broker.presence.heartbeat(WORKER)
-    with pytest.raises(BrokerRefused, match="Another site"):
-        other.presence.heartbeat(WorkerInfo("of the other", ["default"], ["k"], 0, 0))
+    other.presence.heartbeat(WorkerInfo("of the other", ["default"], ["k"], 0, 0))
+    assert other.degraded.on
     assert [worker.name for worker in broker.presence.workers()] == [WORKER.name]
+    with pytest.raises(BrokerRefused, match="Another site"):
+        other.presence.workers()
 
 
 def test_two_aliases_on_one_database_are_two_stores(
@@ -178,3 +186,139 @@ def test_a_worker_that_was_degraded_puts_no_alarms_into_the_redis_of_another_sto
         maintenance.close(PATIENCE_S)
     assert other.queue.degraded.on
     assert alarms(broker) == 0
+
+
+FORGED = [{"store": "default 0123456789abcdef"}, {"shards": "99"}, {"layout": "7"}]
+on_sqlite = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+
+
+@pytest.fixture(params=FORGED, ids=lambda fields: next(iter(fields)))
+def forged(
+    request: pytest.FixtureRequest, broker: DatabaseBackend, redis_server: Server
+) -> Iterator[Callable[[], None]]:
+    """A Redis in which the store has worked, and whose mark was then forged. The call puts the right one back."""
+    broker.report()
+    with redis_server.client() as client:
+        right = client.hgetall(META)
+        client.hset(META, mapping=request.param)
+        yield lambda: client.hset(META, mapping=right) and None
+
+
+@pytest.fixture
+def restarted(forged: object, stored_delayq: dict[str, Any], settings: Settings) -> DatabaseBackend:
+    """The backend of a process that starts while the forged mark is there."""
+    settings.DELAYQ = {"default": stored_delayq}
+    found = get_backend()
+    assert isinstance(found, DatabaseBackend)
+    return found
+
+
+def _dump(server: Server) -> dict[bytes, bytes]:
+    with server.client() as client:
+        return {key: client.dump(key) for key in client.scan_iter()}
+
+
+@on_sqlite
+def test_a_store_that_has_worked_there_starts_in_spite_of_a_forged_mark_and_leaves_that_redis_alone(
+    forged: Callable[[], None], restarted: DatabaseBackend, redis_server: Server
+) -> None:
+    before = _dump(redis_server)
+    assert send_delay_message("k", 1, id="a").created  # before a worker has noticed
+    report = restarted.report()
+    assert (report.problems, report.warnings) == ([], [report.foreign])
+    (given,) = claim(restarted)
+    assert given.id == "a"
+    send_delay_message("k", 1, id="soon", delay="5s")
+    restarted.presence.heartbeat(WORKER)
+    restarted.presence.pause(Pause(None, "k", "forged"))
+    restarted.presence.resume(None, "k")
+    request = PermitRequest("k", "", given.token, 1)
+    with pytest.raises(BrokerUnavailable, match="can't be asked"):
+        restarted.limiter.acquire([request], lease_ms=LEASE_MS)
+    restarted.limiter.renew([request], lease_ms=LEASE_MS)
+    restarted.limiter.release([request])
+    restarted.queue.maintain(lease_ms=LEASE_MS)
+    restarted.queue.repair()
+    with pytest.raises(BrokerRefused, match="HDEL"):
+        restarted.queue.keep_window(lease_ms=LEASE_MS)
+    assert restarted.queue.apply([transitions.release(given)]) == [True]
+    with pytest.raises(BrokerRefused, match="HDEL"):
+        restarted.presence.leave(WORKER.name)
+    assert _dump(redis_server) == before
+
+    forged()
+    restarted.queue.keep_window(lease_ms=LEASE_MS)
+    assert not restarted.degraded.on
+    assert alarms(restarted) == 1  # "soon"; the other is due, and found by the sweep
+    restarted.presence.heartbeat(WORKER)
+    assert [worker.name for worker in restarted.presence.workers()] == [WORKER.name]
+
+
+@on_sqlite
+def test_a_worker_that_runs_when_the_mark_is_forged_leaves_that_redis_alone_from_its_next_heartbeat_on(
+    broker: DatabaseBackend, forged: Callable[[], None], redis_server: Server
+) -> None:
+    broker.presence.heartbeat(WORKER)
+    before = _dump(redis_server)
+    send_delay_message("k", 1, id="a")
+    assert [message.id for message in claim(broker)] == ["a"]
+    assert _dump(redis_server) == before
+
+
+@on_sqlite
+def test_a_process_starts_in_spite_of_a_forged_mark_says_so_and_goes_on_once_it_is_right(
+    forged: Callable[[], None], stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server
+) -> None:
+    send_delay_message("run", "", id="a")
+    with site_on(stored_delayq, database_env, redis_server) as site:
+        worker = site.worker()
+        site.line.next_of("a").release()
+        worker.until_says("Trying again until it works")
+        forged()
+        worker.until_says("No longer degraded")
+        assert worker.stop() == 0
+    (error,) = [line for line in worker.text.splitlines() if " ERROR " in line]
+    assert "under prefix 'delayq'" in error or "Another site uses prefix 'delayq' here" in error
+    assert f"in Redis at {redis_server.url}: HDEL {META} " in error
+
+
+@on_sqlite
+def test_status_the_check_and_the_health_tell_of_a_forged_mark(restarted: DatabaseBackend) -> None:
+    told = _status()
+    assert "with another site's mark" in told or "problem: Another site uses prefix 'delayq' here" in told
+    assert "problem: As long as that mark is there" in told
+    assert "Workers are not known" in told
+    found = run_checks(tags=["database"], include_deployment_checks=True, databases=[restarted.database.using])
+    assert "delayq.W014" in [message.id for message in found]
+    with pytest.raises(ServiceWarning, match="marked as another site's"):
+        Delayq().run()
+    assert "can't be looked at" in " ".join(restarted.queue.audit().differences)
+
+
+@on_sqlite
+def test_what_a_store_remembers_is_of_one_server_prefix_and_number_of_shards(
+    broker: DatabaseBackend, stored_delayq: dict[str, Any], settings: Settings, redis_server: Server
+) -> None:
+    broker.report()
+    for options in ({"prefix": "another"}, {"shards": 2}):
+        settings.DELAYQ = {"default": stored_delayq | {"OPTIONS": options}}
+        found = get_backend()
+        assert isinstance(found, DatabaseBackend)
+        assert not found.mark.is_known()
+    settings.DELAYQ = {"default": stored_delayq}
+    again = get_backend()
+    assert isinstance(again, DatabaseBackend)
+    assert again.mark.is_known()
+
+
+@on_sqlite
+def test_a_sender_reads_the_mark_again_after_ten_seconds_and_not_before(
+    broker: DatabaseBackend, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.report()
+    with redis_server.client() as client:
+        client.hset(META, mapping=FORGED[0])
+    broker.mark.check()
+    monkeypatch.setattr("django_delayq.store.mark.monotonic", lambda: monotonic() + FRESH_S)
+    with pytest.raises(BrokerRefused, match="Another site"):
+        broker.mark.check()

@@ -229,7 +229,7 @@ class MemoryBroker:
         with self._changed:
             self._state.set_cursor_back(to_ms)
 
-    def owner(self, candidate: str = "") -> str:
+    def owner(self, candidate: str = "", *, within_s: float = 2.0) -> str:
         return candidate  # no other process can use it
 
     owner_key = ""

@@ -29,6 +29,7 @@ from django_delayq.brokers.rabbitmq.link import Link, Waker
 from django_delayq.brokers.rabbitmq.locations import DEFAULT_USER, HEARTBEAT_S, parse_location
 from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.brokers.rabbitmq.publishing import Publisher
+from django_delayq.brokers.rabbitmq.shared_state import HELD_S
 from django_delayq.brokers.rabbitmq.topology import UnavailableQueues
 from django_delayq.conf import Alias
 from django_delayq.core.errors import DelayqError
@@ -223,13 +224,17 @@ class RabbitMQBroker:
     def set_cursor_back(self, to_ms: int) -> None:
         self._publisher.change_state(lambda state: state.set_cursor_back(to_ms))
 
-    def owner(self, candidate: str = "") -> str:
-        owner = self._publisher.shared_state().owner
+    def owner(self, candidate: str = "", *, within_s: float = HELD_S) -> str:
+        owner = self._publisher.shared_state(within_s).owner
         return owner if owner or not candidate else self._publisher.change_state(lambda state: state.own(candidate))
 
     @property
     def owner_key(self) -> str:
-        return _("the queue %(queue)s in RabbitMQ", queue=self._names.register)
+        return _(
+            "the queue %(queue)s in RabbitMQ at %(address)s",
+            queue=self._names.register,
+            address=self._link.location.shown,
+        )
 
     # Workers, and notices of pauses, which the tables keep
 

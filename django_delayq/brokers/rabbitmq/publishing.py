@@ -15,7 +15,7 @@ from django_delayq.brokers.rabbitmq.alarms import Outgoing, notice, rerouted
 from django_delayq.brokers.rabbitmq.link import Link
 from django_delayq.brokers.rabbitmq.locations import TIMEOUT_S, Location
 from django_delayq.brokers.rabbitmq.names import Names
-from django_delayq.brokers.rabbitmq.shared_state import R, SharedState, change_state, read_state
+from django_delayq.brokers.rabbitmq.shared_state import HELD_S, R, SharedState, change_state, read_state
 from django_delayq.brokers.rabbitmq.topology import Topology
 from django_delayq.core.errors import BrokerUnavailable
 
@@ -41,15 +41,15 @@ class Publisher:
         self._returned: set[str] = set()
 
     @contextmanager
-    def looking(self) -> Iterator[Connection]:
+    def looking(self, within_s: float = TIMEOUT_S) -> Iterator[Connection]:
         """Yield the connection, once everything but the queues of single (queue, key) pairs is declared."""
-        with self._using() as connection:
+        with self._using(within_s) as connection:
             self._topology.ensure(connection, ())
             yield connection
 
-    def shared_state(self) -> SharedState:
-        with self.looking() as connection:
-            return read_state(connection, self._names)
+    def shared_state(self, within_s: float = HELD_S) -> SharedState:
+        with self.looking(within_s) as connection:
+            return read_state(connection, self._names, within_s)
 
     def change_state(self, edit: Callable[[SharedState], R]) -> R:
         """Let `edit` change the shared state, and return what `edit` returns."""

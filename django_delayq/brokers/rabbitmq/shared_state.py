@@ -19,6 +19,9 @@ from django_delayq.brokers.rabbitmq.names import Names
 from django_delayq.core import codec
 from django_delayq.core.errors import BrokerUnavailable
 
+MOST_BYTES = 2**24
+"""A longer message is not read: someone else wrote it. The heartbeats of a thousand workers take a few MiB."""
+
 HELD_S, PAUSE_S = 2.0, 0.005
 """How long to wait for another process that holds the shared state, and how long between two tries."""
 
@@ -38,10 +41,10 @@ class SharedState(shared_state.SharedState):
         return self.owner
 
 
-def read_state(connection: Connection, names: Names) -> SharedState:
+def read_state(connection: Connection, names: Names, within_s: float = HELD_S) -> SharedState:
     """Return the shared state, over a connection whose topology is declared."""
     with connection.channel() as channel:
-        message, state = _take_state(channel, names)
+        message, state = _take_state(channel, names, within_s)
         channel.basic_reject(message.delivery_tag, requeue=True)
         return state
 
@@ -49,7 +52,7 @@ def read_state(connection: Connection, names: Names) -> SharedState:
 def change_state(connection: Connection, names: Names, edit: Callable[[SharedState], R]) -> R:
     """Let `edit` change the shared state, and return what `edit` returns."""
     with connection.channel() as channel:
-        message, state = _take_state(channel, names)
+        message, state = _take_state(channel, names, HELD_S)
         answer = edit(state)
         new = Message(codec.dumps(state).decode(), delivery_mode=PERSISTENT)
         # If the queue is no longer bound, this fails before the old message is acknowledged.
@@ -58,8 +61,8 @@ def change_state(connection: Connection, names: Names, edit: Callable[[SharedSta
         return answer
 
 
-def _take_state(channel: Channel, names: Names) -> tuple[Message, SharedState]:
-    until = monotonic() + HELD_S
+def _take_state(channel: Channel, names: Names, within_s: float) -> tuple[Message, SharedState]:
+    until = monotonic() + within_s
     while (message := channel.basic_get(names.register)) is None:
         if monotonic() >= until:
             raise BrokerUnavailable(
@@ -68,5 +71,6 @@ def _take_state(channel: Channel, names: Names) -> tuple[Message, SharedState]:
             )
         sleep(PAUSE_S)
     with suppress(ValueError, TypeError):
-        return message, codec.read(message.body, SharedState)  # ignores the fields of later versions
+        if len(message.body) <= MOST_BYTES:
+            return message, codec.read(message.body, SharedState)  # ignores the fields of later versions
     return message, SharedState()  # someone else wrote a message that can't be read

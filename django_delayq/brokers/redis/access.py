@@ -28,7 +28,7 @@ from django_delayq.brokers.redis.maintenance import MaintenanceSchedule
 from django_delayq.brokers.redis.shards import CallCells, Shards, load
 from django_delayq.brokers.redis.waiter import Waiter
 from django_delayq.conf import Alias
-from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUnavailable
+from django_delayq.core.errors import BrokerUnavailable, ForeignMark, PartlyUnavailable
 
 R = TypeVar("R")
 
@@ -44,7 +44,7 @@ class Access:
         self.location = parse_location(alias.location)
         self.client = client_of(self.location)
         self.shards = Shards(options.prefix, options.shards, options.max_data, options.sign)
-        self.layout = Layout(self.shards)
+        self.layout = Layout(self.shards, self.location.shown)
         self.confirming = Confirming(alias.options.confirm, self.shards)
         self.cells = CallCells()
         self.waiter = Waiter(self.client, [keys.channel for keys in self.shards.all])
@@ -92,25 +92,29 @@ LAYOUT = 1
 class Layout:
     """The check that Redis is used with this layout. It is made once, before the first operation of this process."""
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: Shards, shown: str) -> None:
         self._shards = shards
+        self._shown = shown
         self._is_agreed = False
 
     def agreed(self, operation: Operation[R]) -> Operation[R]:
         """Check the layout, if that was not done yet, and then run the operation.
 
-        Raises `BrokerRefused`, before anything is changed, if Redis is used with another layout.
+        Raises `ForeignMark`, before anything is changed, if Redis is used with another layout.
         """
         return operation if self._is_agreed else self._first(operation)
 
     def agree(self) -> Operation[None]:
-        """Record the layout in Redis, unless one is recorded already. Raises `BrokerRefused` if that is another one."""
+        """Record the layout in Redis, unless one is recorded already. Raises `ForeignMark` if that is another one."""
         ours = LAYOUT, len(self._shards.all)
         (reply,) = yield [Call(load("agree"), (self._shards.first.meta,), ours)]
         version, count = (each.decode(errors="replace") for each in reply)
         self._is_agreed = (version, count) == tuple(map(str, ours))
         if not self._is_agreed:
-            raise BrokerRefused(self._refusal(version, count))
+            key, refusal = self._shards.first.meta, self._refusal(version, count)
+            raise ForeignMark(
+                f"{refusal} If nobody uses it so, forget that in Redis at {self._shown}: HDEL {key} layout shards."
+            )
 
     def _first(self, operation: Operation[R]) -> Operation[R]:
         try:

@@ -110,14 +110,18 @@ class RedisTimer(DueScan):
         cursors, _ = split(self._access.run(gather_available([operate(keys) for keys in self._access.shards.all])))
         return None if None in cursors else earliest(*cursors)
 
-    def owner(self, candidate: str = "") -> str:
+    def owner(self, candidate: str = "", *, within_s: float = 2.0) -> str:
         call = Call(load("owner"), (self._access.shards.first.meta,), (candidate,))
-        store: bytes = self._access.run(or_default(ask(call), b""))
+        store: bytes = self._access.run(or_default(ask(call), b""), within_s)
         return store.decode(errors="replace")
 
     @property
     def owner_key(self) -> str:
-        return _("the field 'store' in Redis: HDEL %(key)s store", key=self._access.shards.first.meta)
+        return _(
+            "the field 'store' in Redis at %(address)s: HDEL %(key)s store",
+            address=self._access.location.shown,
+            key=self._access.shards.first.meta,
+        )
 
     def find_alarms(self, queue: str, key: str, pks: Sequence[str]) -> list[AlarmInfo]:
         check_batch(pks)

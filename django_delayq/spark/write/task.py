@@ -55,6 +55,7 @@ def tell_timer(alias: Alias) -> None:
     store = get_backend(alias.name).store
     if store is not None and store.broker.window is not None:
         with suppress(DelayqError), store.database.available():  # otherwise a sweep finds them
+            store.mark.check()
             store.broker.window.set_cursor_back(store.database.now_ms())
 
 
