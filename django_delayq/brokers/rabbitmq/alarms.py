@@ -164,4 +164,5 @@ def unpack(message: Message) -> Envelope | None:
         envelope = codec.read(message.properties["application_headers"][ENVELOPE], Envelope)
     except (KeyError, TypeError, ValueError):
         return None
-    return envelope if all(0 < len(name) <= MAX_NAME for name in envelope.pair) else None
+    names = *envelope.pair, envelope.id  # these are kept until the alarm is due
+    return envelope if all(0 < len(name) <= MAX_NAME for name in names) else None

@@ -28,6 +28,9 @@ STALE_S = 60.0
 PART_S = 0.001
 """How long to wait for the rest of a frame that has come in part. If it does not come, the next `drain` reads it."""
 
+DRAIN_S = 0.5
+"""The longest time for which `drain` reads. Somebody may publish without end, and a worker must do more than read."""
+
 FAULTS = (OSError, exceptions.AMQPError, AttributeError)
 """The errors that py-amqp raises; AttributeError if a connection is closed while it is used."""
 
@@ -124,9 +127,10 @@ class Link:
 
 
 def drain(connection: amqp.Connection) -> None:
-    """Handle what the server has sent, without waiting for more."""
+    """Handle what the server has sent, without waiting for more, for at most `DRAIN_S`. The next call goes on."""
+    until = monotonic() + DRAIN_S
     with contextlib.suppress(TimeoutError):
-        while _readable(connection.sock):
+        while monotonic() < until and _readable(connection.sock):
             connection.drain_events(timeout=PART_S)
 
 

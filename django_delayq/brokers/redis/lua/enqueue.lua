@@ -1,4 +1,4 @@
--- uses: guard clock cut record sets call conflict
+-- uses: guard clock cut record sets call exist conflict
 -- send: none -> pending, for messages of one wait set. If an id waits already, lib/conflict.lua does what on_conflict says.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call cell 9 the wait set 10.. where others wait
 -- ARGV  1 number of the call 2 on_conflict 3 channel 4 the most bytes of a message that is read; then per message:
@@ -12,7 +12,7 @@ local sets, name = wait_sets(9), set_name(KEYS[9])
 local head, heads, dues, first = '1\31' .. string.gsub(name, ':', '\31', 1) .. '\31', {}, {}, math.huge
 local ids, texts, bodies, members, others, reply = {}, {}, {}, {}, {}, { '' }
 for i = 5, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
-local there = redis.call('HMGET', KEYS[1], unpack(ids)) -- one call, because most are not there
+local there = exist(KEYS[1], ids)
 for n, id in ipairs(ids) do
   local given = ARGV[3 * n + 3]
   if not dues[given] then -- many messages have the same due time, which is formatted once

@@ -1,4 +1,4 @@
--- uses: guard clock sets call
+-- uses: guard clock sets call exist
 -- send by a Spark job: none -> pending, for messages of one wait set. An id is left as it is if it waits or runs, or is in the
 -- job's ledger, even if its message is over. So a job that is run again sends nothing twice.
 -- KEYS  1 msg 2 keys 3 timer 4 count 5 call cell 6 the wait set 7 job (its ledger)
@@ -12,7 +12,7 @@ local head = '1\31' .. string.gsub(set_name(KEYS[6]), ':', '\31', 1) .. '\31'
 local ids, bodies, members, heads, dues, reply, ours, first = {}, {}, {}, {}, {}, {}, {}, math.huge
 for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local sent = redis.call('SMISMEMBER', KEYS[7], unpack(ids)) -- a key of another type fails here, with nothing changed
-local there = redis.call('HMGET', KEYS[1], unpack(ids))
+local there = exist(KEYS[1], ids)
 for n, id in ipairs(ids) do
   reply[n] = (there[n] or sent[n] == 1 or ours[id]) and 0 or 1
   ours[#ours + 1], ours[id] = id, true
