@@ -10,9 +10,11 @@ from django.contrib.auth.models import User
 from django.core.checks import CheckMessage, Tags, run_checks
 from django.db.models import QuerySet
 from django.test import Client
+from pytest_django import Settings
 
 from django_delayq.admin.bulk import actions, jobs
 from django_delayq.admin.lists.admins import ErrorMessageAdmin
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
@@ -50,6 +52,11 @@ ALL = (
     *("delete_readymessage", "delete_errormessage"),
 )
 OTHERS = re.compile(f"{FOREIGN}|{SECRET}")
+
+
+def for_root(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
+    """The hook of an alias that is for superusers."""
+    return rows if user.is_superuser else rows.none()
 
 
 def joined(user: Any, rows: QuerySet[Any]) -> QuerySet[Any]:
@@ -219,6 +226,45 @@ def test_what_concerns_the_messages_of_all_is_for_those_who_see_all(anna: Client
     moved = {"move": "delete-waiting", "id": ["benjamin-waits"], "sure": "yes"}
     assert anna.post(url("readymessage", "dashboard", "storeless"), moved).status_code == 403
     assert broker.presence.pauses() == []
+
+
+@ON_SQLITE
+def test_an_alias_is_closed_to_those_to_whom_its_hook_leaves_nothing(
+    anna: Client, stored_delayq: dict[str, Any], settings: Settings, superuser: Client, database: str
+) -> None:
+    closed = stored_delayq | {"OPTIONS": stored_delayq["OPTIONS"] | {"rows_for": "tests.admin.test_rows_for.for_root"}}
+    settings.DELAYQ = {
+        "open": stored_delayq | {"OPTIONS": {"unknown_keys": "allow"}},
+        "closed": closed,
+        "carried": closed | {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None},
+    }
+    for alias in ("open", "closed", "carried"):
+        send(f"sesame-{alias}", using=alias, key="key.benjamin", queue="benjamin's", delay="1h")
+        backend = get_backend(alias)
+        backend.presence.heartbeat(WorkerInfo("benjamin's host", ["benjamin's"], ["key.benjamin"], 1, 0))
+        backend.presence.pause(Pause("benjamin's", None, "sesame"))
+    waits = ReadyMessage._default_manager.using(database).get(alias="closed")
+    for alias in ("closed", "carried"):
+        query = f"?alias={alias}"
+        for address in (INDEX + query, FIGURES + query, *(url(name, query=query) for name in LISTS.values())):
+            assert not OTHERS.search(page(anna.get(address))), address
+            assert "benjamin" in page(superuser.get(INDEX + query))
+        for part in ("pause", "resume"):
+            address = url("readymessage", "dashboard", part, query=f"{query}&queue=benjamin%27s")
+            assert anna.post(address, {"queue": "benjamin's", "reason": "b"}).status_code == 403
+        moved = {"move": "delete-waiting", "id": [f"sesame-{alias}"], "sure": "yes"}
+        assert anna.post(url("readymessage", "dashboard", "storeless", query=query), moved).status_code == 403
+        assert [pause.reason for pause in get_backend(alias).presence.pauses()] == ["sesame"]
+        assert get_backend(alias).queue.get(f"sesame-{alias}") is not None
+    assert not OTHERS.search(
+        page(anna.get(url("readymessage", waits.pk, "change", query="?alias=closed"), follow=True))
+    )
+    confirm(anna, ReadyMessage, "purge", [waits.pk])
+    confirm(anna, ReadyMessage, "purge", [waits.pk], all_that_match=True, query="?alias=closed")
+    assert get_backend("closed").queue.get("sesame-closed") is not None
+    assert "sesame-open" in page(anna.get(url("readymessage", query="?alias=open")))
+    pause = url("readymessage", "dashboard", "pause", query="?alias=open")
+    assert anna.post(pause, {"queue": "another", "reason": "b"}).status_code == 302
 
 
 @ON_SQLITE
