@@ -4,7 +4,7 @@ What would take long to count is counted only in part.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta, tzinfo
 from typing import Any
@@ -26,20 +26,24 @@ AHEAD_MS = HOUR_MS // 4
 MOST = 10_000
 """The most failed rows, and the most retried rows, that are counted; an index has them."""
 MOST_PENDING = 50_000
-"""The most pending rows that are counted: those that fall due first, of all queues and keys."""
+"""The most rows that are counted by the hour: those that fall due first within `HOURS`, of all queues and keys."""
 MOST_OF_A_PILE = 200_000
-"""The most rows that are counted of those due exactly at `known_until_ms`, divided among the queues and keys."""
+"""The most rows that are counted at the due time of the last of `MOST_PENDING`, divided among the queues and keys."""
+MOST_LATER = 5_000
+"""The most rows that are counted of those that fall due after `HOURS`, divided among the queues and keys.
+
+They tell nothing about the hours, so fewer will do: most of what waits may be due later.
+"""
 MOST_DUE = 5_000
 """The most due rows that are counted, divided among the queues and keys.
 
 They cost more, because the rows themselves tell whether they run.
 """
 LEAST = 500
-"""How many rows of each queue and key are counted at least, whatever its share of `MOST_DUE` or `MOST_OF_A_PILE`."""
+"""How many rows of each queue and key are counted at least, however small its share is."""
 MOST_PAIRS = 200
 
-_NEAR, _PILE, _LATER, _DUE = range(4)
-_NEVER_MS = 2**62
+_NEAR, _PILE, _NEXT, _LATER, _DUE = range(5)
 _OF_SET = 'delayq_ready WHERE alias = %s AND queue = %s AND "key" = %s'
 
 
@@ -73,16 +77,17 @@ def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
     """
     pairs = waiting_pairs(database, MOST_PAIRS + 1)
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]
-    error, errors_last_hour, retried, known_until_ms = _counted(database, now_ms)
     began_ms = hour_began_ms(now_ms, zone)
+    error, errors_last_hour, retried, beyond_ms = _counted(database, now_ms, _ends_ms(began_ms))
     counts = Counts(now_ms, [], 0, 0, error)
-    found = Waiting(counts, began_ms, retried, errors_last_hour, known_until_ms=known_until_ms)
+    found = Waiting(counts, began_ms, retried, errors_last_hour)
     found.more_sets = len(pairs) > MOST_PAIRS
-    most_due, most_of_a_pile = (max(most // max(len(sets), 1), LEAST) for most in (MOST_DUE, MOST_OF_A_PILE))
-    pending = _pending(database, sets, found, most_of_a_pile)
-    rows = union_all(database, *pending, _due(database, sets, now_ms, most_due))
-    _count_pending(sets, [row for row in rows if row[0] != _DUE], most_of_a_pile, found)
-    _count_due(sets, [row for row in rows if row[0] == _DUE], most_due, found.counts)
+    most = {_PILE: MOST_OF_A_PILE, _NEXT: LEAST, _LATER: MOST_LATER, _DUE: MOST_DUE}
+    shares = {kind: max(number // max(len(sets), 1), LEAST) for kind, number in most.items()}
+    pending = _pending(database, sets, found, beyond_ms, shares)
+    rows = union_all(database, *pending, _due(database, sets, now_ms, shares[_DUE]))
+    _count_pending(sets, [row for row in rows if row[0] != _DUE], beyond_ms, shares, found)
+    _count_due(sets, [row for row in rows if row[0] == _DUE], shares[_DUE], found.counts)
     found.counts.waiting = [one for one in sets if one.pending or one.ready]
     return found
 
@@ -96,11 +101,16 @@ def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
     return now_ms - (now_ms + offset // timedelta(milliseconds=1)) % HOUR_MS
 
 
-def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None]:
+def _ends_ms(began_ms: int) -> int:
+    """Return when the last of the hours ends."""
+    return began_ms + HOURS * HOUR_MS
+
+
+def _counted(database: Database, now_ms: int, ends_ms: int) -> tuple[int, int, int, int | None]:
     """Return how many rows are buried, were buried in the last hour, and wait or run after a failure; and a time.
 
     Each count stops at `MOST`. The time is the due time of the first pending row after the first `MOST_PENDING`; None
-    if there are no more rows.
+    if no more rows fall due before `ends_ms`.
     """
     parts: list[tuple[str, list[Any]]] = [
         ("delayq_error WHERE alias = %s", [database.alias]),
@@ -108,21 +118,25 @@ def _counted(database: Database, now_ms: int) -> tuple[int, int, int, int | None
         ("delayq_ready WHERE alias = %s AND failures > 0", [database.alias]),
     ]
     counts = ", ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {part} LIMIT {MOST}) AS counted)" for part, _ in parts)
-    beyond = f"delayq_ready WHERE alias = %s AND due_at > %s ORDER BY due_at LIMIT 1 OFFSET {MOST_PENDING}"
+    pending = "delayq_ready WHERE alias = %s AND due_at > %s AND due_at < %s"
+    beyond = f"{pending} ORDER BY due_at LIMIT 1 OFFSET {MOST_PENDING}"
     ((error, errors_last_hour, retried, beyond_ms),) = database.rows(
         f"SELECT {counts}, (SELECT due_at FROM {beyond})",
-        [*(value for _, values in parts for value in values), database.alias, now_ms],
+        [*(value for _, values in parts for value in values), database.alias, now_ms, ends_ms],
     )
     return error, errors_last_hour, retried, beyond_ms
 
 
-def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_of_a_pile: int) -> list[SelectRuns]:
-    """Return the SELECTs that count the pending rows of each queue and key, by the hour.
+def _pending(
+    database: Database, sets: Sequence[SetCount], found: Waiting, beyond_ms: int | None, shares: Mapping[int, int]
+) -> list[SelectRuns]:
+    """Return the SELECTs that count the pending rows of each queue and key.
 
-    They count the rows due before `known_until_ms`, those due at it, and the next `LEAST` after it.
+    Those due before `beyond_ms`, those due at it, and the next `LEAST` after it are counted by the hour. Those due
+    after the hours are only counted, because that takes half the time.
     """
-    now_ms, began_ms, until_ms = found.counts.now_ms, found.hour_began_ms, found.known_until_ms
-    hour = f"{database.dialect.least}(due_at - (due_at - {began_ms}) %% {HOUR_MS}, {began_ms + HOURS * HOUR_MS})"
+    now_ms, began_ms, ends_ms = found.counts.now_ms, found.hour_began_ms, _ends_ms(found.hour_began_ms)
+    hour = f"due_at - (due_at - {began_ms}) %% {HOUR_MS}"
     soon = f"sum(CASE WHEN due_at <= {now_ms + AHEAD_MS} THEN 1 ELSE 0 END)"
     by_hour = f"count(*), {hour}, min(due_at), {soon}, 0, 0 FROM"
     near = f"SELECT {_NEAR}, {{i}}, {by_hour} {_OF_SET} AND due_at > %s AND due_at < %s GROUP BY {hour}"
@@ -130,18 +144,25 @@ def _pending(database: Database, sets: Sequence[SetCount], found: Waiting, most_
         f"SELECT {_PILE}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at = %s LIMIT %s) AS pile"
         f" GROUP BY {hour}"
     )
+    following = (
+        f"SELECT {_NEXT}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at > %s AND due_at < %s"
+        f" ORDER BY due_at LIMIT %s) AS following GROUP BY {hour}"
+    )
     later = (
-        f"SELECT {_LATER}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at > %s ORDER BY due_at LIMIT %s)"
-        f" AS later GROUP BY {hour}"
+        f"SELECT {_LATER}, {{i}}, count(*), {ends_ms}, min(due_at), 0, 0, 0 FROM (SELECT due_at FROM {_OF_SET}"
+        f" AND due_at >= %s ORDER BY due_at LIMIT %s) AS later HAVING count(*) > 0"
     )
     of = [(database.alias, one.queue, one.key) for one in sets]
-    if until_ms is None:
-        return [(near, [(*each, now_ms, _NEVER_MS) for each in of])]
-    return [
-        (near, [(*each, now_ms, until_ms) for each in of]),
-        (pile, [(*each, until_ms, most_of_a_pile) for each in of]),
-        (later, [(*each, until_ms, LEAST) for each in of]),
+    selects: list[SelectRuns] = [
+        (near, [(*each, now_ms, beyond_ms or ends_ms) for each in of]),
+        (later, [(*each, ends_ms, shares[_LATER]) for each in of]),
     ]
+    if beyond_ms is not None:
+        selects += [
+            (pile, [(*each, beyond_ms, shares[_PILE]) for each in of]),
+            (following, [(*each, beyond_ms, ends_ms, shares[_NEXT]) for each in of]),
+        ]
+    return selects
 
 
 def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> SelectRuns:
@@ -157,18 +178,24 @@ def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -
     return due, [(database.alias, one.queue, one.key, now_ms, most) for one in sets]
 
 
-def _count_pending(sets: Sequence[SetCount], rows: Sequence[Row], most_of_a_pile: int, found: Waiting) -> None:
-    later = Counter[int]()
+def _count_pending(
+    sets: Sequence[SetCount], rows: Sequence[Row], beyond_ms: int | None, shares: Mapping[int, int], found: Waiting
+) -> None:
+    counted = Counter[tuple[int, int]]()
     for kind, i, number, hour_ms, first_ms, soon, *_ in rows:
         one, hour = sets[i], found.pending_by_hour.setdefault(hour_ms, {})
         one.pending += number
         one.next_due_ms = earliest(one.next_due_ms, first_ms)
         hour[one.queue, one.key] = hour.get((one.queue, one.key), 0) + number
         found.due_soon[one.queue, one.key] += soon
-        later[i] += number if kind == _LATER else 0
-        one.pending_capped |= later[i] >= LEAST or (kind == _PILE and number >= most_of_a_pile)
-    if not any(one.pending_capped for one in sets):
-        found.known_until_ms = None
+        counted[kind, i] += number
+    capped = {(kind, i) for (kind, i), number in counted.items() if kind in shares and number >= shares[kind]}
+    for _, i in capped:
+        sets[i].pending_capped = True
+    if any(kind != _LATER for kind, _ in capped):
+        found.known_until_ms = beyond_ms
+    elif capped:
+        found.known_until_ms = _ends_ms(found.hour_began_ms)
 
 
 def _count_due(sets: Sequence[SetCount], rows: Sequence[Row], most: int, counts: Counts) -> None:

@@ -129,11 +129,26 @@ def test_a_large_set_is_told_by_the_hour_beside_small_ones(
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
     send_delay_messages(Send("many", 1, at=hour + timedelta(seconds=i)) for i in range(41))
     send_delay_messages(Send(f"few {i}", 1, at=hour + timedelta(minutes=i)) for i in range(9))
-    send_delay_messages(Send("many", 1, at=hour + timedelta(days=1, seconds=i)) for i in range(100))
+    send_delay_messages(Send("many", 1, at=hour + timedelta(hours=5, seconds=i)) for i in range(100))
     seen = look(broker)
     assert seen.pending_by_hour[to_epoch_ms(hour)]["default", "many"] == 41
     assert sum(seen.pending_by_hour[to_epoch_ms(hour)].values()) == 50
-    assert seen.known_until_ms == to_epoch_ms(hour + timedelta(days=1))
+    assert seen.known_until_ms == to_epoch_ms(hour + timedelta(hours=5))
+
+
+def test_of_what_is_due_after_the_hours_few_are_counted_and_all_within_them(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "MOST_LATER", 5)
+    monkeypatch.setattr(statistics, "LEAST", 2)
+    send_delay_messages(Send("k", 1, delay=3600 + i) for i in range(7))
+    send_delay_messages(Send("k", 1, delay=HOURS * 3600 + i) for i in range(9))
+    seen = look(broker)
+    ends_ms = seen.hour_began_ms + HOURS * HOUR_MS
+    assert [(one.pending, one.pending_capped) for one in seen.counts.waiting] == [(7 + 5, True)]
+    assert seen.pending_by_hour.pop(ends_ms) == {("default", "k"): 5}
+    assert sum(hour["default", "k"] for hour in seen.pending_by_hour.values()) == 7
+    assert seen.known_until_ms == ends_ms
 
 
 @pytest.mark.parametrize(

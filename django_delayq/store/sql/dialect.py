@@ -139,7 +139,6 @@ class Dialect:
     now: str
     now_up: str
     greatest = "GREATEST"
-    least = "LEAST"
     lock: str
     newest = ""
     """The end of a SELECT that must see rows committed after its transaction began.

@@ -10,7 +10,6 @@ class SQLite(Stepwise):
     now = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
     now_up = f"{now} + 1"
     greatest = "max"
-    least = "min"
     lock = ""
     skip_locked = ""
     update_held = "UPDATE delayq_ready AS r SET {changes} FROM {held} WHERE r.id = held.pk"
