@@ -8,7 +8,7 @@ LINTED := django_delayq pyspark_delayq tests example_project benchmarks manage.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help site demo spark-demo test soak chaos lint bench bench-spark screenshots
+.PHONY: help site demo spark-demo test soak chaos lint bench bench-spark compare screenshots
 
 help:
 	@echo "make demo    the example shop and a day of departures, in under a minute; with RabbitMQ: make demo BROKER=rabbitmq"
@@ -22,6 +22,7 @@ help:
 	@echo "make lint    style, types and layers"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-spark   those of the pipeline on Spark"
+	@echo "make compare SCALE=0.1   other queues beside this one, in environments of their own; a table and pictures in var/compare/out"
 	@echo "make screenshots   the images in docs/, of what make demo left"
 
 demo: .venv/with-demo $(if $(filter rabbitmq,$(BROKER)),.venv/with-rabbitmq)
@@ -55,6 +56,9 @@ bench: .venv/with-dev
 bench-spark: .venv/with-dev
 	$(BIN)/python -m benchmarks spark
 
+compare: .venv/with-compare
+	$(BIN)/python -m benchmarks.compare $(if $(SCALE),--scale $(SCALE)) $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
+
 screenshots: .venv/with-dev
 	DJANGO_SETTINGS_MODULE=example_project.demo.settings $(BIN)/python -m example_project.demo.screenshots
 
@@ -73,6 +77,10 @@ screenshots: .venv/with-dev
 
 .venv/with-spark: pyproject.toml | .venv/with-demo
 	$(BIN)/python -m pip install --quiet --editable '.[demo,spark]'
+	@touch $@
+
+.venv/with-compare: pyproject.toml | .venv/with-dev
+	$(BIN)/python -m pip install --quiet --editable '.[dev,compare]'
 	@touch $@
 
 .venv/with-dev: pyproject.toml | $(BIN)/python

@@ -1,12 +1,17 @@
 """The benchmarks run, judge by their bounds, and tell by their exit code."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.compare import install, report
+from benchmarks.compare.contenders import CONTENDERS, Contender
+from benchmarks.compare.report import Result
 from benchmarks.result import at_least, at_most, table
 from tests import servers
 
@@ -53,3 +58,50 @@ def test_the_trip_counts_the_files_that_a_send_its_commit_and_a_drain_enter() ->
     assert "worker/attempt.py" in drain  # also what threads enter
     assert drain.count("files entered") == 3
     assert "moves between files" in drain
+
+
+def test_the_comparison_drains_the_same_messages_by_ours_and_by_hand_and_writes_the_table(tmp_path: Path) -> None:
+    if not servers.redis_binaries():
+        servers.missing("redis-server")
+    if servers.postgres_programs() is None:
+        servers.missing("PostgreSQL")
+    what = ["--only", "delayq", "by_hand", "--measures", "drain", "--scale", "0.002", "--rounds", "1"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.compare", *what, "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    written = (tmp_path / report.TABLE).read_text()
+    assert written in ran.stdout
+    assert written.count("/s") == 2, written
+    assert "Not measured" not in written
+
+
+def test_the_comparison_divides_by_ours_within_a_round_and_tells_what_could_not_be_measured() -> None:
+    def drained(round: str, name: str, per_s: float) -> Result:
+        return Result(round, "drain", name, {"per_s": per_s})
+
+    rounds = [("1", 1_000, 100), ("2", 2_000, 1_000), ("3", 500, 100)]
+    text = report.table(
+        [
+            *(drained(round, "delayq_redis", ours) for round, ours, _ in rounds),
+            *(drained(round, "rq", theirs) for round, _, theirs in rounds),
+            Result("1", "install", "huey", error="there is no such version"),
+        ]
+    )
+    ours, rq, huey = (next(line for line in text.splitlines() if title in line) for title in ("alone", "RQ", "Huey"))
+    assert "1 (1,000/s)" in ours
+    assert "0.2 (100/s)" in rq
+    assert "–" in huey
+    assert "**Not measured**, install: there is no such version." in text
+
+
+@pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.name)
+def test_each_contender_has_an_adapter_with_all_that_is_asked_of_it(contender: Contender) -> None:
+    if (install.REQUIREMENTS / contender.name / "package.json").exists():
+        assert (install.HERE / "peers" / f"{contender.name}.mjs").exists()
+        return
+    adapter = (install.HERE / "peers" / f"{contender.name}.py").read_text()
+    assert set(re.findall(r"\w+", adapter)) >= {"prepare", "send", "send_many", "worker"}

@@ -1,0 +1,1 @@
+"""The app that has the handler and the task, where a worker looks for them."""

@@ -1,0 +1,35 @@
+"""dramatiq on Redis."""
+
+import os
+import sys
+from collections.abc import Iterable
+
+import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+
+from benchmarks.compare.work import HANDLERS, now_ms
+
+dramatiq.set_broker(RedisBroker(url=f"unix://{os.environ['COMPARE_REDIS']}"))
+
+
+@dramatiq.actor
+def run(name: str, number: int, due_ms: float | None) -> None:
+    HANDLERS[name](number, due_ms)
+
+
+def prepare() -> None:
+    """Nothing is needed."""
+
+
+def send(name: str, number: int, due_ms: float | None) -> None:
+    delay = None if due_ms is None else max(round(due_ms - now_ms()), 1)
+    run.send_with_options(args=(name, number, due_ms), delay=delay)
+
+
+def send_many(name: str, numbers: Iterable[int], due_ms: float | None) -> None:
+    for number in numbers:  # it has no other way
+        send(name, number, due_ms)
+
+
+def worker() -> list[str]:
+    return [sys.executable, "-m", "dramatiq", "--processes", "1", "--threads", "8", "benchmarks.compare.peers.dramatiq"]
