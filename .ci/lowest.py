@@ -1,7 +1,7 @@
 """Print constraints for pip: the lowest version that pyproject.toml allows of each package that a site runs.
 
-The tools of the extras `dev`, `docs` and `compare` are left out, because no site runs them, except for the packages that
-a site may run beside this one.
+The tools of the extras `dev`, `docs` and `compare` are left out, because no site runs them, except for the packages
+that a site may run beside this one.
 """
 
 import re

@@ -1,6 +1,7 @@
 """A whole worker: its wait for a broker fit for use, its threads, its loop (maintenance, claim, sleep), and its end."""
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -173,9 +174,13 @@ class Worker:
                 thread.close(LAST_WORDS_S)
         with contextlib.suppress(DelayqError):
             self._backend.presence.leave(self.name)
-        ends = ", ".join(f"{action.value} {count}" for action, count in self.settler.counts.items())
-        logger.info("Worker %s stopped. Messages: %s.", self.name, ends or "none", extra={"worker": self.name})
+        self._log_end()
         return ended
+
+    def _log_end(self) -> None:
+        if logger.isEnabledFor(logging.INFO):
+            ends = ", ".join(f"{action.value} {count}" for action, count in self.settler.counts.items())
+            logger.info("Worker %s stopped. Messages: %s.", self.name, ends or "none", extra={"worker": self.name})
 
     def _wait_until_idle(self, timeout: float) -> bool:
         until = monotonic() + timeout
