@@ -25,11 +25,11 @@ from tests.servers import RabbitMQServer, rabbitmq_version
 )
 def test_a_worker_is_told_what_its_server_s_version_lacks(version: str, is_old: bool) -> None:
     report = report_of(version, "amqp://host")
-    assert report.problems == ([f"RabbitMQ {version} at amqp://host is too old; use 3.10 or newer."] if is_old else [])
+    assert report.problems == ([f"RabbitMQ {version} (amqp://host) is too old; use 3.10 or newer."] if is_old else [])
 
 
 def test_the_version_is_what_the_server_says(broker: RabbitMQBroker) -> None:
-    assert broker.report().server.startswith(f"RabbitMQ {rabbitmq_version()} at ")
+    assert broker.report().server.startswith(f"RabbitMQ {rabbitmq_version()} (")
 
 
 def test_what_is_looked_at_stays_however_often(broker: RabbitMQBroker, rabbitmq_server: RabbitMQServer) -> None:
