@@ -1,6 +1,7 @@
 """What is measured of each contender. Each function gets one that makes a fresh stage, and returns figures by name."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Sizes:
     per_s: float = 50
     waiting: int = 20_000
     held: int = 200
-    patience_s: float = 150
+    patience_s: float = 120
 
     def scaled(self, scale: float) -> "Sizes":
         """Return these sizes times `scale`, but for the pace."""
@@ -108,7 +109,7 @@ def kill(fresh: Fresh, sizes: Sizes) -> Figures:
     with stage.worker() as worker:
         _wait_until_up(stage, worker)
         stage.drive("holds", sizes.held)
-        worker.wait_until(lambda: len(_ends(stage)) >= sizes.held / 4, "a quarter has ended", START_S)
+        worker.wait_until(lambda: _is_amid(stage, sizes.held / 4), "a quarter has ended, and some run", START_S)
         worker.kill()
         killed = time.time() * 1000
     with stage.worker() as worker, suppress(TimeoutError):
@@ -130,6 +131,12 @@ def _wait_until_up(stage: Stage, worker: Worker) -> None:
     before = stage.count_runs()
     stage.drive("many", 1, 0)
     worker.wait_until(lambda: stage.count_runs() > before, "the worker runs a first message", START_S)
+
+
+def _is_amid(stage: Stage, least: float) -> bool:
+    """Return whether so many messages have ended, and another has started."""
+    lines = Counter(line[0] for line in stage.lines())
+    return lines["end"] >= least and lines["start"] > lines["end"]
 
 
 def _ends(stage: Stage) -> dict[str, list[float]]:

@@ -45,7 +45,7 @@ COLUMNS = (
     Column("memory", "worker_mib", "worker, all that wait", "{:+,.1f} MiB", is_ratio=False),
     Column("kill", "lost", "SIGKILL: not run again", "{:,.0f}", is_ratio=False),
     Column("kill", "doubled", "ended twice", "{:,.0f}", is_ratio=False),
-    Column("kill", "again_s", "all had ended after", "{:,.1f} s"),
+    Column("kill", "again_s", "all had ended after", "{:,.1f} s", is_ratio=False),
 )
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 
-HOLD_S = 0.02
+HOLD_S = 0.1
 
 
 def noop(number: int, due_ms: float | None) -> None:

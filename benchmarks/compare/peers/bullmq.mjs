@@ -6,14 +6,14 @@ import { createRequire } from "node:module";
 const { Queue, Worker } = createRequire(`${process.env.COMPARE_MODULES}/`)("bullmq");
 
 const LONGEST_DELAY_MS = 2000;
-const HOLD_MS = 20;
+const HOLD_MS = 100;
 const CHUNK = 1000;
 
 const connection = { path: process.env.COMPARE_REDIS, maxRetriesPerRequest: null };
 const options = { removeOnComplete: true, attempts: 3 };
 const now = () => performance.timeOrigin + performance.now();
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-const delayed = (due) => (due === null ? options : { ...options, delay: Math.max(Math.ceil(due - now()), 0) });
+const delayed = (due) => (due === null ? options : { ...options, delay: Math.max(Math.ceil(due - Date.now()), 0) });
 const soon = () => now() + Math.random() * LONGEST_DELAY_MS;
 
 async function run({ name, data: { number, due } }) {
