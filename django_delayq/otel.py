@@ -13,6 +13,7 @@ from typing import Any
 from django_delayq import tracing
 from django_delayq.core.errors import Snooze
 from django_delayq.core.figures import BOUNDS_MS
+from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import Message
 from django_delayq.core.requests import NewMessage
 from django_delayq.support.sanitize import text_of
@@ -150,7 +151,7 @@ class _Send:
         """Count the messages, and end the span."""
         failed = _failed(error)
         self._instruments.send_duration.record(perf_counter() - self._began_at, {**self._shared, **failed})
-        pairs = Counter((message.header.queue, message.header.key) for message in self._messages)
+        pairs = Counter((queue_of(message.header.queue), message.header.key) for message in self._messages)
         for (queue, key), count in pairs.items():
             self._instruments.sent.add(count, _operation("send") | _labels(self._using, queue, key) | failed)
         if error is not None:
@@ -194,8 +195,9 @@ def _labels(using: str, queue: str, key: str) -> dict[str, str]:
 def _shared(using: str, messages: Sequence[NewMessage]) -> dict[str, str]:
     """Return those of `_labels` that all the messages have in common."""
     first = messages[0].header
-    labels = _labels(using, first.queue, first.key)
-    if any(message.header.queue != first.queue for message in messages):
+    queue = queue_of(first.queue)
+    labels = _labels(using, queue, first.key)
+    if any(queue_of(message.header.queue) != queue for message in messages):
         del labels[_QUEUE]
     if any(message.header.key != first.key for message in messages):
         del labels[_KEY]

@@ -9,6 +9,7 @@ from typing import Any
 
 from django_delayq import tracing
 from django_delayq.core.errors import Retry, Snooze
+from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import Message
 from django_delayq.core.requests import NewMessage
 from django_delayq.support.sanitize import has_scrubs
@@ -41,7 +42,7 @@ class Sentry:
         header = messages[0].header
         span = sentry_sdk.start_span(op="queue.publish", name=header.key, origin=_ORIGIN)
         span.set_data("messaging.system", "delayq")
-        span.set_data("messaging.destination.name", header.queue)
+        span.set_data("messaging.destination.name", queue_of(header.queue))
         span.set_data("messaging.message.body.size", sum(len(message.body) for message in messages))
         if len(messages) == 1:
             span.set_data("messaging.message.id", messages[0].id)

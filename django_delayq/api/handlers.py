@@ -16,6 +16,7 @@ from django_delayq.api.send import asend_delay_message, send_delay_message
 from django_delayq.api.unknown import NoMethod, one_value, refuse_unknown
 from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.core.codec import decode_data, decoder_for, encode_data
+from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import Message, Send, Sent, When, WhenToSend
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
@@ -29,7 +30,6 @@ from django_delayq.support.validation import (
     check_max_attempts,
     check_name,
     check_new_name,
-    check_queue,
     did_you_mean,
     short_repr,
 )
@@ -58,6 +58,7 @@ class Handler(Generic[T, R]):
     atomic: bool
     at_most_once: bool
     limits: Limits | None = None
+    priority: int = 0
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())
@@ -136,6 +137,7 @@ def delay_execute(
     *positional: Never,
     former_keys: Iterable[str] = (),
     queue: str = DEFAULT_QUEUE,
+    priority: int = 0,
     using: str = DEFAULT_ALIAS,
     max_attempts: int = 4,
     backoff: Backoff = Exponential(),  # noqa: B008  frozen
@@ -152,6 +154,7 @@ def delay_execute(
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
 
     - `former_keys`: older keys that the handler still serves.
+    - `priority`: between messages of a queue that are due, one with a higher priority, from -100 to 100, starts first.
     - `max_attempts`, `backoff`: a message whose attempt failed is tried again after `backoff`, until `max_attempts`
       attempts have failed.
     - `timeout`: how long one run may take.
@@ -188,7 +191,8 @@ def delay_execute(
                 func=func,
                 key=check_new_name(key, "key"),
                 former_keys=_checked_former_keys(former_keys, key),
-                queue=check_queue(queue, check_new_name),
+                queue=queue_of(new_lane(queue, priority)),
+                priority=priority,
                 using=check_new_name(using, "using"),
                 max_attempts=check_max_attempts(max_attempts),
                 backoff=backoff,

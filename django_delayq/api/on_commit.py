@@ -11,6 +11,7 @@ from django.dispatch import Signal
 from django_delayq.api import registry
 from django_delayq.brokers import get_backend
 from django_delayq.conf import Alias
+from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import OnConflict
 from django_delayq.core.requests import BATCH, Enqueued, NewMessage
 from django_delayq.signals import emit, message_sent, send_failed
@@ -152,6 +153,6 @@ def _emit(signal: Signal, using: str, message: NewMessage, **facts: object) -> N
         using=using,
         id=message.id,
         key=header.key,
-        queue=header.queue,
+        queue=queue_of(header.queue),
         **facts,
     )

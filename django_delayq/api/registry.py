@@ -19,6 +19,7 @@ class Registered(Protocol):
     former_keys: tuple[str, ...]
     using: str
     queue: str
+    priority: int
     expires_ms: int | None
     atomic: bool
     at_most_once: bool

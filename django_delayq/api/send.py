@@ -23,6 +23,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
+from django_delayq.core.lanes import lane_of, new_lane, priority_of, queue_of
 from django_delayq.core.message import OnConflict, Send, Sent, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
@@ -33,7 +34,6 @@ from django_delayq.support.validation import (
     check_max_attempts,
     check_new_name,
     check_not_own,
-    check_queue,
     did_you_mean,
     short_repr,
 )
@@ -60,6 +60,7 @@ def send_delay_message(
     tag: str | None = None,
     trace_id: str | None = None,
     queue: str | None = None,
+    priority: int | None = None,
     max_attempts: int | None = None,
     expires: Duration | None = None,
     timeout: Duration | None = None,
@@ -75,6 +76,8 @@ def send_delay_message(
     the same. If the broker is away then, the message is lost: this is logged at ERROR, and the signal `send_failed` is
     sent. With `on_commit=False` it is sent at once. A transaction managed by hand (`set_autocommit(False)`) is not
     noticed.
+
+    Between messages of a queue that are due, one with a higher `priority`, from -100 to 100, starts first.
 
     If a message with this `id` waits already, `on_conflict` says what to do: `keep` it, `replace` it, give it the
     `earliest` or the `latest` of the two due times, or `raise` `DuplicateMessage`.
@@ -96,6 +99,7 @@ def send_delay_message(
         tag=tag,
         trace_id=trace_id,
         queue=queue,
+        priority=priority,
         max_attempts=max_attempts,
         expires=expires,
         timeout=timeout,
@@ -269,13 +273,14 @@ def _header_of(handler: registry.Registered | None, key: str, is_own: bool) -> H
         check_not_own(key, "key")
     if handler is None:
         return Header(DEFAULT_QUEUE, key)
-    return Header(handler.queue, key, handler.at_most_once, handler.expires_ms)
+    return Header(lane_of(handler.queue, handler.priority), key, handler.at_most_once, handler.expires_ms)
 
 
 def _header(send: Send, own: Header, is_own: bool) -> Header:
     """Return the header of a send: `own` itself if the send changes nothing in it, else a new one."""
     if (
         send.queue is None
+        and send.priority is None
         and send.at_most_once is None
         and send.expires is None
         and send.max_attempts is None
@@ -285,7 +290,7 @@ def _header(send: Send, own: Header, is_own: bool) -> Header:
     ):
         return own
     return Header(
-        queue=own.queue if send.queue is None else check_queue(send.queue, check_new_name),
+        queue=_lane(send, own.queue),
         key=own.key,
         at_most_once=_adds_at_most_once(send) or own.at_most_once,
         expires_ms=own.expires_ms if send.expires is None else to_ms(send.expires, "expires", least_ms=1),
@@ -294,6 +299,14 @@ def _header(send: Send, own: Header, is_own: bool) -> Header:
         tag=None if send.tag is None else _name(send.tag, "tag", is_own),
         trace_id=None if send.trace_id is None else check_new_name(send.trace_id, "trace_id"),
     )
+
+
+def _lane(send: Send, own: str) -> str:
+    """Return the lane of a send, whose handler has the lane `own`."""
+    if send.queue is None and send.priority is None:
+        return own
+    queue = queue_of(own) if send.queue is None else send.queue
+    return new_lane(queue, priority_of(own) if send.priority is None else send.priority)
 
 
 def _adds_at_most_once(send: Send) -> bool:

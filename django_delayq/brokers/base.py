@@ -3,7 +3,7 @@
 - `Queue` owns the messages. It is the tables, or Redis if there is no store.
 - `Timer` tells workers when to look. It holds *alarms* for rows: hints that may be early, stale or double.
 - `Window` tells up to which due time a timer has every alarm, and which store the alarms belong to.
-- `Presence` knows the workers and the pauses.
+- `Presence` knows the workers, the pauses and the lanes of queues.
 - `Limiter` keeps limits over all workers.
 
 The setting BROKER names a `Broker`: one server, with a timer and perhaps a queue, a limiter and more. An alias runs on
@@ -15,7 +15,7 @@ Times are epoch milliseconds by the broker's own clock; lengths of time are mill
 secrets. All methods may be called from several threads at once.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -189,7 +189,7 @@ class Limiter(Protocol):
 
 
 class Heartbeats(Protocol):
-    """The workers that are alive, and a way to notify all of them that pauses have changed."""
+    """The workers that are alive, and a way to notify all of them that pauses or lanes have changed."""
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
         """Record a worker's heartbeat in place of its last one. Heartbeats over 60 s old may be removed."""
@@ -212,7 +212,10 @@ class Heartbeats(Protocol):
 
 
 class Presence(Protocol):
-    """The workers that are alive, and the pauses: queues and keys whose messages workers don't start."""
+    """The workers that are alive, and the facts that they all must know.
+
+    These are the pauses (queues and keys whose messages workers don't start), and the lanes of other priorities than 0.
+    """
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
         """Record a worker's heartbeat in place of its last one. Heartbeats over 60 s old may be removed."""
@@ -235,9 +238,15 @@ class Presence(Protocol):
     def pauses(self) -> list[Pause]:
         """Return the pauses in force, sorted by queue and key."""
 
+    def lanes(self) -> Collection[str]:
+        """Return the lanes of other priorities than 0 to which messages were ever sent (core/lanes.py)."""
+
     @property
     def pause_version(self) -> int:
-        """Return a number that grows when somebody may have paused or resumed, but not when a pause runs out."""
+        """Return a number that grows when somebody may have paused or resumed, but not when a pause runs out.
+
+        It also grows with the first message of a lane.
+        """
 
 
 class Queue(Protocol):
@@ -251,7 +260,8 @@ class Queue(Protocol):
         If the reply of the server is lost, the repeated call takes nothing twice. A running message is never changed.
         `replace` takes the new data, header and due time, and resets the counts; `earliest` and `latest` change only
         the due time. `raise` raises `DuplicateMessage`, naming the ids, after the other messages of the call were
-        taken. Raises `SendError` if it is not known after 2 s that all messages were taken.
+        taken. The lanes of the messages are in `Presence.lanes` before the messages are here. Raises `SendError` if it
+        is not known after 2 s that all messages were taken.
         """
 
     async def aenqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]: ...
@@ -485,6 +495,9 @@ class Tables(Queue, Protocol):
 
     def ids_by_tag(self, tag: str) -> list[str]:
         """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end."""
+
+    def note_lanes(self, messages: Iterable[NewMessage]) -> None:
+        """Make workers ask for the lanes of messages that are about to be inserted without `enqueue`."""
 
     def rows_with_states(
         self, tag: str | None, key: str | None, id_prefix: str | None, states: Collection[State]

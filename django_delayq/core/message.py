@@ -51,6 +51,7 @@ class Message(Generic[T]):
     trace_id: str | None = None
     is_held: Callable[[], bool] = field(default=_always_held, repr=False, compare=False)
     worker: str = ""
+    priority: int = 0
 
     @property
     def due_at(self) -> datetime:
@@ -91,6 +92,7 @@ class When(TypedDict, total=False):
     tag: str | None
     trace_id: str | None
     queue: str | None
+    priority: int | None
     max_attempts: int | None
     expires: Duration | None
     timeout: Duration | None
@@ -124,6 +126,7 @@ class Send:
     timeout: Duration | None = None
     at_most_once: bool | None = None
     using: str | None = None
+    priority: int | None = None
 
 
 @dataclass(slots=True)
@@ -181,3 +184,4 @@ class MessageInfo:
     error: str
     holder: str
     lease_until: datetime | None
+    priority: int = 0

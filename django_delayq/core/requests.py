@@ -4,12 +4,13 @@ First come the values of sends, claims and limits: messages, alarms, leases, per
 maintenance, heartbeats and pauses. At the end are functions for batches of values.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from django_delayq.core.codec import Instant, Natural
 from django_delayq.core.errors import DuplicateMessage
+from django_delayq.core.lanes import queue_of, serves
 from django_delayq.core.message import OnConflict, State
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import check_name, check_queue
@@ -28,7 +29,10 @@ Pair = tuple[str, str]
 
 @dataclass(slots=True)
 class Header:
-    """The part of a message that says how to treat its data. A field that is `None` is left to the handler."""
+    """The part of a message that says how to treat its data. A field that is `None` is left to the handler.
+
+    `queue` is the lane of its queue for its priority: see lanes.py.
+    """
 
     queue: str
     key: str
@@ -358,8 +362,8 @@ class WorkerInfo:
 
 
 def is_asked_for(queue: str, key: str, workers: Iterable[WorkerInfo]) -> bool:
-    """Return whether a live worker runs messages of this queue and key."""
-    return any(queue in worker.queues and key in worker.keys for worker in workers)
+    """Return whether a live worker runs messages of this queue, or lane of one, and key."""
+    return any(key in worker.keys and serves(worker.queues, queue) for worker in workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,12 +410,14 @@ class Pause:
 class Heard(NamedTuple):
     """The facts that come with the answer to a heartbeat, so that a worker need not ask for them.
 
-    `pauses` has the pauses in force; None if workers notice every change of `pause_version`. `workers` has every live
-    worker, also the sender of the heartbeat; None if the answer does not name them.
+    `pauses` has the pauses in force, and `lanes` the lanes in use; None if workers notice every change of
+    `pause_version`. `workers` has every live worker, also the sender of the heartbeat; None if the answer does not name
+    them.
     """
 
     pauses: list[Pause] | None = None
     workers: list[WorkerInfo] | None = None
+    lanes: Collection[str] | None = None
 
 
 def in_words(queue: str | None, key: str | None) -> str:
@@ -424,8 +430,9 @@ def in_words(queue: str | None, key: str | None) -> str:
 
 
 def covering(pauses: Iterable[Pause], queue: str, key: str) -> list[Pause]:
-    """Return the pauses that apply to messages of this queue and key."""
-    return [pause for pause in pauses if pause.queue in (None, queue) and pause.key in (None, key)]
+    """Return the pauses that apply to messages of this queue and key. Those of a queue apply to all its lanes."""
+    names = None, queue, queue_of(queue)
+    return [pause for pause in pauses if pause.queue in names and pause.key in (None, key)]
 
 
 @dataclass(slots=True)

@@ -221,6 +221,21 @@ class PauseRow(models.Model):
         return f"{self.alias} {self.queue or '*'} {self.key or '*'}"
 
 
+class LaneRow(models.Model):
+    """A lane of a queue to which a message was sent (django_delayq/core/lanes.py). It may have several rows."""
+
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    name = NameField("name", max_length=MAX_NAME)
+
+    class Meta:
+        db_table = "delayq_lane"
+        verbose_name = "lane"
+        verbose_name_plural = "lanes"
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.name}"
+
+
 class ReportRow(models.Model):
     """The figures of one key in one queue for one hour, from the last report that was saved. Times are in ms.
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from django_delayq.brokers.base import ExecutorInfo, WorkerInfo
+from django_delayq.core.lanes import serves
 from django_delayq.core.limits import Limits
 from django_delayq.core.requests import Pair
 from django_delayq.store.statistics import AHEAD_MS, HOURS, Waiting
@@ -59,7 +60,7 @@ class Team:
     def serves(self, pair: Pair) -> bool:
         """Return whether the workers run messages of this queue and key."""
         queue, key = pair
-        return queue in self.queues and key in self.keys
+        return key in self.keys and serves(self.queues, queue)
 
     def slots(self, keys: Collection[str]) -> int:
         """Return how many messages of these keys the workers run at once.

@@ -94,6 +94,7 @@ _WRITTEN = {
     "delayq_difference": ("DELETE",),
     "delayq_figure": ("INSERT", "UPDATE", "DELETE"),
     "delayq_identity": ("INSERT",),
+    "delayq_lane": ("INSERT",),
     "delayq_returned": ("INSERT", "UPDATE", "DELETE"),
 }
 """The rights that workers need to end, rescue, prune and count messages, by table."""

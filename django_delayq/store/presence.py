@@ -1,10 +1,12 @@
-"""Keep the heartbeats of an alias with a store, and its pauses.
+"""Keep the heartbeats of an alias with a store, its pauses and its lanes.
 
-The tables keep the pauses, so that they outlive a loss of the broker's data. The broker keeps the heartbeats, and
-notifies the workers.
+The tables keep the pauses and the lanes, so that they outlive a loss of the broker's data. The broker keeps the
+heartbeats, and notifies the workers.
 """
 
 import contextlib
+from collections.abc import Collection
+from functools import partial
 from time import monotonic
 
 from django.db.models.expressions import RawSQL
@@ -12,11 +14,12 @@ from django.db.models.expressions import RawSQL
 from django_delayq.brokers.base import (
     Broker,
     Heard,
+    Heartbeats,
     Pause,
     WorkerInfo,
 )
 from django_delayq.core.errors import DelayqError, ForeignMark
-from django_delayq.models import PauseRow
+from django_delayq.models import LaneRow, PauseRow
 from django_delayq.store.alarms import Degraded
 from django_delayq.store.database import Database
 from django_delayq.store.mark import Mark
@@ -43,7 +46,7 @@ class DatabasePresence:
                 heard = self._heartbeats.heartbeat(worker)
             except ForeignMark:  # the maintenance of the tables tells of it
                 self._degraded.begin_foreign()
-        return Heard(self.pauses(), heard.workers)
+        return Heard(self.pauses(), heard.workers, self.lanes())
 
     def leave(self, worker: str) -> None:
         self._mark.check()
@@ -56,38 +59,50 @@ class DatabasePresence:
     def pause(self, pause: Pause) -> None:
         with self._database.available():
             _keep_pause(self._database, pause)
-        self._announce_after_commit()
+        announce_after_commit(self._database, self._heartbeats, self._mark)
 
     def resume(self, queue: str | None, key: str | None) -> bool:
         with self._database.available():
             resumed = _drop_pause(self._database, queue, key)
-        self._announce_after_commit()
+        announce_after_commit(self._database, self._heartbeats, self._mark)
         return resumed
 
     def pauses(self) -> list[Pause]:
         with self._database.available():
             return _pauses_in_force(self._database)
 
+    def lanes(self) -> Collection[str]:
+        with self._database.available(), self._database.telling_what_it_lacks():
+            return read_lanes(self._database)
+
     @property
     def pause_version(self) -> int:
         # Nobody announces pauses while the broker is away, so the version changes each second, and they are read again.
         return int(monotonic()) if self._degraded.on else self._heartbeats.pause_version
 
-    def _announce_after_commit(self) -> None:
-        """Notify the workers once the caller's transaction commits, or at once outside of `atomic()`.
 
-        Django has no callback for the commit of a transaction that is managed by hand. In one, workers are notified
-        before the commit, may find nothing new, and learn of the pause with their next heartbeat.
-        """
-        if self._database.connection.in_atomic_block:
-            self._database.connection.on_commit(self._announce, robust=True)
-        else:
-            self._announce()
+def read_lanes(database: Database) -> set[str]:
+    """Return the lanes to which messages were sent. `note_lanes` (lanes.py) writes them."""
+    rows = LaneRow.objects.using(database.using).filter(alias=database.alias)
+    return set(rows.values_list("name", flat=True))
 
-    def _announce(self) -> None:
-        with contextlib.suppress(DelayqError):  # workers read them soon anyway
-            self._mark.check()
-            self._heartbeats.announce_pauses()
+
+def announce_after_commit(database: Database, heartbeats: Heartbeats, mark: Mark) -> None:
+    """Notify the workers once the caller's transaction commits, or at once outside of `atomic()`.
+
+    Django has no callback for the commit of a transaction that is managed by hand. In one, workers are notified before
+    the commit, may find nothing new, and learn of the pause or the lane with their next heartbeat.
+    """
+    if database.connection.in_atomic_block:
+        database.connection.on_commit(partial(_announce, heartbeats, mark), robust=True)
+    else:
+        _announce(heartbeats, mark)
+
+
+def _announce(heartbeats: Heartbeats, mark: Mark) -> None:
+    with contextlib.suppress(DelayqError):  # workers read them soon anyway
+        mark.check()
+        heartbeats.announce_pauses()
 
 
 def _keep_pause(database: Database, pause: Pause) -> None:

@@ -34,12 +34,14 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.conf import Alias, Store
 from django_delayq.core.errors import BrokerUnavailable, DelayqError, ForeignMark, PartlyUnavailable
+from django_delayq.core.lanes import priority_of
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
 from django_delayq.store import audit, claim, due_times, enqueue, limits, listing, operations, queries, settle
 from django_delayq.store.alarms import Degraded, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
+from django_delayq.store.lanes import note_lanes
 from django_delayq.store.mark import Mark
 from django_delayq.store.polling import (
     LATE_MS,
@@ -111,10 +113,16 @@ class DatabaseQueue:
 
     def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
         check_batch(messages)
+        self.note_lanes(messages)
         asked_at = monotonic()
         enqueued, alarms = enqueue.enqueue(self.database, messages, on_conflict)
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return refuse_duplicates(enqueued, on_conflict)
+
+    def note_lanes(self, messages: Iterable[NewMessage]) -> None:
+        queues = {message.header.queue for message in messages}
+        if found := [queue for queue in queues if priority_of(queue)]:
+            note_lanes(self.database, self.broker.presence, self.mark, found)
 
     def begin_enqueue(
         self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep"

@@ -29,6 +29,7 @@ from django_delayq.brokers.base import (
     check_batch,
 )
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.lanes import serves
 from django_delayq.store.database import Database
 from django_delayq.store.due_times import Found, read_due_times
 from django_delayq.store.notices import AT_ONCE, AT_ONCE_MS, PAUSES, SOON, WORKERS, Listener, notify
@@ -223,7 +224,7 @@ class DatabaseTimer:
         In the second case, return a time at least `GRACE_MS` after `first_ms`. If this worker is not known to share
         the pair with others, every time is in its shift.
         """
-        names = [one.name for one in self._workers if pair[0] in one.queues and pair[1] in one.keys]
+        names = [one.name for one in self._workers if pair[1] in one.keys and serves(one.queues, pair[0])]
         if len(names) < 2 or self._name not in names:
             return first_ms
         shift_number, into_ms = divmod(first_ms + self._ahead_ms, SHIFT_MS)

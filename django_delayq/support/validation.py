@@ -123,6 +123,11 @@ def check_max_attempts(value: int) -> int:
     return check_count(value, "max_attempts", most=2**31 - 1)
 
 
+def check_priority(value: int) -> int:
+    """Return `value`, a whole number from -100 to 100, as Django has them. Raises like `check_count`."""
+    return check_count(value, "priority", -100, 100)
+
+
 def check_flag(value: bool, kind: str) -> bool:
     """Return `value`, which is True or False. Raises `TypeError`, naming `kind`, the value and the fix."""
     if not isinstance(value, bool):

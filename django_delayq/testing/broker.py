@@ -1,6 +1,6 @@
 """Offer a memory broker for tests that goes by Python's clock, and a database whose statements go by it too."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ from django_delayq.brokers.base import Claimed, ClaimRequest
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.brokers.schedule import Schedule
 from django_delayq.conf import Alias
+from django_delayq.core.lanes import priority_of
 from django_delayq.store.database import ClockMonitor, Database
 from django_delayq.store.sql.dialect import Dialect
 from django_delayq.testing.clock import now_us
@@ -27,6 +28,17 @@ class Due(NamedTuple):
     queue: str
     key: str
     pk: int | None = None
+
+
+def first_of(waiting: Iterable[Due]) -> Due | None:
+    """Return the one that runs first: of those that are due, one of the highest priority, or else the earliest."""
+    now_ms = now_us() // 1000
+
+    def rank(one: Due) -> tuple[bool, int, Due]:
+        is_due = one.due_ms <= now_ms
+        return not is_due, -priority_of(one.queue) if is_due else 0, one
+
+    return min(waiting, key=rank, default=None)
 
 
 class VirtualTimeDatabase(Database):
@@ -88,7 +100,7 @@ class VirtualTimeBroker(MemoryBroker):
         """Return the message that is due next, among those that have a handler; None if no such message waits."""
         waiting = [found for found in self.queue.counts().waiting if found.key in handlers]
         due = [Due(found.next_due_ms, found.queue, found.key) for found in waiting if found.next_due_ms is not None]
-        return min(due, default=None)
+        return first_of(due)
 
     def claim_one(self, due: Due) -> Claimed:
         """Lease the message that `next_due` returned. It must be due now."""

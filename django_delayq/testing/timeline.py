@@ -15,9 +15,10 @@ from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
 from django_delayq.store.claim import claim
+from django_delayq.store.presence import read_lanes
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.testing import clock
-from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due
+from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, first_of
 
 VIRTUAL_TIME_BROKER = "django_delayq.testing.VirtualTimeBroker"
 
@@ -74,8 +75,10 @@ class Rows:
         rows = ReadyMessage.objects.using(database.using).filter(
             alias=database.alias, key__in=list(handlers), token=None, crashes__lt=SUSPECT_CRASHES
         )
-        row = rows.order_by("due_at", "pk").first()
-        return None if row is None else Due(to_epoch_ms(row.due_at), row.queue, row.key, row.pk)
+        lanes = read_lanes(database)
+        parts = [rows.exclude(queue__in=lanes), *(rows.filter(queue=lane) for lane in lanes)]
+        firsts = (part.order_by("due_at", "pk").first() for part in parts)
+        return first_of(Due(to_epoch_ms(row.due_at), row.queue, row.key, row.pk) for row in firsts if row)
 
     def claim_one(self, due: Due) -> Claimed:
         alarm, request = Alarm(due.queue, due.key, str(due.pk)), ClaimRequest(due.queue, due.key, 1)

@@ -20,6 +20,7 @@ from django_delayq.api.handlers import Handler
 from django_delayq.brokers import get_backend
 from django_delayq.core import codec, history, transitions
 from django_delayq.core.errors import Bury, DataMismatch, Retry, Snooze
+from django_delayq.core.lanes import priority_of, queue_of
 from django_delayq.core.message import Message, State
 from django_delayq.core.requests import Claimed
 from django_delayq.core.retry import Exponential, backoff_ms
@@ -74,11 +75,12 @@ def begin(
         started_ms,
         claimed.failures + 1,
         claimed.token,
-        header.queue,
+        queue_of(header.queue),
         header.tag,
         header.trace_id,
         is_held,
         claimed.worker,
+        priority_of(header.queue),
     )
 
 

@@ -6,13 +6,14 @@ from itertools import chain
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair
+from django_delayq.core.lanes import queue_of
 from django_delayq.core.transitions import buried_info, is_at_most_once
 from django_delayq.worker import attempt
 from django_delayq.worker.events import UnstartedEvents
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.limiter import Limiter
-from django_delayq.worker.maintenance import Pauses
-from django_delayq.worker.plan import Backlog, ExecutorState, Plan, accept, plan, wants_any
+from django_delayq.worker.maintenance import Lanes, Pauses
+from django_delayq.worker.plan import Backlog, ExecutorState, Plan, accept, plan, wants_any, with_lanes
 from django_delayq.worker.prefetch import TIME_SLICE_S, Executor, PrefetchBuffer
 from django_delayq.worker.settler import Settler
 
@@ -30,8 +31,8 @@ UNSTARTED_S = 1.0
 class Dispatcher:
     """The part of the loop that claims for all executors and distributes the leases.
 
-    `claim` claims messages or suspects. `order` returns the queues in the order in which the next claim serves them; an
-    empty list if they have no order.
+    `claim` claims messages or suspects. `order` takes the lanes that this worker serves (core/lanes.py), and returns
+    the queues and lanes in the order in which the next claim serves them; an empty list if they have no order.
     """
 
     def __init__(
@@ -41,11 +42,12 @@ class Dispatcher:
         due_pairs: Callable[[Collection[Pair]], Collection[Pair]],
         executors: Sequence[Executor],
         pauses: Pauses,
+        lanes: Lanes,
         leases: Leases,
         settler: Settler,
         unstarted_events: UnstartedEvents,
         limiter: Limiter | None,
-        order: Callable[[], Sequence[str]] = list,
+        order: Callable[[Collection[str]], Sequence[str]] = lambda lanes: (),
         most: int | None = None,
     ) -> None:
         self._claim = claim
@@ -55,16 +57,17 @@ class Dispatcher:
         self._buffers = {
             key: (buffer, executor) for executor in executors for buffer in executor.buffers for key in buffer.keys
         }
-        self._pairs = [pair for buffer in self._all_buffers for pair in buffer.subscriptions]
-        self._all_queues = list(dict.fromkeys(queue for queue, _ in self._pairs))
+        self._own_queues = list(dict.fromkeys(queue for each in self._all_buffers for queue, _ in each.subscriptions))
         self._pauses = pauses
+        self._lanes = lanes
         self._leases = leases
         self._settler = settler
         self._unstarted_events = unstarted_events
         self._limiter = limiter
         self._order = order
-        self._queues = order()
+        self._queues: Sequence[str] = ()
         self._backlog = Backlog()
+        self._serve(lanes.known)
         self._found_at = 0.0
         self._try_again_at = 0.0
         self._most = most
@@ -115,6 +118,8 @@ class Dispatcher:
 
         Return whether to claim again at once, because this claim kept something or did not ask for everything.
         """
+        if self._lanes.known is not self._lanes_known:
+            self._serve(self._lanes.known)
         executors = [executor.state() for executor in self._executors]
         planned = self._plan(executors)
         self.wanted, self.skipped = bool(planned.sizes), planned.skipped
@@ -132,9 +137,18 @@ class Dispatcher:
         if len(self._queues) > 1:
             self._note_backlog(planned, found=found)
         if found:  # drawing an order at each turn until a slot is free would give every queue the same chance
-            self._queues = self._order()
+            self._queues = self._order(self._own_lanes)
             self._found_at = sent_at
         return found or not planned.is_complete
+
+    def _serve(self, lanes: Collection[str]) -> None:
+        """Serve those of the lanes that belong to this worker's queues, beside the queues themselves."""
+        self._lanes_known = lanes
+        self._own_lanes = [lane for lane in lanes if queue_of(lane) in self._own_queues]
+        self._all_queues = with_lanes(self._own_queues, self._own_lanes)
+        self._pairs = [(queue, key) for each in self._all_buffers for queue in self._all_queues for key in each.keys]
+        self._queues = self._order(self._own_lanes)
+        self._backlog = Backlog()
 
     def _plan(self, executors: Sequence[ExecutorState]) -> Plan:
         """Plan the next claim. If queues with an order may have a backlog, first look up which pairs are due."""

@@ -9,6 +9,7 @@ from django_delayq import signals
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BuriedInfo
 from django_delayq.core.errors import Retry
+from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import Message
 from django_delayq.core.transitions import SettleAction, Transition, describe
 from django_delayq.support.logging import TRACEBACK, logger
@@ -134,7 +135,7 @@ class UnstartedEvents:
             )  # fmt: skip
 
     def _report_buried(self, info: BuriedInfo) -> None:
-        identity = {"id": info.id, "key": info.key, "queue": info.queue, "attempt": info.failures + 1}
+        identity = {"id": info.id, "key": info.key, "queue": queue_of(info.queue), "attempt": info.failures + 1}
         logger.error(
             "Message %r (%s) is buried: %s", info.id, info.key, info.error, extra=identity | {"worker": self._worker}
         )
@@ -172,7 +173,7 @@ def _is_expected(exception: BaseException | None) -> bool:
 
 def _identity(lease: Lease) -> dict[str, Any]:
     claimed = lease.claimed
-    queue, key = (claimed.header.queue, claimed.header.key) if claimed.header else ("", "")
+    queue, key = (queue_of(claimed.header.queue), claimed.header.key) if claimed.header else ("", "")
     return {"id": claimed.id, "key": key, "queue": queue, "attempt": claimed.failures + 1}
 
 

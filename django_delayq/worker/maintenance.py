@@ -94,6 +94,30 @@ class Pauses:
                 logger.info("Resumed %s.", pause.names)
 
 
+class Lanes:
+    """The lanes of other priorities than 0 that were last read from the backend (core/lanes.py).
+
+    A lane is remembered for good, also if the broker loses it: its messages may be somewhere.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.known: frozenset[str] = frozenset()
+        self._heard = -1
+
+    def read_due(self) -> None:
+        """Read the lanes if there may be new ones. See `Pauses.read_due`."""
+        heard = self._backend.presence.pause_version
+        if heard != self._heard:
+            self.add(self._backend.presence.lanes())
+            self._heard = heard
+
+    def add(self, lanes: Collection[str]) -> None:
+        """Add lanes to the known ones."""
+        if not self.known.issuperset(lanes):
+            self.known = self.known.union(lanes)
+
+
 def _end(pause: Pause) -> str:
     if pause.until_ms is None:
         return "it is resumed"
@@ -112,6 +136,7 @@ class Maintenance:
         info: WorkerInfo,
         held: Callable[[], Sequence[Lease]],
         pauses: Pauses,
+        lanes: Lanes,
         unstarted_events: UnstartedEvents,
         outage_log: OutageLog,
     ) -> None:
@@ -120,6 +145,7 @@ class Maintenance:
         self._info = info
         self._held = held
         self._pauses = pauses
+        self._lanes = lanes
         self._unstarted_events = unstarted_events
         self._outage_log = outage_log
         self._takeovers = Takeovers(backend, unstarted_events)
@@ -130,8 +156,8 @@ class Maintenance:
         """Whether suspects wait for a child process."""
 
     def do_due(self) -> bool:
-        """Do the tasks that are due. Return whether the pauses have changed."""
-        paused = self._pauses.known
+        """Do the tasks that are due. Return whether the pauses or the lanes have changed."""
+        before = self._pauses.known, self._lanes.known
         now = monotonic()
         if now >= self.due_at:
             self.due_at = now + EVERY_S
@@ -143,7 +169,8 @@ class Maintenance:
                 self._try("sending a heartbeat", partial(self._send_heartbeat, held))
             self._try("taking over", partial(self._takeovers.take_over, self._info))
         self._pauses.read_due()
-        return self._pauses.known != paused
+        self._lanes.read_due()
+        return (self._pauses.known, self._lanes.known) != before
 
     def _try(self, what: str, work: Callable[[], None], *, ends_turn: type[Exception] | tuple[()] = ()) -> None:
         """Do one task. Raise its error only if it is of the type `ends_turn`; log any other error.
@@ -166,6 +193,8 @@ class Maintenance:
         heard = self._backend.presence.heartbeat(self._info)
         if heard.pauses is not None:
             self._pauses.take(heard.pauses)
+        if heard.lanes is not None:
+            self._lanes.add(heard.lanes)
         self._takeovers.learn(self._info, heard.workers)
 
     def _maintain(self) -> None:

@@ -17,6 +17,7 @@ from zlib import crc32
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, ClaimRequest, ExecutorInfo, Pair, Pause, covering
 from django_delayq.conf import DEFAULT_QUEUE
+from django_delayq.core.lanes import priority_of, queue_of
 from django_delayq.worker.options import Options, ServedQueue
 
 Handlers = Iterable[Handler[Any, Any]]
@@ -336,8 +337,8 @@ class Backlog:
         self.forget()
 
 
-def claim_order(queues: Iterable[ServedQueue], random: Random) -> list[str]:
-    """Return the names of the queues in the order in which the next claim asks them.
+def claim_order(queues: Iterable[ServedQueue], random: Random, lanes: Collection[str] = ()) -> list[str]:
+    """Return the names of the queues in the order in which the next claim asks them, each among its own of `lanes`.
 
     Neighbouring queues with weights are put in a random order: each comes first with a probability of its weight
     divided by the sum of their weights. The rest are ordered in the same way.
@@ -348,4 +349,17 @@ def claim_order(queues: Iterable[ServedQueue], random: Random) -> list[str]:
         if is_weighted:  # of exponential times, each is the least with probability rate / sum of the rates
             neighbours.sort(key=lambda queue: random.expovariate(queue.weight or 1))
         names += [queue.name for queue in neighbours]
-    return names
+    return with_lanes(names, lanes)
+
+
+def with_lanes(queues: Sequence[str], lanes: Collection[str]) -> list[str]:
+    """Return the queues in their order, each among its lanes, from the highest priority to the lowest.
+
+    A lane that is one of the queues itself stays where it is.
+    """
+    if not lanes:
+        return list(queues)
+    of_queue = defaultdict[str, list[str]](list)
+    for lane in set(lanes).difference(queues):
+        of_queue[queue_of(lane)].append(lane)
+    return [name for queue in queues for name in sorted([queue, *of_queue[queue]], key=priority_of, reverse=True)]

@@ -41,8 +41,16 @@ from django_delayq.worker.leases import Lease, LeaseLog, Leases, release_permits
 from django_delayq.worker.lifecycle import LAST_WORDS_S, HeartbeatFile, teller
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
-from django_delayq.worker.maintenance import Maintenance, ParkedKeys, Pauses, TableMaintenance, new_info, resident
-from django_delayq.worker.options import Options
+from django_delayq.worker.maintenance import (
+    Lanes,
+    Maintenance,
+    ParkedKeys,
+    Pauses,
+    TableMaintenance,
+    new_info,
+    resident,
+)
+from django_delayq.worker.options import Options, ServedQueue
 from django_delayq.worker.plan import claim_order, executor_infos, queues_of, served_of
 from django_delayq.worker.prefetch import Executor, buffers_of
 from django_delayq.worker.process.sandbox import run_in_sandbox
@@ -91,7 +99,7 @@ class Worker:
         executors, suspect_executor = self._make_executors(alias, handlers.values(), queues, options)
         self._executors = [*executors, suspect_executor]
 
-        pauses = Pauses(backend)
+        pauses, lanes = Pauses(backend), Lanes(backend)
         count_buried = self._figures.count_buried if self._figures else None
         unstarted_events = UnstartedEvents(alias.name, self.name, handlers, count_buried)
         is_limited = any(handler.limits for handler in handlers.values())
@@ -99,6 +107,7 @@ class Worker:
             Dispatcher,
             due_pairs=backend.queue.due_pairs,
             pauses=pauses,
+            lanes=lanes,
             leases=self._leases,
             settler=self.settler,
             unstarted_events=unstarted_events,
@@ -109,7 +118,7 @@ class Worker:
         self._dispatcher = make_dispatcher(
             partial(claim, lease_ms=lease_ms, worker=self.name),
             executors=executors,
-            order=partial(claim_order, options.queues, Random()),
+            order=partial(_claim_order, options.queues, queues, Random()),
             most=options.max_messages,
         )
         self._suspects = make_dispatcher(
@@ -123,7 +132,7 @@ class Worker:
             options,
             dispatcher=self._dispatcher,
             suspects=self._suspects,
-            maintenance=Maintenance(backend, info, self._leases.held, pauses, unstarted_events, outage_log),
+            maintenance=Maintenance(backend, info, self._leases.held, pauses, lanes, unstarted_events, outage_log),
             leases=self._leases,
             outage_log=outage_log,
             heartbeat=self._heartbeat,
@@ -387,6 +396,16 @@ def name_worker() -> str:
 def _interrupted(lease: Lease) -> Transition:
     span = Span(lease.ms_of(lease.started_at) if lease.started_at else None)
     return transitions.interrupt(lease.claimed, attempt.policy_of(lease.claimed, lease.handler), span)
+
+
+def _claim_order(
+    ordered: Sequence[ServedQueue], queues: Sequence[str], random: Random, lanes: Collection[str]
+) -> list[str]:
+    """Return the order of the next claim, or an empty list if there is none.
+
+    Lanes have an order, and so must their queues: if the worker's options give none, each claim draws another.
+    """
+    return claim_order(ordered or ([ServedQueue(queue, 1) for queue in queues] if lanes else []), random, lanes)
 
 
 def _claim_suspect(backend: Backend, lease_ms: int, worker: str, wants: Sequence[ClaimRequest]) -> Claims:

@@ -109,6 +109,18 @@ def test_the_handler_gives_what_the_send_leaves_open(registry: None, broker: Mem
 
 
 @both
+def test_a_priority_is_the_handlers_unless_the_send_has_one(send: Any, registry: None, broker: MemoryBroker) -> None:
+    @delay_execute("k", queue="mail", priority=-5)
+    def handle(message: Any) -> None: ...
+
+    sent = [send("k", **options).id for options in ({}, {"priority": 100}, {"priority": 0}, {"queue": "text"})]
+    found = [get_delay_message(id) for id in sent]
+    assert [(info.queue, info.priority) for info in found if info] == [
+        ("mail", -5), ("mail", 100), ("mail", 0), ("text", -5),
+    ]  # fmt: skip
+
+
+@both
 def test_a_second_send_of_an_id_is_the_first_message(send: Any, close_order: Handler[int, None]) -> None:
     send("order.close", 1, id="a", delay=5)
     assert send("order.close", 2, id="a") == Sent("a", NOW + 5_000, created=False)

@@ -41,7 +41,7 @@ from tests.servers import Server
 STEP_MS = 300_000
 LEASE_MS = 2 * STEP_MS
 OPTIONS = Options(error_retention=30 * STEP_MS)
-SETS = [("q", "k"), ("q", "l:m"), ("p", "k")]
+SETS = [("q", "k"), ("q", "l:m"), ("q^-5", "k")]
 IDS = ["a", "b", "ü|c", "d"]
 PKS = ["1", "2"]
 ON_CONFLICT: list[OnConflict] = ["keep", "replace", "earliest", "latest"]
@@ -277,7 +277,7 @@ def _everything(broker: Carrier, now_ms: int) -> dict[str, object]:
         "totals": {name: counts.totals.get(name, 0) for name in TOTALS},
         "messages": [_info(broker.queue.get(id), now_ms) for id in IDS],
         "alarms": [_alarms(broker, name, now_ms) for name in SETS],
-        "peek": [_info(info, now_ms) for queue in ("q", "p") for info in broker.queue.peek(queue, 9)],
+        "peek": [_info(info, now_ms) for queue in ("q", "q^-5") for info in broker.queue.peek(queue, 9)],
         "errors": errors,
     }
 

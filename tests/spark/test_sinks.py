@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import SendError
@@ -46,3 +47,16 @@ def test_a_broker_that_stays_away_ends_the_task_with_its_address(settings: Setti
     sink.send([NewMessage("a", HEADER, b"1")])
     with pytest.raises(SparkError, match=r"Given up after 1 ms .*none\.sock"):
         sink.finish()
+
+
+def test_workers_know_a_lane_before_its_rows_are_there(settings: Settings, sqlite_database: str) -> None:
+    settings.DELAYQ = {
+        "default": {
+            "BROKER": "django_delayq.brokers.memory.MemoryBroker",
+            "DATABASE": sqlite_database,
+            "STORE": {},
+        }
+    }
+    sink = sink_of(get_alias(), WriteOptions.of({"settings": "tests.settings"}))
+    sink.send([NewMessage("a", Header("q^5", "k"), b"1")])
+    assert set(get_backend().presence.lanes()) == {"q^5"}

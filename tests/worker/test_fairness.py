@@ -297,7 +297,10 @@ def test_a_slot_that_frees_wakes_the_loop(rig: Rig, monkeypatch: pytest.MonkeyPa
     rig.until_gone("a", "b", "c", "d")
 
 
-def test_the_slot_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("queue", ["default", "default^5"])
+def test_the_slot_of_suspects_takes_the_next_as_soon_as_it_frees(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)  # nothing else looks for suspects
 
     def run_here(name: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
@@ -306,10 +309,10 @@ def test_the_slot_of_suspects_takes_the_next_as_soon_as_it_frees(rig: Rig, monke
 
     monkeypatch.setattr(worker, "run_in_sandbox", run_here)
     ids = [f"{n}" for n in range(10)]
-    rig.send(*ids)
+    rig.send(*ids, queue=queue)
     rig.broker.advance(1)
     for _ in range(2):
-        assert rig.broker.queue.claim([ClaimRequest("default", "k", 10)], lease_ms=10, worker="dies").messages
+        assert rig.broker.queue.claim([ClaimRequest(queue, "k", 10)], lease_ms=10, worker="dies").messages
         rig.broker.advance(11)
         rig.broker.queue.maintain(lease_ms=10)
     rig.start(make_handler(nothing))

@@ -31,6 +31,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
 from django_delayq.core.errors import DataMismatch, DelayqError
+from django_delayq.core.lanes import priority_of, queue_of
 from django_delayq.models import ErrorMessage, PayloadDifference, ReadyMessage
 from django_delayq.support.audit import record
 from django_delayq.support.timestamps import to_epoch_ms
@@ -167,7 +168,8 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
             data,
             id=row.message_id,
             on_conflict="replace",
-            queue=row.queue,
+            queue=queue_of(row.queue),
+            priority=priority_of(row.queue),
             tag=row.tag,
             trace_id=row.trace_id,
             max_attempts=row.max_attempts,

@@ -50,6 +50,7 @@ from django_delayq.brokers.memory.limiter import MemoryLimiter
 from django_delayq.brokers.memory.places import Entry, Places, SetName
 from django_delayq.brokers.shared_state import StateWithPauses
 from django_delayq.conf import Alias
+from django_delayq.core.lanes import lanes_in
 from django_delayq.support.translatable import text as _
 
 
@@ -71,6 +72,7 @@ class MemoryBroker:
         self._places = Places()
         self._tokens = count(1)
         self._state = StateWithPauses()
+        self._lanes: set[str] = set()
         self._limits = self.limiter = MemoryLimiter(clock_ms)
         self._changed = Condition()
         self._wanted: list[SetName] = []
@@ -99,6 +101,9 @@ class MemoryBroker:
     def enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict = "keep") -> list[Enqueued]:
         check_batch(messages)
         with self._changed:
+            if new := lanes_in(message.header.queue for message in messages) - self._lanes:
+                self._lanes |= new
+                self.announce_pauses()
             now_ms = self._now_ms()
             enqueued = [
                 enqueue(self._places, each, on_conflict, now_ms, self._due_ms(each.delay_ms, each.at_ms))
@@ -312,6 +317,10 @@ class MemoryBroker:
         with self._changed:
             return self._state.pauses_at(self._now_ms())
 
+    def lanes(self) -> Collection[str]:
+        with self._changed:
+            return set(self._lanes)
+
     # Queries
 
     def get(self, id: str) -> Info | None:
@@ -355,7 +364,7 @@ class MemoryBroker:
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
         with self._changed:
-            return self._state.heartbeat(worker, self._now_ms())
+            return self._state.heartbeat(worker, self._now_ms())._replace(lanes=set(self._lanes))
 
     def leave(self, worker: str) -> None:
         with self._changed:

@@ -1,9 +1,13 @@
-"""Keep the workers and the pauses in Redis: as fields of the hash `meta`, with notices on the wake-up channel."""
+"""Keep the workers, the pauses and the lanes in Redis: as fields of the hash `meta`.
+
+Notices on the wake-up channel tell of pauses and lanes.
+"""
 
 import contextlib
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 
-from django_delayq.brokers.base import Heard, Pause, WorkerInfo
+from django_delayq.brokers.base import Heard, NewMessage, Pause, T, WorkerInfo
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import (
     Call,
@@ -23,8 +27,10 @@ from django_delayq.brokers.redis.waiter import PAUSES
 from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch
+from django_delayq.core.lanes import lanes_in, priority_of
 
 _PAUSE = "pause:"
+_LANE = "lane:"
 _WORKER = "worker:"
 FIELD_BYTES = 2**20
 """More bytes than a heartbeat takes. The next heartbeat removes a longer field: someone else wrote it."""
@@ -38,23 +44,21 @@ class RedisPresence:
         self._access = access
         self._keys = access.shards.first
         self._pauses: list[Pause] = []  # as last read
+        self._lanes: set[str] = set()  # the same
 
     def heartbeat(self, worker: WorkerInfo) -> Heard:
         access = self._access
-        both: list[Operation[tuple[list[Pause], list[WorkerInfo]] | None]] = [
-            self._heartbeat(worker),
-            access.layout.agree(),
-        ]
-        nothing: list[tuple[list[Pause], list[WorkerInfo]] | None] = [None, None]
-        answer, _agreed = access.client.run(or_default(gather(both), nothing))
-        if answer is None:  # not raised, because a worker must go on with the other nodes if this one is away
+        both: list[Operation[Heard | None]] = [self._heartbeat(worker), access.layout.agree()]
+        nothing: list[Heard | None] = [None, None]
+        heard, _agreed = access.client.run(or_default(gather(both), nothing))
+        if heard is None:  # not raised, because a worker must go on with the other nodes if this one is away
             access.maintenance.ask_all()
             return Heard(self._pauses)
-        self._pauses, workers = answer
-        return Heard(self._pauses, workers)
+        self._pauses = heard.pauses or []
+        return heard
 
-    def _heartbeat(self, worker: WorkerInfo) -> Operation[tuple[list[Pause], list[WorkerInfo]]]:
-        """Record a heartbeat, note which workers are alive, and return the pauses in force and these workers."""
+    def _heartbeat(self, worker: WorkerInfo) -> Operation[Heard]:
+        """Record a heartbeat, note which workers are alive, and return them with the pauses in force and the lanes."""
         facts = asdict(worker)
         del facts["seen_ms"]
         call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(facts), FIELD_BYTES))
@@ -62,7 +66,7 @@ class RedisPresence:
         now_ms, fields = int(now), pairs(flat)
         workers = _read_workers(now_ms, fields)
         self._access.ownership.learn(worker, workers, now_ms)
-        return _read_pauses(now_ms, fields), workers
+        return Heard(_read_pauses(now_ms, fields), workers, _read_lanes(fields))
 
     def leave(self, worker: str) -> None:
         self._access.run(ask(plain("HDEL", self._keys.meta, f"{_WORKER}{worker}")))
@@ -82,6 +86,10 @@ class RedisPresence:
     def pauses(self) -> list[Pause]:
         self._pauses = self._access.run(or_default(_pauses(self._keys), self._pauses))
         return self._pauses
+
+    def lanes(self) -> Collection[str]:
+        self._lanes = self._access.run(or_default(_lanes(self._keys), self._lanes))
+        return self._lanes
 
     def announce_pauses(self) -> None:
         self._access.run(ask(plain("PUBLISH", self._keys.channel, PAUSES)))
@@ -106,6 +114,26 @@ def _resume(keys: Keys, queue: str | None, key: str | None) -> Operation[bool]:
 
 def _pauses(keys: Keys) -> Operation[list[Pause]]:
     return _read_pauses(*(yield from _read_meta(keys)))
+
+
+def _lanes(keys: Keys) -> Operation[set[str]]:
+    return _read_lanes((yield from _read_meta(keys))[1])
+
+
+def _read_lanes(fields: Fields) -> set[str]:
+    """Return the lanes to which messages were sent, given all fields of `meta`."""
+    named = (name.decode(errors="replace") for name, _ in fields if name.startswith(_LANE.encode()))
+    return {lane for name in named if priority_of(lane := name.removeprefix(_LANE))}
+
+
+def noting_lanes(keys: Keys, messages: Iterable[NewMessage], sending: Operation[T]) -> Operation[T]:
+    """Write the lanes of messages before they are sent, and notify every worker if any lane is new."""
+    lanes = sorted(lanes_in(message.header.queue for message in messages))
+    if lanes:
+        (new,) = yield [plain("HSET", keys.meta, *(text for lane in lanes for text in (f"{_LANE}{lane}", "")))]
+        if new:
+            yield [plain("PUBLISH", keys.channel, PAUSES)]
+    return (yield from sending)
 
 
 def _read_workers(now_ms: int, fields: Fields) -> list[WorkerInfo]:

@@ -27,6 +27,7 @@ from django_delayq.brokers.redis.claim import Claimant
 from django_delayq.brokers.redis.client import Operation, TransientError, gather_available
 from django_delayq.brokers.redis.enqueue import due_text, enqueue, enqueue_once
 from django_delayq.brokers.redis.maintenance import take_over
+from django_delayq.brokers.redis.presence import noting_lanes
 from django_delayq.brokers.redis.queries import audit, merge_audits
 from django_delayq.brokers.redis.settle import Unconfirmed, renew, settle
 from django_delayq.brokers.redis.shards import CallCells, Keys
@@ -69,7 +70,9 @@ class RedisQueue(DueScan):
         sending = access.shards.by_id(
             messages, _id, lambda keys, own: enqueue_once(keys, access.cells, own, job, keep_ms)
         )
-        operation = access.layout.agreed(access.confirming.confirmed(sending))
+        operation = access.layout.agreed(
+            noting_lanes(access.shards.first, messages, access.confirming.confirmed(sending))
+        )
         end = access.client.begin(operation, on_unavailable=partial(_send_error, messages))
         return lambda: sum(end())
 
@@ -83,7 +86,7 @@ class RedisQueue(DueScan):
     def _enqueue(self, messages: Sequence[NewMessage], on_conflict: OnConflict) -> Operation[list[Enqueued]]:
         access = self._access
         sending = access.shards.by_id(messages, _id, lambda keys, own: enqueue(keys, access.cells, own, on_conflict))
-        return access.confirming.confirmed(sending)
+        return noting_lanes(access.shards.first, messages, access.confirming.confirmed(sending))
 
     # Messages out
 

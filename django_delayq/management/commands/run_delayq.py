@@ -22,6 +22,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Pause, SetCount, SettleAction, covering
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.lanes import queue_of
 from django_delayq.management.support.arguments import USAGE, checked, whole_number
 from django_delayq.support.units import to_bytes
 from django_delayq.worker import logs
@@ -205,4 +206,5 @@ def _due(waiting: list[SetCount], served: Sets, pauses: Iterable[Pause]) -> int:
 
 
 def _served(waiting: list[SetCount], served: Sets) -> list[SetCount]:
-    return [count for count in waiting if count.pair in served]
+    """Return the counts of the (queue, key) pairs in `served`, and of the lanes of their queues."""
+    return [one for one in waiting if one.pair in served or (queue_of(one.queue), one.key) in served]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import BATCH, NewMessage, Queue
+from django_delayq.brokers.base import BATCH, NewMessage, Queue, Tables
 from django_delayq.conf import Alias
 from django_delayq.core.errors import BrokerUnavailable, SendError
 from django_delayq.spark.errors import SparkError
@@ -68,7 +68,7 @@ def sink_of(alias: Alias, options: WriteOptions) -> Sink:
     """Return the sink of an alias, for one task."""
     backend = get_backend(alias.name)
     if backend.store is not None:
-        return _StoreSink(backend.store.database, options)
+        return _StoreSink(backend.store, options)
     return _LedgerSink(_with_ledgers(backend.queue, alias), _job(alias, options), options)
 
 
@@ -127,8 +127,9 @@ class _StoreSink:
     A batch is expected to have only new ids, unless the batch before had ids that were there already.
     """
 
-    def __init__(self, database: Database, options: WriteOptions) -> None:
-        self._database = database
+    def __init__(self, tables: Tables, options: WriteOptions) -> None:
+        self._tables = tables
+        self._database: Database = tables.database
         self._patience_ms = options.patience_ms
         self._taken = Taken()
         self._copy: Callable[[Database, Sequence[NewMessage]], int] = copy_new
@@ -145,6 +146,7 @@ class _StoreSink:
 
     def _insert(self, messages: Sequence[NewMessage]) -> int:
         with self._database.available():
+            self._tables.note_lanes(messages)
             return (
                 self._copy(self._database, messages)
                 if can_copy(self._database)

@@ -1,0 +1,35 @@
+"""Lanes: whoever keeps the messages tells the workers of each one to which a message was sent."""
+
+import threading
+
+from django_delayq.brokers.base import WorkerInfo
+from tests.brokers.rig import LEASE_MS, Rig
+
+LONG_S = 60.0  # far longer than a test may take
+
+
+def test_the_lanes_are_those_of_other_priorities_than_0_and_are_kept(rig: Rig) -> None:
+    rig.send("a", queue="q")
+    assert set(rig.broker.presence.lanes()) == set()
+    rig.send("b", queue="q^5")
+    rig.send("c", queue="q^5")
+    rig.send("d", queue="ü^-100", key="ü")
+    for claimed in rig.claim(queue="q^5"):
+        assert claimed.header is not None
+        assert claimed.header.queue == "q^5"
+    assert set(rig.broker.presence.lanes()) == {"q^5", "ü^-100"}
+    answer = rig.broker.presence.heartbeat(WorkerInfo("w", ["q"], ["k"], 0, 0))
+    assert answer.lanes is None if rig.tells_of_all_pauses else set(answer.lanes or ()) == {"q^5", "ü^-100"}
+
+
+def test_the_first_message_of_a_lane_ends_the_wait_of_workers_that_do_not_ask_for_it(rig: Rig) -> None:
+    rig.broker.queue.claim([], lease_ms=LEASE_MS, worker="sleeper")
+    rig.broker.queue.wait(0)  # where a new connection just woke it
+    heard = rig.broker.presence.pause_version
+    waiter = threading.Thread(target=rig.broker.queue.wait, args=(LONG_S,), daemon=True)
+    waiter.start()
+    rig.send("a", queue="q^5")
+    waiter.join(LONG_S / 2)
+    assert not waiter.is_alive()
+    assert rig.broker.presence.pause_version > heard
+    assert set(rig.broker.presence.lanes()) == {"q^5"}
