@@ -29,6 +29,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.conf import DEFAULT_ALIAS, alias_names, get_alias
 from django_delayq.core.errors import Bury, DelayqError, Snooze
 from django_delayq.core.history import Ended, PastAttempt
+from django_delayq.core.lanes import lane_of, priority_of, queue_of
 from django_delayq.core.message import Message, OnConflict, Sent, State
 from django_delayq.core.retry import Backoff
 from django_delayq.django_tasks import (
@@ -129,6 +130,7 @@ class DelayqBackend(BaseTaskBackend):
     task_class = DelayqTask
     supports_defer = True
     supports_async_task = True
+    supports_priority = True
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
         super().__init__(alias, dict(params))
@@ -193,6 +195,7 @@ class DelayqBackend(BaseTaskBackend):
         return {name: getattr(task, name) for name in own} | {
             "at": task.run_after,
             "queue": task.queue_name,
+            "priority": int(task.priority),  # to Django 5.0 is a whole number too
             "using": self.using,
         }
 
@@ -269,7 +272,9 @@ def _register(task: AnyTask, backend: DelayqBackend) -> Handler[Any, Any]:
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):  # errors, logs and the admin name the function
         setattr(func, name, getattr(task.func, name))
     func.task = task
-    register = delay_execute(task.module_path, queue=task.queue_name, using=backend.using, **(options | given))
+    register = delay_execute(
+        task.module_path, queue=task.queue_name, priority=int(task.priority), using=backend.using, **(options | given)
+    )
     return register(func)
 
 
@@ -303,7 +308,7 @@ async def _arun(task: AnyTask, backend: DelayqBackend, message: Message[Any]) ->
 
 def _starting(task: AnyTask, backend: DelayqBackend, message: Message[Any]) -> AnyResult:
     """Send Django's `task_started` for an attempt that is about to start, and return the task's result, now running."""
-    result = _read_data(task, backend, message.id, message.queue, message.data)
+    result = _read_data(task, backend, message.id, lane_of(message.queue, message.priority), message.data)
     started = from_ms(message.started_ms)
     earlier = [] if message.attempt == 1 else _earlier_attempts(backend, message)
     _change(
@@ -397,7 +402,7 @@ def _change(result: AnyResult, **values: Any) -> None:
         object.__setattr__(result, name, value)
 
 
-def _read_data(task: AnyTask, backend: DelayqBackend, id: str, queue: str, data: Any) -> AnyResult:
+def _read_data(task: AnyTask, backend: DelayqBackend, id: str, lane: str, data: Any) -> AnyResult:
     """Return the task's result as `enqueue` returned it, rebuilt from the message's `data`.
 
     Raises `Bury` if `data` can't be read, because something other than a task wrote it.
@@ -407,7 +412,8 @@ def _read_data(task: AnyTask, backend: DelayqBackend, id: str, queue: str, data:
         called = replace(
             task,
             backend=data.get("backend", backend.alias),
-            queue_name=queue,
+            queue_name=queue_of(lane),
+            priority=priority_of(lane),
             run_after=None if run_after is None else datetime.fromisoformat(run_after),
         )
         enqueued_at = datetime.fromisoformat(data["enqueued_at"])

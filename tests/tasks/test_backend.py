@@ -50,6 +50,22 @@ def test_the_message_of_a_task_is_one_like_any_other(functions: Any) -> None:
     assert (info.key, info.queue) == ("tests.tasks.functions.fails", "emails")
 
 
+def test_tasks_run_by_their_priority_and_their_results_have_it(functions: Any) -> None:
+    results = [functions.add.using(priority=priority).enqueue(priority) for priority in (-5, 0, 100, 7)]
+    assert [functions.add.get_result(result.id).task.priority for result in results] == [-5, 0, 100, 7]
+    assert functions.add.get_result(results[0].id) == results[0]
+    run_due()
+    assert [first for first, _ in functions.calls] == [100, 7, 0, -5]
+    results[0].refresh()
+    assert (results[0].status, results[0].task.queue_name) == (TaskResultStatus.SUCCESSFUL, "default")
+
+
+@pytest.mark.parametrize("priority", [101, -101, 1.5])
+def test_a_priority_that_django_has_not_is_refused(functions: Any, priority: Any) -> None:
+    with pytest.raises(InvalidTask):
+        functions.add.using(priority=priority)
+
+
 def test_a_task_that_is_rolled_back_is_not_sent(functions: Any) -> None:
     with transaction.atomic():
         result = functions.add.enqueue(1)

@@ -44,11 +44,6 @@ LEFT_OUT = {
     "a worker outlives a KeyboardInterrupt of a task": {
         "ImmediateBackendTestCase.test_throws_keyboard_interrupt",
     },
-    "priorities": {
-        "TaskTestCase.test_chained_using",
-        "TaskTestCase.test_invalid_priority",
-        "TaskTestCase.test_using_priority",
-    },
 }
 """The tests that don't hold for this backend, by the reason."""
 
