@@ -17,7 +17,7 @@ from django_delayq.worker.settler import Settler
 
 TIME_SLICE_S = 0.020
 """How long a slot stays with one buffer, in seconds. A buffer holds about this much work for each of its slots."""
-MAX_PER_SLOT = 64
+MAX_PER_SLOT = 256
 """The most messages to prefetch for one slot."""
 
 

@@ -98,7 +98,7 @@ def test_at_most_once_is_claimed_one_for_each_free_slot() -> None:
 
 
 def test_after_what_must_not_start_twice_nothing_is_claimed_ahead_until_a_claim_gives_none() -> None:
-    buffer = make_buffer(0.0001)
+    buffer = make_buffer(0.00001)
     buffer.note_claim(saturated=True, has_at_most_once=True)
     assert buffer.state(32).fetch_size(32) == 4
     buffer.note_claim(saturated=True)
