@@ -32,15 +32,15 @@ class Delayq(HealthCheck):  # type: ignore[misc]  # untyped
     def run(self) -> None:
         """Raise `ServiceUnavailable` or `ServiceWarning` if something is wrong."""
         seen = self._status()
+        if self.max_lag is not None and seen.lag_ms > self.max_lag / timedelta(milliseconds=1):
+            late = f"It is {to_text(seen.lag_ms)} late."
+            raise self._said(ServiceUnavailable("The oldest ready message is too late."), late)
         if seen.server.foreign:
             raise self._said(ServiceWarning("The broker is marked as another site's."), seen.server.foreign)
         if seen.broker_away:
             raise self._said(ServiceWarning("The broker is away; workers go on from the tables."))
         if self.needs_worker and not seen.workers:
             raise self._said(ServiceUnavailable("No worker is alive."))
-        if self.max_lag is not None and seen.lag_ms > self.max_lag / timedelta(milliseconds=1):
-            late = f"It is {to_text(seen.lag_ms)} late."
-            raise self._said(ServiceUnavailable("The oldest ready message is too late."), late)
 
     def _status(self) -> Status:
         try:

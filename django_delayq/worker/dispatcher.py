@@ -6,7 +6,6 @@ from itertools import chain
 from time import monotonic
 
 from django_delayq.brokers.base import BATCH, ClaimRequest, Claims, Pair
-from django_delayq.core.lanes import queue_of
 from django_delayq.core.transitions import buried_info, is_at_most_once
 from django_delayq.worker import attempt
 from django_delayq.worker.events import UnstartedEvents
@@ -137,17 +136,16 @@ class Dispatcher:
         if len(self._queues) > 1:
             self._note_backlog(planned, found=found)
         if found:  # drawing an order at each turn until a slot is free would give every queue the same chance
-            self._queues = self._order(self._own_lanes)
+            self._queues = self._order(self._lanes_known)
             self._found_at = sent_at
         return found or not planned.is_complete
 
     def _serve(self, lanes: Collection[str]) -> None:
-        """Serve those of the lanes that belong to this worker's queues, beside the queues themselves."""
+        """Serve the lanes of this worker's queues, beside the queues themselves."""
         self._lanes_known = lanes
-        self._own_lanes = [lane for lane in lanes if queue_of(lane) in self._own_queues]
-        self._all_queues = with_lanes(self._own_queues, self._own_lanes)
+        self._all_queues = with_lanes(self._own_queues, lanes)
         self._pairs = [(queue, key) for each in self._all_buffers for queue in self._all_queues for key in each.keys]
-        self._queues = self._order(self._own_lanes)
+        self._queues = self._order(self._lanes_known)
         self._backlog = Backlog()
 
     def _plan(self, executors: Sequence[ExecutorState]) -> Plan:

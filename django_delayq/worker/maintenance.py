@@ -28,6 +28,7 @@ from django_delayq.brokers.base import (
     is_asked_for,
 )
 from django_delayq.core.errors import BrokerUnavailable, DelayqError
+from django_delayq.core.lanes import queue_of
 from django_delayq.store.queries import repeat_at
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import from_ms
@@ -95,13 +96,14 @@ class Pauses:
 
 
 class Lanes:
-    """The lanes of other priorities than 0 that were last read from the backend (core/lanes.py).
+    """The lanes of other priorities than 0 that this worker's queues have (core/lanes.py), as the backend says.
 
-    A lane is remembered for good, also if the broker loses it: its messages may be somewhere.
+    A lane is remembered for good, also if the broker loses it: its messages may be somewhere. A queue has at most 200.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, queues: Collection[str]) -> None:
         self._backend = backend
+        self._queues = frozenset(queues)
         self.known: frozenset[str] = frozenset()
         self._heard = -1
 
@@ -113,9 +115,10 @@ class Lanes:
             self._heard = heard
 
     def add(self, lanes: Collection[str]) -> None:
-        """Add lanes to the known ones."""
-        if not self.known.issuperset(lanes):
-            self.known = self.known.union(lanes)
+        """Add those of the lanes that this worker's queues have to the known ones."""
+        ours = {lane for lane in lanes if queue_of(lane) in self._queues}
+        if not self.known.issuperset(ours):
+            self.known = self.known.union(ours)
 
 
 def _end(pause: Pause) -> str:

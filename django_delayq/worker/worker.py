@@ -99,7 +99,7 @@ class Worker:
         executors, suspect_executor = self._make_executors(alias, handlers.values(), queues, options)
         self._executors = [*executors, suspect_executor]
 
-        pauses, lanes = Pauses(backend), Lanes(backend)
+        pauses, lanes = Pauses(backend), Lanes(backend, queues)
         count_buried = self._figures.count_buried if self._figures else None
         unstarted_events = UnstartedEvents(alias.name, self.name, handlers, count_buried)
         is_limited = any(handler.limits for handler in handlers.values())

@@ -19,6 +19,7 @@ from django_delayq.admin.lists.search import asks_for_data
 from django_delayq.admin.message.payload import payload_of
 from django_delayq.api import send as api_send
 from django_delayq.brokers.base import Pause
+from django_delayq.core import lanes
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.support.validation import check_name
@@ -137,7 +138,8 @@ def test_the_poll_of_the_dashboard_keeps_no_session_alive(
 def test_names_that_would_turn_the_page_round_are_shown_escaped(
     broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_send, "check_new_name", check_name)  # an older version took such names
+    for module in (api_send, lanes):
+        monkeypatch.setattr(module, "check_new_name", check_name)  # an older version took such names
     evil = "\u202egnp.x\u2066"
     names: dict[str, Any] = {"tag": evil, "trace_id": evil, "queue": evil}
     send(f"waits{evil}", key=evil, delay="1h", **names)

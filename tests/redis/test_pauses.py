@@ -1,9 +1,10 @@
-"""What pauses leave in Redis."""
+"""What pauses and lanes leave in Redis."""
 
 import pytest
 import redis
 
 from django_delayq.brokers.base import Pause, WorkerInfo
+from django_delayq.support.validation import MAX_NAME
 from tests.brokers.rig import Rig
 from tests.servers import Server
 
@@ -29,3 +30,9 @@ def test_a_pause_that_was_resumed_leaves_nothing(rig: Rig, client: redis.Redis) 
     rig.broker.presence.pause(Pause("mail", "order.close", "x"))
     assert rig.broker.presence.resume("mail", "order.close")
     assert sorted(client.hkeys(META)) == [b"layout", b"shards"]
+
+
+def test_a_lane_with_a_name_that_is_too_long_for_a_queue_is_nobodys(rig: Rig, client: redis.Redis) -> None:
+    rig.send("a", queue="mail^5")
+    client.hset(META, "lane:" + "x" * MAX_NAME + "^5", "")
+    assert set(rig.broker.presence.lanes()) == {"mail^5"}

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from time import monotonic, sleep
 from typing import Any
 from unittest.mock import Mock
@@ -10,7 +11,7 @@ import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connections
-from health_check.exceptions import ServiceWarning
+from health_check.exceptions import ServiceUnavailable, ServiceWarning
 from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import send_delay_message
@@ -20,6 +21,7 @@ from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.health import Delayq
 from django_delayq.models import StoreIdentity
+from django_delayq.monitor import kept
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.alarms import Degraded
 from django_delayq.store.mark import FRESH_S
@@ -293,6 +295,10 @@ def test_status_the_check_and_the_health_tell_of_a_forged_mark(restarted: Databa
     assert "delayq.W014" in [message.id for message in found]
     with pytest.raises(ServiceWarning, match="marked as another site's"):
         Delayq().run()
+    send_delay_message("k", 1, id="late")
+    kept.forget()
+    with pytest.raises(ServiceUnavailable, match="too late"):
+        Delayq(max_lag=timedelta(milliseconds=-1)).run()
     assert "can't be looked at" in " ".join(restarted.queue.audit().differences)
 
 

@@ -141,7 +141,7 @@ def test_a_worker_looks_again_when_the_first_pause_ends(rig: Rig, monkeypatch: p
         maintenance.new_info("w", [], [], [], []),
         list,
         known,
-        maintenance.Lanes(rig.broker),
+        maintenance.Lanes(rig.broker, ["default"]),
         UnstartedEvents("default", "w", {}),
         OutageLog(),
     )

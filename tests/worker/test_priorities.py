@@ -131,3 +131,9 @@ def test_a_pause_of_a_queue_is_one_of_all_its_priorities(rig: Rig) -> None:
     rig.drain(make_handler(lambda message: None))
     assert rig.broker.get("a") is None
     assert rig.broker.get("b") is not None
+
+
+def test_a_worker_remembers_no_lanes_of_the_queues_of_others(rig: Rig) -> None:
+    lanes = maintenance.Lanes(rig.broker, ["mail"])
+    lanes.add({"mail^5", "stranger^5"})
+    assert lanes.known == {"mail^5"}

@@ -28,6 +28,7 @@ from django_delayq.brokers.shared_state import HEARTBEAT_MS
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch
 from django_delayq.core.lanes import lanes_in, priority_of
+from django_delayq.support.validation import MAX_NAME
 
 _PAUSE = "pause:"
 _LANE = "lane:"
@@ -121,8 +122,9 @@ def _lanes(keys: Keys) -> Operation[set[str]]:
 
 
 def _read_lanes(fields: Fields) -> set[str]:
-    """Return the lanes to which messages were sent, given all fields of `meta`."""
+    """Return the lanes to which messages were sent, given all fields of `meta`. A name that is too long is not ours."""
     named = (name.decode(errors="replace") for name, _ in fields if name.startswith(_LANE.encode()))
+    named = (name for name in named if len(name) <= len(_LANE) + MAX_NAME)
     return {lane for name in named if priority_of(lane := name.removeprefix(_LANE))}
 
 
