@@ -57,7 +57,7 @@ class BrokerRefused(DelayqError):
 
 
 class ForeignMark(BrokerRefused):
-    """The broker is marked as another store's, or as used with another layout of keys."""
+    """The broker has another's data where ours belong: a store's mark, another layout, or a key of another type."""
 
 
 class Unsupported(DelayqError):

@@ -286,6 +286,21 @@ def test_a_process_starts_in_spite_of_a_forged_mark_says_so_and_goes_on_once_it_
 
 
 @on_sqlite
+@pytest.mark.parametrize("key", [META, "{delayq:0}:msg"])
+def test_a_key_of_another_type_keeps_no_store_from_starting_that_has_worked_there(
+    key: str, broker: DatabaseBackend, redis_server: Server, stored_delayq: dict[str, Any], settings: Settings
+) -> None:
+    broker.report()
+    with redis_server.client() as client:
+        client.delete(key)
+        client.set(key, "x")
+    settings.DELAYQ = {"default": stored_delayq}
+    report = get_backend().report()
+    assert (report.problems, report.is_away) == ([], True)
+    assert "someone else writes under our prefix" in report.foreign
+
+
+@on_sqlite
 def test_status_the_check_and_the_health_tell_of_a_forged_mark(restarted: DatabaseBackend) -> None:
     told = _status()
     assert "with another site's mark" in told or "problem: Another site uses prefix 'delayq' here" in told

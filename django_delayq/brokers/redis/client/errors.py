@@ -15,7 +15,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, PartlyUnavailable
+from django_delayq.core.errors import BrokerRefused, BrokerUnavailable, ForeignMark, PartlyUnavailable
 from django_delayq.support.translatable import Text, text as _
 
 # Redis up to 6.2 wraps the error of a script's command, so the code may stand anywhere in the text.
@@ -97,7 +97,8 @@ def broker_error(error: Exception, shown: str, asked: str = "") -> Exception:
             _("%(server)s has no memory left (maxmemory): give it more. It said: %(said)s", server=at, said=f"{said}.")
         )
     if isinstance(error, ResponseError | AuthenticationError):
-        return BrokerRefused(_refused(at, asked, _with_hint(text)))
+        refused = ForeignMark if _FOREIGN.search(text) else BrokerRefused
+        return refused(_refused(at, asked, _with_hint(text)))
     if _UNTRUSTED in text:
         return BrokerRefused(
             _(
