@@ -62,7 +62,7 @@ def _drains_beside(private: Servers, peer: Contender) -> Result:
     try:
         theirs = prepared(private, peer, driver(peer.name))
     except NotInstalledError as error:
-        return Result(what, "not measured", "at least 10", True, str(error))
+        return Result(what, "not measured", "at least 10", False, str(error))
     ours = prepared(private, OURS, driver(OURS.name))
     rounds = [(drain(ours, sizes)["per_s"], drain(theirs, sizes)["per_s"]) for _ in range(ROUNDS)]
     rates = Rates(*map(list, zip(*rounds, strict=True)))

@@ -33,3 +33,12 @@ def test_the_first_message_of_a_lane_ends_the_wait_of_workers_that_do_not_ask_fo
     assert not waiter.is_alive()
     assert rig.broker.presence.pause_version > heard
     assert set(rig.broker.presence.lanes()) == {"q^5"}
+
+
+def test_only_a_replacement_moves_what_waits_into_another_lane(rig: Rig) -> None:
+    rig.send("a", queue="q", delay_ms=LEASE_MS)
+    rig.send("a", queue="q^5", delay_ms=LEASE_MS)
+    assert [count.pair[0] for count in rig.broker.queue.counts().waiting] == ["q"]
+    rig.send("a", queue="q^5", delay_ms=LEASE_MS, on_conflict="replace")
+    assert [count.pair[0] for count in rig.broker.queue.counts().waiting] == ["q^5"]
+    assert rig.broker.queue.cancel(["a"]) == [True]
