@@ -123,7 +123,7 @@ def redis_delayq(settings: Settings, redis_url: str) -> dict[str, Any]:
 
 @pytest.fixture
 def process_env(redis_delayq: dict[str, Any], tmp_path: Path) -> dict[str, str]:
-    """What a process started by this test needs in its environment to be on the same Redis, with a database file."""
+    """Return the environment for a process that is to be on the same Redis, with a database file."""
     files = SqliteFiles(tmp_path)
     files.create_database("db")
     return databases.environment(files.settings("db")) | {"DELAYQ_TEST": json.dumps(redis_delayq)}
@@ -131,7 +131,7 @@ def process_env(redis_delayq: dict[str, Any], tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> SqliteFiles:
-    """Where the SQLite databases of this test process are."""
+    """Return where the SQLite databases of this test process are."""
     return SqliteFiles(tmp_path_factory.mktemp("sqlite"))
 
 
@@ -254,7 +254,7 @@ def database(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def database_env(database: str) -> dict[str, str]:
-    """What a process started by this test needs in its environment to have `database` as DATABASES["default"]."""
+    """Return the environment for a process that is to have `database` as DATABASES["default"]."""
     return databases.environment(connections.settings[database])
 
 

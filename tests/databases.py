@@ -24,11 +24,11 @@ class DatabaseServer(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether it can be asked."""
+        """Return whether it can be asked."""
         ...
 
     def settings(self, name: str) -> dict[str, Any]:
-        """What DATABASES says of this database."""
+        """Return what DATABASES says of this database."""
         ...
 
     def create_database(self, name: str) -> None:
@@ -144,5 +144,5 @@ def registered(alias: str, database: dict[str, Any]) -> Iterator[str]:
 
 
 def environment(database: dict[str, Any]) -> dict[str, str]:
-    """What a process needs in its environment to have this as DATABASES["default"]."""
+    """Return what a process needs in its environment to have this as DATABASES["default"]."""
     return {"DJANGO_SETTINGS_MODULE": "tests.settings", "DELAYQ_TEST_DATABASES": json.dumps({"default": database})}

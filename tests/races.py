@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def while_another_did(database: str, first: Callable[[], object], then: Callable[[], T]) -> T:
-    """What `then` answers in another thread that comes while `first` is done and not yet committed."""
+    """Return what `then` answers in another thread that comes while `first` is done and not yet committed."""
     answers: list[T] = []
 
     def answer() -> None:

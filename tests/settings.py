@@ -51,7 +51,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 
 def sqlite(name: str) -> dict[str, Any]:
-    """What DATABASES says of a file that several processes use."""
+    """Return what DATABASES says of a file that several processes use."""
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": name,

@@ -38,7 +38,7 @@ def ask(server: Server, statement: str, *database: str) -> Any:
 
 
 def ends(process: psutil.Process) -> bool:
-    """Whether it does within half a minute. One that init has yet to reap has ended."""
+    """Return whether it does within half a minute. One that init has yet to reap has ended."""
     for _ in range(3000):
         try:
             if process.status() in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE):

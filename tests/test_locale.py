@@ -27,7 +27,7 @@ _VALUES = re.compile(r"%\(\w+\)[sdgr]")
 
 
 def catalogue(language: str, package: Path = PACKAGE) -> Path:
-    """What the translators write."""
+    """Return what the translators write."""
     return package / "locale" / language / "LC_MESSAGES" / "django.po"
 
 

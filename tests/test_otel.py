@@ -79,7 +79,7 @@ class Telemetry:
 
 @pytest.fixture
 def telemetry() -> Iterator[Telemetry]:
-    """What a site exports whose attempts are linked to their sends."""
+    """Yield what a site exports whose attempts are linked to their sends."""
     telemetry = Telemetry()
     telemetry.instrument()
     yield telemetry

@@ -44,7 +44,7 @@ class Kept(Transport):
 
 @pytest.fixture
 def sentry() -> Iterator[Kept]:
-    """What Sentry is told, by its integrations that a site has anyway and that matter here."""
+    """Yield what Sentry is told, by its integrations that a site has anyway and that matter here."""
     kept = Kept()
     sentry_sdk.init(
         dsn="https://key@sentry.invalid/1",

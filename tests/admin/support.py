@@ -84,7 +84,7 @@ def asked(queries: CaptureQueriesContext) -> list[str]:
 
 
 def text_of(response: Any) -> str:
-    """What a page shows, without its tags."""
+    """Return what a page shows, without its tags."""
     html = page(response).split("<main", 1)[-1]
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
 
@@ -166,5 +166,5 @@ def forget_settings() -> None:
 
 
 def due_times(database: str) -> dict[str, Any]:
-    """When what waits is due, by id."""
+    """Return when waiting messages are due, by id."""
     return dict(ReadyMessage.objects.using(database).values_list("message_id", "due_at"))

@@ -44,7 +44,7 @@ ERROR = ("rescue", "purge_failed")
 
 
 def logged() -> list[str]:
-    """What Django's log says was done to which, oldest first."""
+    """Return what Django's log says was done to which, oldest first."""
     said = [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("pk")]
     return [f"{text}: {message.splitlines()[0]}" for text, message in said]
 

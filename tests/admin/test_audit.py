@@ -23,7 +23,7 @@ PAUSE, RESUME = (url("readymessage", "dashboard", part, query="?queue=mail") for
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """What is said doesn't depend on the database."""
+    """Use one database, because what is said doesn't depend on it."""
     return sqlite_database
 
 

@@ -40,7 +40,7 @@ def mend(client: Client, address: str, typed: str, **options: Any) -> Any:
 
 
 def seen_on(response: Any) -> str:
-    """What the page sends along to tell which payload it has shown."""
+    """Return what the page sends along to tell which payload it has shown."""
     found = re.search(r'name="seen" value="(\w+)"', page(response))
     assert found
     return found[1]
@@ -258,7 +258,7 @@ def test_a_difference_that_was_kept_before_there_was_a_mask_is_masked(
 
 @pytest.fixture
 def most_compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many lines difflib, whose time grows with their square, has compared each time."""
+    """Return how many lines difflib, whose time grows with their square, has compared each time."""
     given: list[int] = []
 
     def matcher(junk: None, was: list[str], now: list[str]) -> Any:

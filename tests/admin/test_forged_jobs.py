@@ -25,7 +25,7 @@ WAITS = {"a1", "a2", "a3"}
 
 @pytest.fixture
 def database(sqlite_database: str) -> str:
-    """What is signed doesn't depend on the database."""
+    """Use one database, because what is signed doesn't depend on it."""
     return sqlite_database
 
 

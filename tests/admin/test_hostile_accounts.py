@@ -41,7 +41,7 @@ class Account:
 
     @property
     def enters(self) -> bool:
-        """Whether the admin lets the account in at all."""
+        """Return whether the admin lets the account in at all."""
         return self.is_staff and self.is_active
 
     def client(self) -> Client:
@@ -114,7 +114,7 @@ def address(name: str, pks: dict[type[MessageRow], int]) -> str:
 
 
 def expected(account: Account, name: str) -> set[Any]:
-    """How a GET of an address may be answered."""
+    """Return how a GET of an address may be answered."""
     if not account.enters:
         return {LOGIN}
     has = account.may | ({"sees all"} if account.sees_all else set())
@@ -164,7 +164,7 @@ def check_content(account: Account, html: str, where: Any) -> None:
 
 
 def state(database: str) -> dict[str, Any]:
-    """Where each message of the site is, and when it is due."""
+    """Return where each message of the site is, and when it is due."""
     tables = (
         ((f"{model.__name__} {id}", due_at) for id, due_at in rows.values_list("message_id", "due_at"))
         for model in LISTS

@@ -73,7 +73,7 @@ def database(sqlite_database: str) -> str:
 
 @pytest.fixture
 def superuser(superuser: Client, settings: Settings) -> Client:
-    """Who speaks Chinese."""
+    """Return a client whose user reads Chinese."""
     settings.LANGUAGE_CODE = "zh-hans"
     User.objects.update(username="ρίζα")
     return superuser
@@ -130,7 +130,7 @@ def test_the_pages_speak_the_language_of_the_site(
 
 
 def moves_of(model: type[MessageRow]) -> list[str]:
-    """What may be asked for of a table's rows."""
+    """Return what may be asked for of a table's rows."""
     return {
         ReadyMessage: ["run_now", "reschedule", "cancel", "purge"],
         ErrorMessage: ["rescue", "purge_failed"],

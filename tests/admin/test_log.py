@@ -19,7 +19,7 @@ PAUSE = url("readymessage", "dashboard", "pause")
 
 
 def said() -> list[str]:
-    """What the log says was done, oldest first."""
+    """Return what the log says was done, oldest first."""
     return [entry.get_change_message().partition("\n")[0] for entry in LogEntry.objects.order_by("pk")]
 
 

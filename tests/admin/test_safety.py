@@ -51,7 +51,7 @@ class Finder(HTMLParser):
 
 
 def injected(html: str) -> list[str]:
-    """What of a page runs that should be text. Inline scripts and styles count: a strict policy forbids them."""
+    """Return what of a page runs that should be text. Inline scripts and styles count: a strict policy forbids them."""
     finder = Finder()
     finder.feed(html.split("<body", 1)[1])
     return finder.found
@@ -144,7 +144,7 @@ def attempts_to_act(client: Client, pks: dict[type[MessageRow], int]) -> None:
 
 
 def expected(address: str, *, read_only: bool = False) -> int:
-    """How a GET is answered."""
+    """Return how a GET is answered."""
     acts = {"payload": 200, "pause": 200, "resume": 302, "groups": 200}  # 302: nothing is paused
     answers = {"none": 404, "add": 403, "delete": 403, "storeless": 405} | (
         dict.fromkeys(acts, 403) if read_only else acts

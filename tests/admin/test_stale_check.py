@@ -16,7 +16,7 @@ from tests.races import while_another_did
 
 
 def seen_in(response: Any) -> dict[str, Any]:
-    """What the question sends along of how the messages are."""
+    """Return what the question sends along of how the messages are."""
     return {"seen": re.findall(r'name="seen" value="([^"]+)"', page(response))}
 
 

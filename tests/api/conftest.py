@@ -43,13 +43,13 @@ def any_data(registry: None, broker: MemoryBroker) -> Handler[Any, None]:
 
 @pytest.fixture
 def sent_signals() -> Any:
-    """What receivers of `message_sent` got."""
+    """Return what receivers of `message_sent` got."""
     with Noted(message_sent) as noted:
         yield noted
 
 
 @pytest.fixture
 def failed_signals() -> Any:
-    """What receivers of `send_failed` got."""
+    """Return what receivers of `send_failed` got."""
     with Noted(send_failed) as noted:
         yield noted

@@ -43,7 +43,7 @@ class Watch:
 
 
 def waiting(broker: MemoryBroker, queue: str = "default") -> list[Info]:
-    """What waits, in due order."""
+    """Return what waits, in due order."""
     return broker.queue.peek(queue, 1_000)
 
 

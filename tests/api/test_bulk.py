@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("send_many", [send_delay_messages, send_many_asyn
 
 @pytest.fixture
 def round_trips(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many messages each call of `put` or `aput` took."""
+    """Return how many messages each call of `put` or `aput` took."""
     sizes: list[int] = []
     put = broker.queue.enqueue
 

@@ -73,13 +73,13 @@ class Rig:
 
     @property
     def tells_of_all_pauses(self) -> bool:
-        """Whether a worker misses none for which it is not connected: then a heartbeat need not be answered."""
+        """Return whether a worker misses none for which it is not connected: then a heartbeat need not be answered."""
         store = self.broker.store
         return store is not None and store.broker.database is not None
 
     @property
     def carries_messages(self) -> bool:
-        """Whether there are messages: else it is a timer alone."""
+        """Return whether there are messages: else it is a timer alone."""
         return not getattr(self.broker, "needs_store", False)
 
     def send(
@@ -160,12 +160,12 @@ class Rig:
         assert [info and info.state for info in map(self.look, ids)] == [kept] * len(ids)
 
     def assert_total(self, name: str, number: int) -> None:
-        """How often a move was made, where that is counted."""
+        """Check how often a move was made, where that is counted."""
         if self.broker.store is None:  # a shared counter would make every send of a store wait for others
             assert self.total(name) == number
 
     def assert_counted(self, name: str, number: int) -> None:
-        """How often a message left the broker."""
+        """Check how often a message left the broker."""
         assert self.total(name) == number
 
     def total(self, name: str) -> int:

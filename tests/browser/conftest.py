@@ -58,7 +58,7 @@ def site(stored_delayq: dict[str, Any], database_env: dict[str, str], redis_serv
 
 @pytest.fixture
 def live_url(stored_delayq: dict[str, Any]) -> Iterator[str]:
-    """Where the site is served, with its static files."""
+    """Yield where the site is served, with its static files."""
     thread = LiveServerThread("127.0.0.1", StaticFilesHandler)
     thread.daemon = True
     thread.start()
@@ -77,7 +77,7 @@ def chromium() -> str:
 
 @pytest.fixture
 def faults() -> list[str]:
-    """What the browser complained of: what the policy forbids, and what scripts raise."""
+    """Return what the browser complained of: what the policy forbids, and what scripts raise."""
     return []
 
 
@@ -106,6 +106,6 @@ def page(
 
 
 def _fault_of(message: ConsoleMessage) -> list[str]:
-    """What the browser complains of, but for the icon that no site of the tests has."""
+    """Return what the browser complains of, but for the icon that no site of the tests has."""
     is_fault = message.type == "error" and not message.location["url"].endswith("/favicon.ico")
     return [message.text] if is_fault else []

@@ -87,7 +87,7 @@ def fail(site: Site, database: str, page: Page, *ids: str) -> None:
 
 
 def violations(page: Page) -> list[str]:
-    """What axe has against a page.
+    """Return what axe has against a page.
 
     Not against the search box of a list, which is in a template of Django's own (5.2: admin/search_form.html): its
     label is an icon, which axe takes for none (`label-title-only`). A copy of that template would hide a theme's.

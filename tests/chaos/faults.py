@@ -98,7 +98,7 @@ def _leave(world: World, draw: Random) -> WorkerProcess:
 
 
 def was_refused(worker: WorkerProcess) -> bool:
-    """Whether it did not start for a reason that it told."""
+    """Return whether it did not start for a reason that it told."""
     return worker.has_ended and any(text in worker.text for text in REFUSALS)
 
 
@@ -203,7 +203,7 @@ def _stranger(place: Place) -> Place:
 
 
 def _is_taken(place: Place) -> bool:
-    """Whether Redis knows whose it is."""
+    """Return whether Redis knows whose it is."""
     for node in place.nodes:
         with node.client() as client:
             if any(client.hexists(key, "store") for key in client.scan_iter("*:meta}")):
@@ -411,7 +411,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """What it does, in words."""
+        """Return what it does, in words."""
         return self.do.__name__.replace("_", " ")
 
     def excuses(self, place: Place, begin: float, end: float) -> list[tuple[float, float]]:
@@ -463,7 +463,7 @@ def not_behind_sentinels(place: Place) -> bool:
 
 
 def alone(place: Place) -> bool:
-    """Whether it is one Redis, and no other takes its place."""
+    """Return whether it is one Redis, and no other takes its place."""
     return place.failover is None and place.cluster is None
 
 

@@ -79,22 +79,22 @@ class Life:
 
     @property
     def sends(self) -> list[PermitRequest]:
-        """Those that may have made a message."""
+        """Return those that may have made a message."""
         return [ask for ask in self.asks if ask.may_send]
 
     @property
     def least(self) -> int:
-        """How many messages there were for certain."""
+        """Return how many messages there were for certain."""
         return sum(ask.ok is True for ask in self.sends)
 
     @property
     def cancels(self) -> list[PermitRequest]:
-        """Those that stopped a message for certain."""
+        """Return those that stopped a message for certain."""
         return [ask for ask in self.asks if ask.verb == "cancel" and ask.ok and ask.counted]
 
     @property
     def keys(self) -> set[str]:
-        """Whose message it may have been."""
+        """Return whose message it may have been."""
         return {ask.key for ask in self.asks if ask.verb == "send"} | {run.key for run in self.runs}
 
 
@@ -141,7 +141,7 @@ def _ahead(round: Round, begin: float, end: float, pick: Callable[[Sequence[int]
 
 
 def lost(round: Round) -> Iterator[str]:
-    """What was accepted ends as finished, failed or cancelled, as often as it was accepted."""
+    """Yield what was accepted and did not finish, fail or get cancelled as often as it was accepted."""
     for id, life in round.lives.items():
         if life.waiting:
             yield f"{id} ({_keys(life)}) still waits"
@@ -192,7 +192,7 @@ def twice(round: Round) -> Iterator[str]:
 
 
 def finished_by_a_late_hand(round: Round) -> Iterator[str]:
-    """Who lost a lease ends nothing: a message finishes when its newest run has returned, and not before."""
+    """Yield what a worker ended that had lost the lease: a message finishes once its newest run has returned."""
     for id, ended_ms in round.finishes:
         life = round.lives.get(id, Life())
         if len(life.sends) != 1 or not life.runs or life.runs[-1].how != "returned":
@@ -205,7 +205,7 @@ def finished_by_a_late_hand(round: Round) -> Iterator[str]:
 
 
 def failed(round: Round) -> Iterator[str]:
-    """What failed had a reason: its tries were used up, or it must not start twice and its worker was hit."""
+    """Yield what failed without a reason: tries were left, and no worker was hit that ran what must not start twice."""
     for id, life in round.lives.items():
         if not life.ends["error"] or len(life.keys) != 1:
             continue
@@ -219,7 +219,7 @@ def failed(round: Round) -> Iterator[str]:
 
 
 def effects(round: Round) -> Iterator[str]:
-    """What an atomic handler writes takes effect once for each that finished; what another writes, at least once."""
+    """Yield what was not written once by each atomic handler that finished, or at least once by each other."""
     for id, life in round.lives.items():
         finished = life.ends["finished"] if round.is_stored else life.least - len(life.cancels)
         if life.keys <= ATOMIC and round.is_stored and life.effects != finished:
@@ -240,7 +240,7 @@ def crowded(round: Round) -> Iterator[str]:
 
 
 def late(round: Round) -> Iterator[str]:
-    """What nothing excuses starts in time."""
+    """Yield what started late, and nothing excuses it."""
     excuses = [excuse for span in round.ledger.spans for excuse in span.excuses]
     for id, life in round.lives.items():
         if len(life.asks) != 1 or not life.runs or not life.least or life.asks[0].key not in PROMPT:
@@ -253,7 +253,7 @@ def late(round: Round) -> Iterator[str]:
 
 
 def cancelled(round: Round) -> Iterator[str]:
-    """What was cancelled before it ran never starts."""
+    """Yield what was cancelled before it ran, and started all the same."""
     for id, life in round.lives.items():
         for cancel in life.cancels:
             after = [run for run in life.runs if run.begin > cancel.answered]
@@ -275,7 +275,7 @@ def audit(round: Round) -> Iterator[str]:
 
 
 def noted(round: Round) -> Iterator[str]:
-    """What was seen to be wrong on the way."""
+    """Yield what was seen to be wrong on the way."""
     yield from round.ledger.findings
 
 
@@ -286,7 +286,7 @@ CHECKS: list[Callable[[Round], Iterator[str]]] = [
 
 
 def _was_hit(round: Round, run: Run, names: Sequence[str]) -> bool:
-    """Whether the worker of a run was hit shortly before, while it ran, or before its end can have been settled.
+    """Return whether the worker of a run was hit shortly before, while it ran, or before its end can have been settled.
 
     What names no process hits all of them.
     """
@@ -297,7 +297,7 @@ def _was_hit(round: Round, run: Run, names: Sequence[str]) -> bool:
 
 
 def _was_emptied(round: Round, life: Life) -> bool:
-    """Whether the message may have been in a Redis that was emptied, without a store: that is lost, says the README."""
+    """Return whether the message may have been in a Redis that was emptied, without a store: such a one is lost."""
     if round.is_stored:
         return False
     emptied = [span.end for span in round.ledger.spans if span.name == "redis lost"]

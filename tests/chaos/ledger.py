@@ -64,7 +64,7 @@ class PermitRequest:
 
     @property
     def may_send(self) -> bool:
-        """Whether there may be a message because of it."""
+        """Return whether there may be a message because of it."""
         return self.verb == "send" and (self.ok is None or (self.ok and self.counted))
 
 

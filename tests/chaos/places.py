@@ -86,7 +86,7 @@ class Place:
 
     @property
     def env(self) -> dict[str, str]:
-        """What every process of the round has in its environment."""
+        """Return what every process of the round has in its environment."""
         alias: dict[str, Any] = {
             "BROKER": "django_delayq.brokers.redis.RedisBroker",
             "LOCATION": self.location,

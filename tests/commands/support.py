@@ -46,14 +46,14 @@ class ClockedBroker(MemoryBroker):
 
 
 def delayq(*args: str, **options: Any) -> str:
-    """What `manage.py delayq` writes."""
+    """Return what `manage.py delayq` writes."""
     out = io.StringIO()
     call_command("delayq", *args, stdout=out, **options)
     return out.getvalue()
 
 
 def delayq_json(*args: str) -> Any:
-    """What `manage.py delayq … --json` says."""
+    """Return what `manage.py delayq … --json` says."""
     return json.loads(delayq(*args, "--json"))
 
 

@@ -13,7 +13,7 @@ Answer = Callable[[str], None]
 
 
 def left(broker: Backend) -> set[str]:
-    """What waits or is buried."""
+    """Return what waits or is buried."""
     queues = {each.queue for each in broker.queue.counts().waiting}
     waiting = {info.id for queue in queues for info in broker.queue.peek(queue, BATCH)}
     return waiting | {info.id for info in broker.queue.failed(BATCH)}

@@ -32,7 +32,7 @@ Row = tuple[SettleAction, int, int, int | None, str | None]
 
 
 def row(transition: Transition) -> Row:
-    """What it does: the action, failures, crashes, the delay and the error."""
+    """Return what it does: the action, failures, crashes, the delay and the error."""
     assert (transition.id, transition.token, transition.pk) == ("a", 7, "5")
     assert (transition.queue, transition.key) == ("q", "k")
     return transition.action, transition.failures, transition.crashes, transition.delay_ms, transition.error

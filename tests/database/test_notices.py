@@ -103,7 +103,7 @@ def listening(database: str) -> Iterator[Callable[[], list[list[str]]]]:
 
 
 def rows_due_soon(database: str) -> list[list[str]]:
-    """What a notice of each row that is due says: once of those that are due at the same time."""
+    """Return what a notice of each row that is due says: once of those that are due at the same time."""
     rows = ReadyMessage.objects.using(database).filter(due_at__lte=time() * 1000)
     told = {("default", row.queue, row.key, str(to_epoch_ms(row.due_at))) for row in rows}
     return [list(one) for one in sorted(told)]

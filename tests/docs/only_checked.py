@@ -14,12 +14,12 @@ from tests.docs.site import ROOT
 
 
 def knows(command: str) -> bool:
-    """Whether a command is one of these."""
+    """Return whether a command is one of these."""
     return _checker(command) is not None
 
 
 def check(command: str) -> str | None:
-    """What is wrong with the command."""
+    """Return what is wrong with the command."""
     checker = _checker(command)
     words = [word for word in shlex.split(command, comments=True) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
     return None if checker is None else checker(words)

@@ -39,5 +39,5 @@ def rows(page: str, under: str = "") -> dict[str, list[str]]:
 
 
 def codes(cell: str) -> list[str]:
-    """What a cell has in code."""
+    """Return what a cell has in code."""
     return _CODE.findall(cell)

@@ -26,7 +26,7 @@ Period = FigureRow.Period
 
 
 def spans(broker: DatabaseBackend) -> tuple[Throughput, Throughput, Throughput]:
-    """What was done in the last hour, day and month."""
+    """Return what was done in the last hour, day and month."""
     hour, day, month = measure(broker.database, NOW, [last_hour(NOW), last_day(NOW), last_month(NOW)]).spans
     return hour, day, month
 
@@ -126,7 +126,7 @@ def test_the_number_of_statements_does_not_grow_with_what_was_done(broker: Datab
 
 
 def means(broker: DatabaseBackend, *pairs: Pair) -> dict[str, float]:
-    """As the forecast asks."""
+    """Return the mean run times that the forecast asks for."""
     return mean_run_times_ms(measure(broker.database, NOW, [last_hour(NOW), last_day(NOW)]), pairs)
 
 

@@ -45,7 +45,7 @@ def database(sqlite_database: str) -> str:
 
 @pytest.fixture
 def lease() -> str:
-    """How long a dead worker's messages wait."""
+    """Return how long a dead worker's messages wait."""
     return "2s"
 
 

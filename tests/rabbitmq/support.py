@@ -62,13 +62,13 @@ def wait_until_fetched(broker: RabbitMQBroker) -> None:
 
 
 def ready(server: RabbitMQServer, queue: str = "q", key: str = "k") -> int:
-    """How many alarms wait at the server that have left the levels."""
+    """Return how many alarms wait at the server that have left the levels."""
     with channel_of(server) as channel:
         return int(channel.queue_declare(NAMES.ready(queue, key), passive=True).message_count)
 
 
 def levels(server: RabbitMQServer) -> list[int]:
-    """How many alarms wait in each level."""
+    """Return how many alarms wait in each level."""
     with channel_of(server) as channel:
         found = [channel.queue_declare(NAMES.level(level), passive=True) for level in range(LEVELS)]
         return [int(each.message_count) for each in found]

@@ -263,7 +263,7 @@ def test_a_worker_that_sleeps_hears_of_what_is_due_before_all_that_it_holds(rabb
 
 @pytest.fixture
 def there(broker: RabbitMQBroker, monkeypatch: pytest.MonkeyPatch) -> dict[str, Envelope]:
-    """What the node has handed on, by pk: the test takes out what is claimed."""
+    """Return what the node has handed on, by pk: the test takes out what is claimed."""
     there: dict[str, Envelope] = {}
 
     def read(message: Message) -> Envelope | None:

@@ -25,7 +25,7 @@ def broker_at(location: str, **options: Any) -> Iterator[RabbitMQBroker]:
 
 
 def told(location: str, kind: type[DelayqError], **options: Any) -> str:
-    """What is said at the first use."""
+    """Return what is said at the first use."""
     with broker_at(location, **options) as broker, pytest.raises(kind) as caught:
         broker.open()
     assert PASSWORD not in str(caught.value)

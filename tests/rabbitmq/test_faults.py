@@ -43,7 +43,7 @@ def send(site: Site, ids: list[str]) -> None:
 
 
 def runs(site: Site) -> Counter[str]:
-    """How often each message has run. None of them early."""
+    """Return how often each message has run. None of them early."""
     journal = Path(f"{site.line.path}.journal")
     lines = [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
     assert all(int(late_ms) >= 0 for _, *rest in lines for late_ms in rest)
@@ -90,7 +90,7 @@ class TestRestart:
 
     @pytest.fixture
     def lease(self) -> str:
-        """What was held over the end of a node waits for so long."""
+        """Return how long what was held over the end of a node waits."""
         return "2s"
 
     @pytest.fixture

@@ -11,7 +11,7 @@ DATA_SEGMENTS_OUT = 156
 
 
 def packets(broker: RabbitMQBroker) -> int:
-    """How many the connection that publishes has sent."""
+    """Return how many packets the connection that publishes has sent."""
     with broker._publisher.looking() as connection:
         told = connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT + 4)
     return int(struct.unpack_from("I", told, DATA_SEGMENTS_OUT)[0])

@@ -115,7 +115,7 @@ def test_a_worker_is_told_what_a_clear_of_the_cache_costs(
 
 @pytest.fixture
 def failover() -> Iterator[Failover]:
-    """Those of one program: django-redis keeps its connections to sentinels for the process."""
+    """Yield the servers of one program: django-redis keeps its connections to sentinels for the process."""
     binaries = servers.redis_binaries() or servers.missing("redis-server")
     with closing(Failover(binaries[0])) as failover:
         yield failover

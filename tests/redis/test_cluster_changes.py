@@ -64,7 +64,7 @@ class Load:
         until(lambda: not self.run_some() and len(self.ran) >= len(self.sent))
 
     def has_sent(self, count: int) -> bool:
-        """Whether so many were taken."""
+        """Return whether so many were taken."""
         return len(self.sent) >= count
 
     def _send(self) -> None:

@@ -30,7 +30,7 @@ def redis_binary() -> str:
 
 @pytest.fixture(params=["one server", "cluster"])
 def location(request: pytest.FixtureRequest) -> str:
-    """Where the keys are."""
+    """Return where the keys are."""
     if request.param == "cluster":
         cluster: ClusterServers = request.getfixturevalue("redis_cluster")
         return cluster.location

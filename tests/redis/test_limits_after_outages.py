@@ -18,7 +18,7 @@ FIRST, SECOND, THIRD = (PermitRequest("k", "", token, 1) for token in (1, 2, 3))
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What this process takes for its own time, in seconds."""
+    """Return what this process takes for its own time, in seconds."""
     now = [1_000.0]
     monkeypatch.setattr("django_delayq.brokers.redis.client.client.Contact.clock", staticmethod(lambda: now[0]))
     return now
@@ -54,7 +54,7 @@ def be_away_a_moment(server: Server, *brokers: RedisBroker) -> None:
 
 @pytest.fixture(params=[hang, lose_all, be_away_a_moment], ids=["hangs", "loses all", "is away a moment"])
 def outage(request: pytest.FixtureRequest, own_server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """What happens to the server of these brokers, for longer than a lease."""
+    """Return what happens to the server of these brokers, for longer than a lease."""
 
     def outage(rig: Rig, *brokers: RedisBroker) -> None:
         with monkeypatch.context() as patch:

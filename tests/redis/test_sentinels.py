@@ -37,7 +37,7 @@ def broker(failover: Failover) -> Iterator[RedisBroker]:
 
 
 def once_it_is_back(call: Callable[[], R]) -> R:
-    """What a worker's loop does with a broker that is away; each try waits by itself."""
+    """Return what a worker's loop does with a broker that is away; each try waits by itself."""
     end = time.monotonic() + 60
     while True:
         try:

@@ -40,7 +40,7 @@ def broker_of(rig: Rig, server: Server, shards: int) -> RedisBroker:
 
 
 def calls(client: redis.Redis) -> Counter[str]:
-    """How often each command was called since the server's figures were reset."""
+    """Return how often each command was called since the server's figures were reset."""
     stats = client.info("commandstats")
     return Counter({name.removeprefix("cmdstat_"): stats[name]["calls"] for name in stats})
 

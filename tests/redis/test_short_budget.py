@@ -26,7 +26,7 @@ def put(rig: Rig, *alarms: Alarm, within_s: float = SHORT_S) -> None:
 
 
 def is_over_in_time(use: Callable[[], object]) -> bool:
-    """Whether it gave up long before a call at the default would."""
+    """Return whether it gave up long before a call at the default would."""
     started = monotonic()
     with pytest.raises(BrokerUnavailable, match="away"):
         use()

@@ -88,7 +88,7 @@ def write_one_of_each(rig: Rig) -> None:
 
 
 def contents(client: Any) -> dict[str, Any]:
-    """What Redis holds, but for the answers that a process keeps for itself; what differs each time has a name."""
+    """Return what Redis holds, but for the answers of call cells. What differs each time has a name."""
     return {
         key.decode(): _named(_value(client, key))
         for key in sorted(client.scan_iter())

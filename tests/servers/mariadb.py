@@ -59,7 +59,7 @@ class MariaDBServer(PrivateServer):
         return [self.program, *self.directories, f"--socket={self.socket}", "--skip-networking", *arguments]
 
     def settings(self, name: str) -> dict[str, Any]:
-        """What DATABASES says of this database."""
+        """Return what DATABASES says of this database."""
         return {
             "ENGINE": "django.db.backends.mysql",
             "NAME": name,

@@ -43,7 +43,7 @@ class PgBouncer(PrivateServer):
         return [self.program, "pgbouncer.ini"]
 
     def settings(self, name: str) -> dict[str, Any]:
-        """What DATABASES says of this database behind it."""
+        """Return what DATABASES says of this database behind it."""
         return self.server.settings(name) | {
             "HOST": "127.0.0.1",
             "PORT": str(self.port),

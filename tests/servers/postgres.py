@@ -80,7 +80,7 @@ class PostgresServer(PrivateServer):
             subprocess.run(["ipcrm", "-m", state[SHARED_MEMORY].split()[1]], check=True)
 
     def settings(self, name: str) -> dict[str, Any]:
-        """What DATABASES says of this database."""
+        """Return what DATABASES says of this database."""
         return {
             "ENGINE": "django.db.backends.postgresql",
             "NAME": name,

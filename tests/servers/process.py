@@ -26,7 +26,7 @@ DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") els
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether each thread of a process is: the signal reaches one of them first."""
+    """Return whether each thread of a process is: the signal reaches one of them first."""
     try:
         states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     except FileNotFoundError:  # a thread has ended meanwhile
@@ -50,7 +50,7 @@ def free_port() -> int:
 
 
 def unprivileged() -> dict[str, Any]:
-    """What Popen needs for a server that refuses to run as root: another user, if we are root."""
+    """Return what Popen needs for a server that refuses to run as root: another user, if we are root."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -104,7 +104,7 @@ class PrivateServer(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether there is a process."""
+        """Return whether there is a process."""
         return self.process.poll() is None
 
     def start(self) -> None:

@@ -189,7 +189,7 @@ class RabbitMQServer(PrivateServer):
                 channel.queue_purge(name)
 
     def hands_on(self) -> bool:
-        """Whether some level has messages on their way out. A purge leaves them; whatever is deleted, they arrive."""
+        """Return whether some level has messages on their way out: a purge leaves them, and they arrive."""
         counts = "[Count || Q <- rabbit_amqqueue:list(), {_, Count} <- rabbit_amqqueue:info(Q, [messages_dlx])]"
         return "true" in self.run(f"lists:any(fun(Count) -> is_integer(Count) andalso Count > 0 end, {counts})")
 
@@ -263,7 +263,7 @@ def _purge_levels(channel: amqp.Channel, names: Names) -> int:
 
 
 def _definitions() -> dict[str, object]:
-    """Who may what, from the node's first start on."""
+    """Return who may do what, from the node's first start on."""
     return {
         "users": [{"name": USER, "password": PASSWORD, "tags": ""}],
         "vhosts": [{"name": "/"}],

@@ -19,7 +19,7 @@ class SqliteFiles:
         self.directory = directory
 
     def settings(self, name: str) -> dict[str, Any]:
-        """What DATABASES says of this database."""
+        """Return what DATABASES says of this database."""
         return sqlite(str(self._path(name)))
 
     def create_database(self, name: str) -> None:

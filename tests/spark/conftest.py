@@ -72,7 +72,7 @@ def spark_site(
 
 @pytest.fixture(scope="session")
 def spark_env(spark_site: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a process of the site needs in its environment."""
+    """Return what a process of the site needs in its environment."""
     directory = tmp_path_factory.mktemp("spark")
     used = {alias["DATABASE"] for alias in spark_site.values() if "DATABASE" in alias}
     of_used = {name: {**connections.settings[name], "PASSWORD": PASSWORD} for name in used}

@@ -14,7 +14,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def row(using: str, pk: int, **fields: Any) -> dict[str, Any]:
-    """What a row has: due a minute after the other, run a second late for two seconds, of one of two keys."""
+    """Return what a row has: due a minute after the other, run a second late for two seconds, of one of two keys."""
     due_at = START + pk * MINUTE
     return {
         "id": pk,

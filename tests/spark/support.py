@@ -29,5 +29,5 @@ def write(rows: DataFrame, using: str, tmp_path: Path, **options: Any) -> WriteS
 
 
 def waiting(using: str) -> int:
-    """How many messages wait."""
+    """Return how many messages wait."""
     return sum(each.pending + each.ready for each in get_backend(using).queue.counts().waiting)

@@ -37,7 +37,7 @@ OF_HALF_A_DAY = 12 * 60
 
 @pytest.fixture(scope="module")
 def env(spark_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What Spark's programs have in their environment: Java as the extra brings it, and the site."""
+    """Yield what Spark's programs have in their environment: Java as the extra brings it, and the site."""
     directory = tmp_path_factory.mktemp("cluster")
     quick = QUICK_START["spark.driver.extraJavaOptions"]
     settings = {**QUICK_START, **OF_FEW_ROWS, "spark.executor.extraJavaOptions": quick, "spark.executor.memory": "512m"}
@@ -95,7 +95,7 @@ def kill_executor(worker: SparkWorker) -> None:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Whether it has not ended: the script that became the worker may leave it a child that nobody waits for."""
+    """Return whether it has not ended: the script that became the worker may leave it a child that nobody waits for."""
     with suppress(psutil.NoSuchProcess):
         return process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -29,7 +29,7 @@ CUSTOMERS = "customer,on,zone\n1,2096-11-21,Europe/Berlin\n2,2096-11-21,Asia/Tok
 
 @pytest.fixture
 def plan(tmp_path: Path) -> list[str]:
-    """What schedule and reconcile take."""
+    """Return what schedule and reconcile take."""
     (tmp_path / "customers.csv").write_text(CUSTOMERS)
     rows = ["--from", str(tmp_path / "customers.csv"), "--id", "customer", "--tag", "t"]
     return ["--using", STORED, "--key", "note", *rows, "--due", "on || ' 09:00'", "--zone-column", "zone"]

@@ -26,7 +26,7 @@ DUE = ("due_at",)
 
 
 def pushed(*filters: Filter) -> Wanted:
-    """What is wanted, when all of these are taken."""
+    """Return what is wanted, when all of these are taken."""
     wanted = Wanted()
     assert list(push(filters, SCHEMA, wanted)) == []
     return wanted

@@ -22,7 +22,7 @@ ENDLESS = "reflect('java.io.File', 'createTempFile', 'looked-at', '') = reflect(
 
 @pytest.fixture
 def options(spark_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """What a job's process has in its environment, whose Java puts temporary files into `tmp_path`."""
+    """Return what a job's process has in its environment, whose Java puts temporary files into `tmp_path`."""
     java = f"{QUICK_START['spark.driver.extraJavaOptions']} -Djava.io.tmpdir={tmp_path}"
     settings = {**QUICK_START, "spark.driver.extraJavaOptions": java}
     (tmp_path / "spark-defaults.conf").write_text("\n".join(f"{name} {value}" for name, value in settings.items()))

@@ -39,7 +39,7 @@ DONE = 2 * BATCH
 
 @pytest.fixture
 def env(spark_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """What a process with a Spark of its own has in its environment."""
+    """Return what a process with a Spark of its own has in its environment."""
     faulthandler.cancel_dump_traceback_later()  # on a busy machine Java's start may take longer than any other test
     settings = "\n".join(f"{name} {value}" for name, value in {**QUICK_START, **OF_FEW_ROWS}.items())
     (tmp_path / "spark-defaults.conf").write_text(settings)
@@ -94,7 +94,7 @@ def test_a_stream_that_is_killed_amid_a_batch_goes_on_without_a_gap_and_sends_no
 
 
 def waiting_for_locks(using: str) -> int:
-    """How many connections to PostgreSQL wait for others."""
+    """Return how many connections to PostgreSQL wait for others."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
         count: int = cursor.fetchone()[0]
@@ -102,7 +102,7 @@ def waiting_for_locks(using: str) -> int:
 
 
 def rows_in(directory: Path) -> list[dict[str, Any]] | None:
-    """What a reader of Parquet finds there."""
+    """Return what a reader of Parquet finds there."""
     return parquet.read_table(directory).to_pylist() if any(directory.glob("*.parquet")) else None
 
 

@@ -18,7 +18,7 @@ OPTIONS = WriteOptions.of({"settings": "tests.settings", "job": "test"})
 
 
 def read(columns: dict[str, Any], **options: Any) -> tuple[list[NewMessage], list[Bad]]:
-    """What becomes of rows, each with a key and an id unless they are given."""
+    """Return what becomes of rows, each with a key and an id unless they are given."""
     count = len(next(iter(columns.values())))
     given = {"key": ["k"] * count, "id": [f"id{i}" for i in range(count)], **columns}
     return new_messages_of(pa.RecordBatch.from_pydict(given), replace(OPTIONS, **options), ALIAS)

@@ -27,14 +27,14 @@ def rows_of(spark: SparkSession, *times: tuple[str, str]) -> DataFrame:
 
 
 def due_and_moved(spark: SparkSession, *times: tuple[str, str], **rules: Any) -> tuple[list[str], dict[str, int]]:
-    """When they are due, in UTC, and how many were moved for each reason."""
+    """Return when rows are due, in UTC, and how many were moved for each reason."""
     out, forecast = planned(rows_of(spark, *times), MESSAGES, Plan("local", "zone", **rules))
     due = [f"{row.due_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for row in out.orderBy(f.col("data")).collect()]
     return due, {reason: count for reason, count in forecast.moved.items() if count}
 
 
 def due(spark: SparkSession, *times: tuple[str, str], **rules: Any) -> list[str]:
-    """When they are due, in UTC."""
+    """Return when rows are due, in UTC."""
     return due_and_moved(spark, *times, **rules)[0]
 
 

@@ -31,7 +31,7 @@ class Follower:
         self._at = self._reader.initialOffset()
 
     def next(self) -> list[int]:
-        """What the next batch has."""
+        """Return what the next batch has."""
         end = self._reader.latestOffset()
         parts = self._reader.partitions(self._at, end)
         self._at = end

@@ -46,7 +46,7 @@ def window_of(broker: DatabaseBackend) -> Window:
 
 
 def alarms(broker: DatabaseBackend) -> int:
-    """How many alarms wait at the broker."""
+    """Return how many alarms wait at the broker."""
     return sum(each.pending + each.ready for each in clock_of(broker).queue.counts().waiting)
 
 

@@ -24,7 +24,7 @@ from tests.store.support import LEASE_MS, WANT, alarms, claim, window_of
 
 
 def _audit(*options: str) -> dict[str, Any]:
-    """What `delayq audit --json` says, whatever its exit code."""
+    """Return what `delayq audit --json` says, whatever its exit code."""
     out = io.StringIO()
     with suppress(CommandError):
         call_command("delayq", "audit", "--json", *options, stdout=out)

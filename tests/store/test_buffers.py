@@ -162,7 +162,7 @@ def _read_of(sql: str, plan: dict[str, Any], pages_read: int) -> Read:
 
 
 def _is_small_table(node: dict[str, Any]) -> bool:
-    """Whether a table is read as a whole, of so few pages, and so seldom, that nothing is saved by an index."""
+    """Return whether a table is read as a whole, of so few pages, and so seldom, that nothing is saved by an index."""
     return node["Node Type"] == "Seq Scan" and bool(node["Shared Hit Blocks"] + node["Shared Read Blocks"] <= FEW)
 
 
@@ -173,7 +173,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _in_vain(node: dict[str, Any]) -> int:
-    """How many rows a step looked at for nothing: those filtered out, and those sorted or hashed and not used."""
+    """Return how many rows a step looked at for nothing: filtered out, or sorted or hashed and not used."""
     removed = sum(number for key, number in node.items() if key.startswith("Rows Removed by "))
     if node["Node Type"] in ("Sort", "Incremental Sort", "Hash"):
         removed += sum(child["Actual Rows"] for child in node["Plans"])

@@ -46,7 +46,7 @@ def clock(database: str) -> Iterator[DatabaseClock]:
 
 @pytest.fixture
 def other(broker: DatabaseBackend) -> Iterator[DatabaseBackend]:
-    """That of another worker, which has looked at the clock before it jumps."""
+    """Return the backend of another worker, which has looked at the clock before it jumps."""
     other = _another()
     other.queue.maintain(lease_ms=LEASE_MS)
     yield other
@@ -68,7 +68,7 @@ def _claim_one(broker: DatabaseBackend, id: str, lease_ms: int, *, at_most_once:
 
 
 def _hold(broker: DatabaseBackend) -> list[Claimed]:
-    """What a worker has claimed and runs: of three messages one must not start twice."""
+    """Return what a worker has claimed and runs: of three messages one must not start twice."""
     sends = [Send("k", 1, id="a"), Send("k", 1, id="b"), Send("k", 1, id="once", at_most_once=True)]
     send_delay_messages(sends)
     held: list[Claimed] = []
@@ -100,7 +100,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 
 def _rings_later(broker: DatabaseBackend, pk: str) -> bool:
-    """Whether somebody has put the alarm of a row off."""
+    """Return whether somebody has put the alarm of a row off."""
     (alarm,) = clock_of(broker).timer.find_alarms("default", "k", [pk])
     return alarm.due_ms is not None and alarm.now_ms is not None and alarm.due_ms > alarm.now_ms + 1_000
 

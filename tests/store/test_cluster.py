@@ -46,7 +46,7 @@ def redis_url(cluster: ClusterServers) -> str:
 
 @pytest.fixture
 def stored_delayq(stored_delayq: dict[str, object], settings: object) -> dict[str, object]:
-    """As everywhere, with a shard on each node."""
+    """Return the usual settings, with a shard on each node."""
     stored_delayq["OPTIONS"] = {"unknown_keys": "allow", "shards": 3}
     stored_delayq["STORE"] = {"DEGRADED_AFTER": 0}
     settings.DELAYQ = {"default": stored_delayq}  # type: ignore[attr-defined]

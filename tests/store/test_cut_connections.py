@@ -128,7 +128,7 @@ def _claim_in_vain(broker: DatabaseBackend, network: Proxy, lose: Lose) -> None:
 
 
 def _is_soon_due(broker: DatabaseBackend) -> bool:
-    """Whether the alarm of the only row rings in a moment."""
+    """Return whether the alarm of the only row rings in a moment."""
     pk = str(ReadyMessage.objects.using(broker.database.using).get().pk)
     (alarm,) = clock_of(broker).timer.find_alarms("default", "k", [pk])
     return (alarm.due_ms or math.inf) < clock_of(broker).queue.counts().now_ms + MOMENT_MS

@@ -362,7 +362,7 @@ def test_a_redis_without_memory_still_tells_of_what_it_has(
 
 
 def _claim_soon(broker: DatabaseBackend) -> list[Claimed]:
-    """What is claimed first, in a few tries."""
+    """Return what is claimed first, in a few tries."""
     for _ in range(20):
         if held := broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages:
             return held

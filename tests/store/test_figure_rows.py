@@ -64,7 +64,7 @@ def total(database: str, *periods: str) -> Figures:
 
 
 def roll_up_all(broker: DatabaseBackend, now_ms: int) -> None:
-    """As workers do, a page at a time."""
+    """Roll up as workers do, a page at a time."""
     for _ in range(100):
         if not figures.roll_up(broker.database, now_ms):
             return

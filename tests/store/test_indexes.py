@@ -80,7 +80,7 @@ def test_upkeep_reads_as_much_of_a_long_backlog_as_of_a_short_one(broker: Databa
 
 
 def _pages_read(database: str, ask: Callable[[], object]) -> int:
-    """How many pages of tables and indexes the statements read, on PostgreSQL."""
+    """Return how many pages of tables and indexes the statements read, on PostgreSQL."""
     with CaptureQueriesContext(connections[database]) as captured:
         ask()
     pages = 0

@@ -70,7 +70,7 @@ def found(database: str) -> list[CheckMessage]:
 
 
 def run_and_renew(broker: DatabaseBackend, database: str) -> BaseException | None:
-    """What becomes of an atomic handler whose lease is renewed while it runs."""
+    """Return what becomes of an atomic handler whose lease is renewed while it runs."""
 
     def renew() -> None:
         renewed.extend(broker.queue.renew([claimed], LEASE_MS))

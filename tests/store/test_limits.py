@@ -58,7 +58,7 @@ def clock(database: str) -> Iterator[DatabaseClock]:
 
 @pytest.fixture
 def other(without_limits: DatabaseBackend) -> DatabaseBackend:
-    """That of another worker, which has looked at the clock before it jumps."""
+    """Return the backend of another worker, which has looked at the clock before it jumps."""
     other = _without_limits()
     other.queue.maintain(lease_ms=LEASE_MS)
     return other

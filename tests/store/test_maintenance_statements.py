@@ -32,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def statements(broker: DatabaseBackend, lease_ms: int = LEASE_MS) -> int:
-    """How many statements maintenance takes now."""
+    """Return how many statements maintenance takes now."""
     with CaptureQueriesContext(connections[broker.database.using]) as captured:
         broker.queue.maintain(lease_ms=lease_ms)
     return len(captured)

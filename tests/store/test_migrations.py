@@ -169,7 +169,7 @@ def test_an_upgrade_that_was_cut_off_while_it_converted_rows_goes_on(broker: Dat
 
 
 def _held(row: ReadyMessage) -> Claimed:
-    """What the claim of a row gave its worker."""
+    """Return what the claim of a row gave its worker."""
     header = Header(row.queue, row.key)
     return Claimed(row.message_id, row.token or 0, to_epoch_ms(row.due_at), header, b"1", pk=str(row.pk))
 

@@ -28,7 +28,7 @@ def _send(database: str, number: int, **values: Any) -> None:
 
 
 def _work(database: str, ask: Callable[[], object]) -> list[int]:
-    """How much each SELECT read, in a unit of the database's own."""
+    """Return how much each SELECT read, in a unit of the database's own."""
     with CaptureQueriesContext(connections[database]) as captured:
         ask()
     statements = [query["sql"] for query in captured if query["sql"].lstrip().startswith(("SELECT", "WITH"))]

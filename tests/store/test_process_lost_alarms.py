@@ -76,7 +76,7 @@ def _send(site: Site, prefix: str, count: int) -> None:
 
 
 def _journal(site: Site, count: int) -> list[str]:
-    """What the handlers wrote, when so many messages have run."""
+    """Return what the handlers wrote, when so many messages have run."""
     path = Path(f"{site.line.path}.journal")
     until = monotonic() + PATIENCE_S + 2 * DELAY_S
     while not path.exists() or path.read_bytes().count(b"\n") < 2 * count:

@@ -36,7 +36,7 @@ def _move(broker: DatabaseBackend, ms: int, *ids: str) -> None:
 
 
 def _find_overdue(broker: DatabaseBackend) -> None:
-    """What a worker does within 1.5 s of the due time."""
+    """Do what a worker does within 1.5 s of the due time."""
     assert broker.queue.claim(WANT, lease_ms=LEASE_MS, worker="w").messages == []
     broker.queue.backlog |= Sweep(broker.database).find(broker.queue.underfilled.requests())
 
@@ -124,7 +124,7 @@ def test_what_commits_while_a_pass_reads_is_not_passed_over(
 
 
 def _wait_for_a_lag(broker: DatabaseBackend) -> None:
-    """As if the last pass had been a while ago."""
+    """Pretend that the last pass was a while ago."""
     window_of(broker).set_cursor_back(broker.database.now_ms() + 1_000)
 
 

@@ -16,7 +16,7 @@ STEP_MS = 10_000
 
 
 def _waits_ms(broker: DatabaseBackend, id: str) -> list[int]:
-    """How long the alarm of a message waits, if there is one."""
+    """Return how long the alarm of a message waits, if there is one."""
     pk = ReadyMessage.objects.using(broker.database.using).values_list("pk", flat=True).get(message_id=id)
     found = clock_of(broker).timer.find_alarms("default", "k", [str(pk)])
     return [one.due_ms - one.now_ms for one in found if one.due_ms is not None and one.now_ms is not None]

@@ -52,7 +52,7 @@ def kind(request: pytest.FixtureRequest, settings: Settings) -> str:
 
 @pytest.fixture(params=["time-machine", "freezegun", "neither"])
 def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which library is installed."""
+    """Return which library is installed."""
     installed: str = request.param
     if installed != "time-machine":
         monkeypatch.setitem(sys.modules, "time_machine", None)

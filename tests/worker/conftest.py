@@ -29,7 +29,7 @@ def redis_binary() -> str:
 
 @pytest.fixture(autouse=True)
 def _slots_end_with_their_test() -> Iterator[None]:
-    """What a slot of a stopped worker still runs ends, and is logged, before the next test begins."""
+    """Wait until what a slot of a stopped worker still runs has ended and is logged, before the next test begins."""
     before = set(threading.enumerate())
     yield
     until = time.monotonic() + 1.0  # a test may leave slots that wait for work: they log nothing
@@ -54,7 +54,7 @@ def known_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """As many open as `select.select` can take."""
+    """Open as many descriptors as `select.select` can take."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2 * FD_SETSIZE:
         pytest.skip(f"this process may have no more than {hard} files open")

@@ -144,7 +144,7 @@ def _kill(*workers: WorkerProcess) -> dict[int, float]:
 
 
 def _hold(site: Site, workers: Sequence[WorkerProcess]) -> dict[WorkerProcess, Call]:
-    """What each worker holds, which is as much as it can."""
+    """Return what each worker holds, which is as much as it can."""
     site.send(*HELD, key="grip")
     calls = [site.line.next() for _ in HELD]
     by_pid = {pid: call for call in calls for pid in (call.pid, psutil.Process(call.pid).ppid())}
@@ -157,7 +157,7 @@ def _signal_each(pids: Iterable[int], signum: signal.Signals) -> None:
 
 
 def _send_load(site: Site, numbers: Sequence[int]) -> None:
-    """What is due in nearly the same moment, once all is sent: more than the workers run at once."""
+    """Send what is due in nearly the same moment: more than the workers run at once."""
     chance, header = random.Random(1), Header("default", "trace")
     due_ms = int(time.time() * 1000) + 200 + len(numbers) // 10
     puts = [NewMessage(f"{n}", header, b'""', at_ms=due_ms + chance.randrange(SPREAD_MS)) for n in numbers]
@@ -204,7 +204,7 @@ def _account(site: Site, load: int, wrong_runs: Iterable[str], codes: Sequence[i
 def wrong_runs(
     traces: Sequence[Trace], frozen: Collection[int], killed: Mapping[int, float], dead: Mapping[int, float]
 ) -> Iterator[str]:
-    """What was early, or ran again before a lease had run out, but for what a fault allows.
+    """Yield what was early, or ran again before a lease had run out, but for what a fault allows.
 
     A frozen thread may be late, once for each message. What a killed child process ran, one message, runs again at
     once, and so does what a worker left that is dead: but not before its death. What the killed process ran as the

@@ -66,7 +66,7 @@ class Line:
         return call
 
     def none_waits(self) -> bool:
-        """Whether nothing was said that the test has not heard."""
+        """Return whether nothing was said that the test has not heard."""
         return self._calls.empty()
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class WorkerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is no more."""
+        """Return whether it is no more."""
         return self._process.poll() is not None
 
     def until_says(self, text: str) -> None:
@@ -119,7 +119,7 @@ class WorkerProcess:
         self.until_says_times(text, 1)
 
     def says_within(self, text: str, seconds: float) -> bool:
-        """Whether it says a text in so many seconds."""
+        """Return whether it says a text in so many seconds."""
         with self._grown:
             return self._grown.wait_for(lambda: text in self.text, seconds)
 
@@ -130,7 +130,7 @@ class WorkerProcess:
 
     @property
     def text(self) -> str:
-        """What it has said so far."""
+        """Return what it has said so far."""
         return "".join(self.output)
 
     def signal_all(self, signum: signal.Signals) -> None:
@@ -206,7 +206,7 @@ class Site:
         return info
 
     def totals(self) -> dict[str, int]:
-        """How often each move was made; and the audit must agree."""
+        """Return how often each move was made; and the audit must agree."""
         audit = self.broker.queue.audit()
         assert audit.differences == []
         return audit.totals

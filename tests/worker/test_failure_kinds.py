@@ -27,7 +27,7 @@ def outcome(message: Message[Any]) -> None:
 
 @pytest.fixture
 def appeared() -> Iterator[list[dict[str, Any]]]:
-    """What was told of new kinds."""
+    """Yield what was told of new kinds of failures."""
     facts: list[dict[str, Any]] = []
 
     def note(**told: Any) -> None:

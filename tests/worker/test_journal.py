@@ -25,7 +25,7 @@ class Pair:
 
     @property
     def left(self) -> dict[str, str]:
-        """What became of each message that is held."""
+        """Return what became of each message that is held."""
         return {
             one.leased.claimed.id: one.transition.action.value if one.transition else "runs" if one.runs else "waits"
             for one in self.reader.held()

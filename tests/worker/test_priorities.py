@@ -29,7 +29,7 @@ def send(rig: Rig, priority: int, count: int = COUNT, *, queue: str = "default",
 
 
 def overtook(got: list[Any], one: Any) -> int:
-    """How many others ran before the last of these."""
+    """Return how many others ran before the last of these."""
     last = len(got) - got[::-1].index(one)
     return last - got.count(one)
 

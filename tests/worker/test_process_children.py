@@ -174,6 +174,6 @@ def test_a_worker_process_that_is_not_needed_any_more_ends_as_any_process_does(s
 
 
 def is_over(site: Site, id: str) -> bool:
-    """Whether a message is finished or buried."""
+    """Return whether a message is finished or buried."""
     info = site.broker.queue.get(id)
     return info is None or info.state in (State.ERROR, State.FINISHED)

@@ -18,7 +18,7 @@ PLACES = ["one server", "cluster"] if scaled(100) > 100 else ["one server"]  # e
 
 @pytest.fixture(params=PLACES)
 def location(request: pytest.FixtureRequest) -> str:
-    """Where the shards are."""
+    """Return where the shards are."""
     if request.param == "cluster":
         return str(request.getfixturevalue("redis_cluster").location)
     return str(request.getfixturevalue("redis_url"))

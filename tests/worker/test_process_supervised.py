@@ -70,5 +70,5 @@ def sample_container(alive: Path) -> Any:
 
 
 def failing_probes(container: Any) -> list[str]:
-    """Those of the probes that would say no now."""
+    """Return the probes that would say no now."""
     return [probe for probe in PROBES if subprocess.run(container[probe]["exec"]["command"]).returncode]

@@ -91,7 +91,7 @@ def test_the_same_seed_gives_the_same_orders() -> None:
 
 
 def one_by_one(text: str, count: int) -> str:
-    """Whose messages run, one a claim, where each queue has so many."""
+    """Return whose messages run, one a claim, where each queue has so many."""
     random, left, ran = Random(1), {queue.name: count for queue in served_queues(text)}, ""
     while any(left.values()):
         name = next(name for name in claim_order(served_queues(text), random) if left[name])

@@ -42,18 +42,18 @@ class Bench:
         return Lease(claimed, handler, monotonic(), monotonic() + 60, 0.0, started_at=monotonic())
 
     def run(self, lease: Lease) -> Transition | None:
-        """How it ends."""
+        """Return how it ends."""
         return sandbox.run_in_sandbox("worker", "default", AttemptEvents("worker"), lease)
 
     def run_one(self, key: str, *, at_most_once: bool = False) -> tuple[SettleAction, str]:
-        """How the lease of a message for a handler ends, and why."""
+        """Return how the lease of a message for a handler ends, and why."""
         transition = self.run(self.lease(key, at_most_once=at_most_once))
         assert transition is not None
         return transition.action, transition.error or ""
 
     @contextlib.contextmanager
     def running(self, lease: Lease) -> Iterator[None]:
-        """As `run`, beside the block."""
+        """Do what `run` does, beside the block."""
         thread = threading.Thread(target=lambda: self.ends.append(self.run(lease)))
         thread.start()
         yield
@@ -62,7 +62,7 @@ class Bench:
 
     @property
     def action(self) -> SettleAction | None:
-        """How the last ended that ran beside a block."""
+        """Return how the last ended that ran beside a block."""
         end = self.ends[-1]
         return None if end is None else end.action
 

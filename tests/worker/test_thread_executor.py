@@ -32,7 +32,7 @@ def fill(buffer: PrefetchBuffer) -> None:
 
 
 def fetch_size(executor: ThreadExecutor, buffer: PrefetchBuffer) -> int:
-    """How many messages a claim asks for it now."""
+    """Return how many messages a claim asks for it now."""
     sizes = {each.key: each.fetch_size(executor.slots) for each in executor.state().buffers}
     return sizes[buffer.handler.key]
 

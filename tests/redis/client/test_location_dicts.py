@@ -20,7 +20,7 @@ _, ROWS, ROWS_OF_RABBITMQ = tables("reference/settings.md", "`LOCATION`")
 
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    """What the examples name is there."""
+    """Put there what the examples name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cas").mkdir()
     for name in ("ca.pem", "own.pem", "own.key"):

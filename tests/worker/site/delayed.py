@@ -52,7 +52,7 @@ def freeze(id: str, attempt: int, **_: object) -> None:
 
 
 def _is_in_the_database() -> bool:
-    """Whether any thread is at a statement, or in a transaction, of the store's."""
+    """Return whether any thread is at a statement, or in a transaction, of the store's."""
     for innermost in sys._current_frames().values():
         if any(frame.f_globals["__name__"] == Database.__module__ for frame, _ in traceback.walk_stack(innermost)):
             return True
@@ -99,7 +99,7 @@ def hold(message: Message[str]) -> None:
 
 @delay_execute(key="grip", concurrency=1)
 def grip(message: Message[str]) -> None:
-    """As `hold`, one at a time in each worker."""
+    """Do what `hold` does, one at a time in each worker."""
     hold(message)
 
 
