@@ -1,4 +1,4 @@
-"""Who is compared, each at its best documented setting. An adapter in `peers` has the name of its contender."""
+"""List the queues that are compared, each at its best documented setting. An adapter in `peers` has its name."""
 
 from dataclasses import dataclass
 

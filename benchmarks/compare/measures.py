@@ -1,4 +1,4 @@
-"""What is measured of each contender. Each function gets one that makes a fresh stage, and returns figures by name."""
+"""Measure a contender. Each function gets one that makes a fresh stage, and returns figures by name."""
 
 import time
 from collections import Counter
@@ -15,7 +15,7 @@ Fresh = Callable[[], Stage]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything. `patience_s` is how long a message may take to run again after a crash."""
+    """The size of each measure. `patience_s` is how long a message may take to run again after a crash."""
 
     sent: int = 2_000
     bulk: int = 20_000

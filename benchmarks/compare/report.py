@@ -13,7 +13,7 @@ RESULTS, TABLE = "results.jsonl", "table.md"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one measure of one contender gave in one round, or why it gave nothing."""
+    """The figures of one measure of one contender in one round, or why there are none."""
 
     round: str
     measure: str

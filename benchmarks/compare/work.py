@@ -1,4 +1,4 @@
-"""What the messages do, for each contender alike. It needs nothing but Python, and writes a line to COMPARE_RUNS."""
+"""Do the work of the messages, for each contender alike, by Python alone. A handler writes a line to COMPARE_RUNS."""
 
 import os
 import time

@@ -1,6 +1,7 @@
 """A paused queue or key: what runs ends, nothing of it starts, and all else goes on."""
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 from typing import Any
@@ -254,3 +255,12 @@ def test_a_pause_by_another_process_ends_nothing_and_holds_back_what_comes(
     resumed.release()
     assert worker.stop() == 0
     assert site.totals()["finished"] == 3
+
+
+def test_a_drain_that_was_stopped_counts_a_lane_of_its_queue_as_due_and_not_as_parked(rig: Rig) -> None:
+    rig.send("urgent", queue="default^5")
+    rig.send("foreign", queue="elsewhere^5")
+    rig.broker.advance(1)  # due times are rounded up
+    assert summary(rig.broker, Counter(), {("default", "k")}).endswith(
+        "Left: 1 due, 0 not due, 1 parked, 0 paused, 0 running elsewhere."
+    )

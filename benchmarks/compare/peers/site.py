@@ -1,4 +1,4 @@
-"""What the contenders that are Django apps have in common: a site. Import this first."""
+"""Set up the site that the contenders need which are Django apps. Import this first."""
 
 import os
 import sys

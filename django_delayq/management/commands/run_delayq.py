@@ -161,12 +161,13 @@ def summary(backend: Backend, ended: Counter[SettleAction], served: Sets) -> str
     counts, pauses = backend.queue.counts(), backend.presence.pauses()
     waiting = counts.waiting
     not_due = sum(count.pending for count in waiting)
-    parked = sum(count.ready for count in waiting if count.pair not in served)
-    paused = sum(count.ready for count in _served(waiting, served) if covering(pauses, *count.pair))
+    ours = _served(waiting, served)
+    parked = sum(count.ready for count in waiting) - sum(count.ready for count in ours)
+    paused = sum(count.ready for count in ours if covering(pauses, *count.pair))
     return (
         f"Drained: {ended[SettleAction.FINISH]} finished, {ended[SettleAction.RETRY]} to retry,"
         f" {ended[SettleAction.SNOOZE]} snoozed, {ended[SettleAction.BURY]} buried."
-        f" Left: {_due(waiting, served, pauses)} due, {not_due} not due, {parked} parked,"
+        f" Left: {_due(ours, pauses)} due, {not_due} not due, {parked} parked,"
         f" {paused} paused, {counts.running} running elsewhere."
     )
 
@@ -182,7 +183,7 @@ def progress(backend: Backend, ended_so_far: Callable[[], Counter[SettleAction]]
     if not sys.stderr.isatty():
         yield
         return
-    due = _due(backend.queue.counts().waiting, served, backend.presence.pauses())
+    due = _due(_served(backend.queue.counts().waiting, served), backend.presence.pauses())
     ended = threading.Event()
     with tqdm(total=due, unit=" messages") as bar:
 
@@ -200,9 +201,9 @@ def progress(backend: Backend, ended_so_far: Callable[[], Counter[SettleAction]]
             bar.update(ended_so_far().total() - bar.n)
 
 
-def _due(waiting: list[SetCount], served: Sets, pauses: Iterable[Pause]) -> int:
-    """Return how many messages may start now."""
-    return sum(count.ready for count in _served(waiting, served) if not covering(pauses, *count.pair))
+def _due(ours: list[SetCount], pauses: Iterable[Pause]) -> int:
+    """Return how many messages of these counts may start now."""
+    return sum(count.ready for count in ours if not covering(pauses, *count.pair))
 
 
 def _served(waiting: list[SetCount], served: Sets) -> list[SetCount]:
