@@ -1,6 +1,7 @@
 """A send outside a transaction is one round trip to the database, whose clock is an expression in its statement."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.db import connections
@@ -32,3 +33,25 @@ def test_a_send_is_one_statement(broker: DatabaseBackend, database: str, name: s
     assert is_plain == (name in ("no id", "several")) or connections[database].vendor == "mysql"
     rows = list(ReadyMessage.objects.using(database))
     assert {round((row.due_at - row.sent_at).total_seconds()) for row in rows} == {3_600}
+
+
+def test_a_send_names_no_column_that_it_leaves_empty(broker: DatabaseBackend, database: str) -> None:
+    with CaptureQueriesContext(connections[database]) as captured:
+        send_delay_message("k", 1, delay="1h")
+    (insert,) = [each["sql"] for each in captured if "INSERT" in each["sql"]]
+    assert [
+        column for column in ("tag", "trace_id", "expires_at", "max_attempts", "timeout_ms") if column in insert
+    ] == []
+
+
+def test_each_message_of_a_bulk_send_fills_its_own_columns(broker: DatabaseBackend, database: str) -> None:
+    send_delay_messages(
+        [Send("k", 1, id="a", expires="1h"), Send("k", 2, id="b", tag="t", max_attempts=2), Send("k", 3)]
+    )
+    rows = ReadyMessage.objects.using(database).order_by("data")
+    assert [(row.tag, row.max_attempts, row.expires_at is None) for row in rows] == [
+        (None, None, False),
+        ("t", 2, True),
+        (None, None, True),
+    ]
+    assert rows[0].expires_at == rows[0].scheduled_at + timedelta(hours=1)

@@ -24,7 +24,21 @@ SHARED = (
     'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
     "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history"
 )
-"""The columns of a new row, and of a row that moves from one table to another."""
+"""The columns of a message in each table, and of a row that moves from one table to another."""
+
+_NEW = (
+    'alias, message_id, queue, "key", data, due_at, scheduled_at, sent_at, at_most_once, failures, crashes, error, '
+    "worker, history"
+)
+"""The columns that every new row fills."""
+_OPTIONAL = {
+    "tag": "tag",
+    "trace_id": "trace_id",
+    "expires_ms": "expires_at",
+    "max_attempts": "max_attempts",
+    "timeout_ms": "timeout_ms",
+}
+"""The columns that a new row fills only if its header has the field (the key)."""
 
 MESSAGE = (
     'message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, '
@@ -245,11 +259,11 @@ class Dialect:
         return (self._insert if len(messages) == 1 else self._insert_many)(database, messages)
 
     def _insert(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
-        values, parameters = self._values_of(database.alias, messages)
+        new = self.new_rows(database.alias, messages)
         rows = database.rows(
-            f"INSERT INTO delayq_ready ({SHARED}) VALUES {values}"
+            f"INSERT INTO delayq_ready {new.text}"
             f" {self.on_conflict(messages)} RETURNING message_id, id, due_at, sent_at{database.noticed(len(messages))}",
-            parameters,
+            new.parameters,
         )
         return [Inserted(*row[:4]) for row in rows]
 
@@ -259,24 +273,29 @@ class Dialect:
 
     _insert_many = _insert
 
-    def _values_of(self, alias: str, messages: Sequence[NewMessage]) -> tuple[str, list[Any]]:
-        """Return rows of the columns `SHARED` in the order of ids, as SQL and its parameters."""
+    def new_rows(self, alias: str, messages: Sequence[NewMessage]) -> Sql:
+        """Return the columns and the VALUES of an INSERT of messages, in the order of ids.
+
+        It leaves out the columns that no message fills: each column costs the server time, and most sends fill none.
+        """
+        optional = [name for name in _OPTIONAL if any(getattr(each.header, name) is not None for each in messages)]
         rows, parameters = [], list[Any]()
         for message in sorted(messages, key=lambda message: message.id):
             header = message.header
             due, due_parameter = self.due(message.delay_ms, message.at_ms)
-            times = [due_parameter, due_parameter]
-            expires = "NULL"
-            if header.expires_ms is not None:
-                expires = f"{due} + %s"
-                times += [due_parameter, header.expires_ms]
-            rows.append(
-                f"(%s, %s, %s, %s, %s, %s, %s, {due}, {due}, {self.now}, {expires}, %s, %s, %s, 0, 0, '', '', NULL,"
-                " '[]')"
-            )
-            parameters += [alias, message.id, header.queue, header.key, message.body.decode(), header.tag]
-            parameters += [header.trace_id, *times, header.max_attempts, header.timeout_ms, header.at_most_once]
-        return ", ".join(rows), parameters
+            values = f"%s, %s, %s, %s, %s, {due}, {due}, {self.now}, %s, 0, 0, '', '', '[]'"
+            parameters += [alias, message.id, header.queue, header.key, message.body.decode()]
+            parameters += [due_parameter, due_parameter, header.at_most_once]
+            for name in optional:
+                if name == "expires_ms":
+                    values += f", {due} + %s"
+                    parameters.append(due_parameter)
+                else:
+                    values += ", %s"
+                parameters.append(getattr(header, name))
+            rows.append(f"({values})")
+        columns = ", ".join([_NEW, *(_OPTIONAL[name] for name in optional)])
+        return Sql(f"({columns}) VALUES {', '.join(rows)}", parameters)
 
     def change(self, database: Executor, changes: Sql, found: Sql, returning: str) -> list[Row]:
         """Set `changes` in the rows `r` of `found`, and return their columns `returning` with the new values.

@@ -8,7 +8,7 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import NewMessage
 from django_delayq.core import codec
 from django_delayq.models.fields import COLLATIONS
-from django_delayq.store.sql.dialect import SHARED, Columns, Executor, Inserted, LongText, Row, Rows, Sql, marks
+from django_delayq.store.sql.dialect import Columns, Executor, Inserted, LongText, Row, Rows, Sql, marks
 from django_delayq.store.sql.stepwise import Stepwise
 
 TRIES = 5
@@ -80,9 +80,9 @@ class MySQL(Stepwise):
         for _ in range(TRIES):
             if not messages:
                 return []
-            values, parameters = self._values_of(database.alias, messages)
+            new = self.new_rows(database.alias, messages)
             try:
-                database.changed(f"INSERT INTO delayq_ready ({SHARED}) VALUES {values}", parameters)
+                database.changed(f"INSERT INTO delayq_ready {new.text}", new.parameters)
             except IntegrityError as error:
                 refused = error
             else:
