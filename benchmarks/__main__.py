@@ -12,7 +12,7 @@ NAMES = (
     *("send", "bulk", "drain", "waiting", "lateness", "idle", "kill", "memory", "stall"),
     *("shards", "served", "processes"),
     *("stored_bulk", "stored_send", "stored_drain", "stored_fresh", "stored_peer"),
-    *("stored_lateness", "stored_waiting", "stored_life", "stored_snapshot", "stored_memory"),
+    *("stored_lateness", "stored_waiting", "stored_status", "stored_life", "stored_snapshot", "stored_memory"),
     *("takeover", "flush", "admin_pages"),
     *("alone_lateness", "alone_idle", "alone_drain", "alone_workers"),
 )

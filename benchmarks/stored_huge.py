@@ -1,16 +1,12 @@
 """Measure like `stored_waiting`, but with twice as many waiting rows, and measure sending and `delayq status` too."""
 
 from collections.abc import Callable
-from io import StringIO
-from time import perf_counter
-
-from django.core.management import call_command
 
 from benchmarks.rates import in_turn
 from benchmarks.result import Result, at_least
 from benchmarks.scale import scaled
 from benchmarks.stored_send import SLICE, send
-from benchmarks.stored_site import StoredSite
+from benchmarks.stored_status import seconds, status
 from benchmarks.stored_waiting import FEW, crowded_and_calm, draining
 
 
@@ -22,22 +18,11 @@ def run() -> list[Result]:
         calm.tidy()
 
         def ratio(what: str, work: Callable[[], None], items: int) -> Result:
-            rates = in_turn(lambda: _seconds(crowded, work), lambda: _seconds(calm, work), items, scaled(20))
+            rates = in_turn(lambda: seconds(crowded, work), lambda: seconds(calm, work), items, scaled(20))
             return at_least(f"{what} with {many:,} rows waiting / with {FEW:,}", rates.ratio, 0.9, str(rates))
 
         return [
             ratio("sending one at a time", send, SLICE),
-            ratio("delayq status", _status, 1),
+            ratio("delayq status", status, 1),
             draining(crowded, calm, many),
         ]
-
-
-def _seconds(site: StoredSite, work: Callable[[], None]) -> float:
-    with site.sending():
-        started = perf_counter()
-        work()
-        return perf_counter() - started
-
-
-def _status() -> None:
-    call_command("delayq", "status", stdout=StringIO())

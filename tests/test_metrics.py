@@ -22,6 +22,7 @@ from django_delayq.metrics import DelayqCollector, metrics
 from django_delayq.models import FigureRow
 from django_delayq.monitor import kept, status
 from django_delayq.store import figures, statistics
+from django_delayq.store.statistics import Bounds
 from django_delayq.support.timestamps import DAY_MS, HOUR_MS
 from tests.brokers.rig import claim_some, settlement
 from tests.commands.support import delayq
@@ -85,13 +86,11 @@ def test_the_figures_of_each_alias(settings: Settings) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "LEAST", 2)
+    monkeypatch.setattr(statistics, "FULL", Bounds(pending=1, pile=1, least=2))
     get_backend("default").queue.enqueue(
         [NewMessage(id, Header("mail", id[0]), b"1", delay_ms=60_000) for id in ("a1", "a2", "b1")]
     )
     monkeypatch.setattr(statistics, "MOST", 4)
-    monkeypatch.setattr(statistics, "MOST_PENDING", 1)
-    monkeypatch.setattr(statistics, "MOST_OF_A_PILE", 1)
     seen = scraped()
     assert [seen["delayq_capped", "default", key, "mail"] for key in "ab"] == [1, 0]
     counted = ("delayq_in_part", "default")

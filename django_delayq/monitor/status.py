@@ -161,15 +161,23 @@ class Status:
         return max((each.lag_ms for each in self.waiting), default=0)
 
 
-def status(using: str = DEFAULT_ALIAS, *, patience_s: float | None = None, zone: tzinfo = UTC) -> Status:
+def status(
+    using: str = DEFAULT_ALIAS,
+    *,
+    patience_s: float | None = None,
+    zone: tzinfo = UTC,
+    bounds: statistics.Bounds | None = None,
+) -> Status:
     """Read every figure of an alias once. This changes nothing. The hours of the forecast are those of `zone`.
+
+    With a store, no more waiting messages are counted than `bounds` allow (`statistics.FULL` unless they are given).
 
     Without a store, raises `BrokerUnavailable` or `BrokerRefused` if the broker can't answer, or has not done so within
     `patience_s` seconds. With a store, raises `StoreUnavailable`; a broker that is away is only reported.
     """
     backend = get_backend(using)
     if backend.store is not None:
-        return _with_store(backend, backend.store, patience_s, zone)
+        return _with_store(backend, backend.store, patience_s, zone, bounds or statistics.FULL)
     return within(patience_s, partial(_without_store, backend))
 
 
@@ -204,13 +212,15 @@ def _without_store(backend: Backend) -> Status:
     )
 
 
-def _with_store(backend: Backend, store: Tables, patience_s: float | None, zone: tzinfo) -> Status:
+def _with_store(
+    backend: Backend, store: Tables, patience_s: float | None, zone: tzinfo, bounds: statistics.Bounds
+) -> Status:
     database = store.database
     with database.available():
         before_ms, asked_ns = wall_clock_ms(), time.monotonic_ns()
         decides_ms, ours = mark.time_and_identity(database)
         skew_ms, told_ns = skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
-        found = statistics.waiting(database, decides_ms, zone)
+        found = statistics.waiting(database, decides_ms, zone, bounds)
         pairs = [one.pair for one in found.counts.waiting]
         measured = measure(database, decides_ms, [last_hour(decides_ms), last_day(decides_ms)])
         ran_ms = mean_run_times_ms(measured, pairs)

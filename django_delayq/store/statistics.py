@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta, tzinfo
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_delayq.brokers.base import Counts, SetCount, earliest
 from django_delayq.core.requests import Pair
@@ -25,23 +25,37 @@ AHEAD_MS = HOUR_MS // 4
 
 MOST = 10_000
 """The most failed rows, and the most retried rows, that are counted; an index has them."""
-MOST_PENDING = 50_000
-"""The most rows that are counted by the hour: those that fall due first within `HOURS`, of all queues and keys."""
-MOST_OF_A_PILE = 200_000
-"""The most rows that are counted at the due time of the last of `MOST_PENDING`, divided among the queues and keys."""
-MOST_LATER = 5_000
-"""The most rows that are counted of those that fall due after `HOURS`, divided among the queues and keys.
-
-They tell nothing about the hours, so fewer will do: most of what waits may be due later.
-"""
-MOST_DUE = 5_000
-"""The most due rows that are counted, divided among the queues and keys.
-
-They cost more, because the rows themselves tell whether they run.
-"""
-LEAST = 500
-"""How many rows of each queue and key are counted at least, however small its share is."""
 MOST_PAIRS = 200
+
+
+class Bounds(NamedTuple):
+    """How many waiting rows are counted at most.
+
+    Each bound but `least` is for all queues and keys together.
+    """
+
+    pending: int = 50_000
+    """The rows that are counted by the hour: those that fall due first within `HOURS`."""
+    pile: int = 200_000
+    """The rows that are counted at the due time of the last of `pending`, divided among the queues and keys."""
+    later: int = 5_000
+    """The rows that fall due after `HOURS`, divided among the queues and keys.
+
+    They tell nothing about the hours, so fewer will do: most of what waits may be due later.
+    """
+    due: int = 5_000
+    """The rows that are due, divided among the queues and keys.
+
+    They cost more, because the rows themselves tell whether they run.
+    """
+    least: int = 500
+    """The rows of each queue and key that are counted, however small its share is."""
+
+
+FULL = Bounds()
+"""The bounds for whoever plans with the forecast: the dashboard, and the metrics by which workers are scaled."""
+QUICK = Bounds(pending=5_000, pile=5_000, least=100)
+"""The bounds for a look that takes no longer however many rows wait."""
 
 _NEAR, _PILE, _NEXT, _LATER, _DUE = range(5)
 _OF_SET = 'delayq_ready WHERE alias = %s AND queue = %s AND "key" = %s'
@@ -67,23 +81,23 @@ class Waiting:
     due_soon: Counter[Pair] = field(default_factory=Counter)
 
 
-def waiting(database: Database, now_ms: int, zone: tzinfo = UTC) -> Waiting:
+def waiting(database: Database, now_ms: int, zone: tzinfo = UTC, bounds: Bounds = FULL) -> Waiting:
     """Count the rows that are not finished. `now_ms` is the database's time, and hours are those of `zone`.
 
-    Only a limited number of rows is read, so a count may be too small: that of failed or retried rows if it is `MOST`;
-    that of pending or ready rows of a (queue, key) if its `pending_capped` or `ready_capped` is set; that of running
-    rows and suspects if any `ready_capped` is set. Suspects that were rescheduled count as pending. `Counts.totals`
-    stays empty: the audit counts them.
+    Only as many rows are read as `bounds` allow, so a count may be too small: that of failed or retried rows if it is
+    `MOST`; that of pending or ready rows of a (queue, key) if its `pending_capped` or `ready_capped` is set; that of
+    running rows and suspects if any `ready_capped` is set. Suspects that were rescheduled count as pending.
+    `Counts.totals` stays empty: the audit counts them.
     """
     pairs = waiting_pairs(database, MOST_PAIRS + 1)
     sets = [SetCount(queue, key, 0, 0, None) for queue, key in pairs[:MOST_PAIRS]]
     began_ms = hour_began_ms(now_ms, zone)
-    error, errors_last_hour, retried, beyond_ms = _counted(database, now_ms, _ends_ms(began_ms))
+    error, errors_last_hour, retried, beyond_ms = _counted(database, now_ms, _ends_ms(began_ms), bounds.pending)
     counts = Counts(now_ms, [], 0, 0, error)
     found = Waiting(counts, began_ms, retried, errors_last_hour)
     found.more_sets = len(pairs) > MOST_PAIRS
-    most = {_PILE: MOST_OF_A_PILE, _NEXT: LEAST, _LATER: MOST_LATER, _DUE: MOST_DUE}
-    shares = {kind: max(number // max(len(sets), 1), LEAST) for kind, number in most.items()}
+    most = {_PILE: bounds.pile, _NEXT: bounds.least, _LATER: bounds.later, _DUE: bounds.due}
+    shares = {kind: max(number // max(len(sets), 1), bounds.least) for kind, number in most.items()}
     pending = _pending(database, sets, found, beyond_ms, shares)
     rows = union_all(database, *pending, _due(database, sets, now_ms, shares[_DUE]))
     _count_pending(sets, [row for row in rows if row[0] != _DUE], beyond_ms, shares, found)
@@ -106,10 +120,10 @@ def _ends_ms(began_ms: int) -> int:
     return began_ms + HOURS * HOUR_MS
 
 
-def _counted(database: Database, now_ms: int, ends_ms: int) -> tuple[int, int, int, int | None]:
+def _counted(database: Database, now_ms: int, ends_ms: int, most_pending: int) -> tuple[int, int, int, int | None]:
     """Return how many rows are buried, were buried in the last hour, and wait or run after a failure; and a time.
 
-    Each count stops at `MOST`. The time is the due time of the first pending row after the first `MOST_PENDING`; None
+    Each count stops at `MOST`. The time is the due time of the first pending row after the first `most_pending`; None
     if no more rows fall due before `ends_ms`.
     """
     parts: list[tuple[str, list[Any]]] = [
@@ -119,7 +133,7 @@ def _counted(database: Database, now_ms: int, ends_ms: int) -> tuple[int, int, i
     ]
     counts = ", ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {part} LIMIT {MOST}) AS counted)" for part, _ in parts)
     pending = "delayq_ready WHERE alias = %s AND due_at > %s AND due_at < %s"
-    beyond = f"{pending} ORDER BY due_at LIMIT 1 OFFSET {MOST_PENDING}"
+    beyond = f"{pending} ORDER BY due_at LIMIT 1 OFFSET {most_pending}"
     ((error, errors_last_hour, retried, beyond_ms),) = database.rows(
         f"SELECT {counts}, (SELECT due_at FROM {beyond})",
         [*(value for _, values in parts for value in values), database.alias, now_ms, ends_ms],
@@ -132,8 +146,8 @@ def _pending(
 ) -> list[SelectRuns]:
     """Return the SELECTs that count the pending rows of each queue and key.
 
-    Those due before `beyond_ms`, those due at it, and the next `LEAST` after it are counted by the hour. Those due
-    after the hours are only counted, because that takes half the time.
+    Those due before `beyond_ms`, those due at it, and the next few after it are counted by the hour. Those due after
+    the hours are only counted, because that takes half the time.
     """
     now_ms, began_ms, ends_ms = found.counts.now_ms, found.hour_began_ms, _ends_ms(found.hour_began_ms)
     hour = f"due_at - (due_at - {began_ms}) %% {HOUR_MS}"

@@ -22,6 +22,7 @@ from django_delayq.brokers.base import ExecutorInfo, Pause, RunInfo, SettleActio
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import FigureRow, ReadyMessage
 from django_delayq.store import DatabaseBackend, statistics
+from django_delayq.store.statistics import Bounds
 from tests.admin.support import asked, bury, claim, finish, page, send, settle, text_of, url
 from tests.figure_rows import write_figures
 
@@ -146,8 +147,7 @@ def test_what_takes_the_focus_has_an_id_by_which_an_update_keeps_it(broker: Data
 def test_only_a_number_that_was_counted_in_part_has_a_plus(
     broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statistics, "MOST_PENDING", 3)
-    monkeypatch.setattr(statistics, "LEAST", 2)
+    monkeypatch.setattr(statistics, "FULL", Bounds(pending=3, least=2))
     working(broker, database)
     at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
     for i in range(9):

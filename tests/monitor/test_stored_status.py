@@ -13,9 +13,11 @@ from pytest_django import Settings
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import ExecutorInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.management.delayq import status as delayq_status
 from django_delayq.models import ReadyMessage
 from django_delayq.monitor import Drain, Need, status
 from django_delayq.store import DatabaseBackend
+from django_delayq.store.statistics import Bounds
 from django_delayq.support.timestamps import HOUR_MS
 from tests.commands.support import delayq, delayq_json
 from tests.figure_rows import write_figures
@@ -44,6 +46,19 @@ def test_what_finished_is_told_for_the_hour_and_the_day_as_workers_counted_it(
     of_day = seen.by_pair["default", "k"]
     assert (of_day.finished, of_day.failed, of_day.attempts) == (3, 1, 4)
     assert seen.ever == seen.by_pair
+
+
+def test_the_command_counts_a_small_part_of_many_messages_and_the_metrics_more(
+    broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayq_status, "QUICK", Bounds(pending=5, pile=3, least=2))
+    at = datetime.now(UTC).replace(minute=30, second=0) + timedelta(hours=2)
+    send_delay_messages(Send("k", 1, at=at + timedelta(seconds=i)) for i in range(40))
+    seen = delayq_json("status")
+    assert (seen["states"]["pending"], seen["capped"]) == (5 + 1 + 2, True)  # then the next one, and the least of each
+    assert [(hour["due"], hour["complete"]) for hour in seen["forecast"] if hour["due"]] == [(8, False)]
+    assert "8 or more" in delayq("status")
+    assert (status().pending, status().capped) == (40, False)
 
 
 def test_the_forecast_tells_how_long_the_live_workers_take(broker: DatabaseBackend, database: str) -> None:

@@ -13,14 +13,14 @@ from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import SetCount, SettleAction
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend, statistics
-from django_delayq.store.statistics import HOURS, Waiting, hour_began_ms, waiting
+from django_delayq.store.statistics import FULL, HOURS, Bounds, Waiting, hour_began_ms, waiting
 from django_delayq.support.timestamps import HOUR_MS, to_epoch_ms
 from tests.brokers.rig import settlement
 from tests.store.support import claim
 
 
-def look(broker: DatabaseBackend) -> Waiting:
-    return waiting(broker.database, broker.database.now_ms())
+def look(broker: DatabaseBackend, bounds: Bounds = FULL) -> Waiting:
+    return waiting(broker.database, broker.database.now_ms(), bounds=bounds)
 
 
 def send(database: str, *ids: str, key: str = "k", **options: Any) -> None:
@@ -105,45 +105,35 @@ def test_what_is_due_after_the_hours_is_told_as_one(broker: DatabaseBackend, dat
     assert seen.pending_by_hour == {now_ms - now_ms % HOUR_MS + HOURS * HOUR_MS: {("default", "k"): 2}}
 
 
-def test_large_sets_are_counted_in_part_and_say_so(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(statistics, "MOST_PENDING", 20)
-    monkeypatch.setattr(statistics, "MOST_DUE", 16)
-    monkeypatch.setattr(statistics, "LEAST", 5)
+def test_large_sets_are_counted_in_part_and_say_so(broker: DatabaseBackend, database: str) -> None:
+    bounds = Bounds(pending=20, due=16, least=5)
     send_delay_messages(Send("k", 1, id=f"{i:02}", delay=3600 + i) for i in range(30))
     send_delay_messages(Send("l", 1, delay=7200) for _ in range(4))
-    many, few = look(broker).counts.waiting
+    many, few = look(broker, bounds).counts.waiting
     assert (many.pending, many.pending_capped, many.ready_capped) == (26, True, False)
     assert (few.pending, few.pending_capped) == (4, False)
     ReadyMessage.objects.using(database).filter(key="k").update(due_at=F("due_at") - 2 * HOUR_MS)
-    many, few = look(broker).counts.waiting
+    many, few = look(broker, bounds).counts.waiting
     assert (many.ready, many.ready_capped, many.pending_capped) == (8, True, False)
 
 
-def test_a_large_set_is_told_by_the_hour_beside_small_ones(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(statistics, "MOST_PENDING", 50)
-    monkeypatch.setattr(statistics, "LEAST", 2)
+def test_a_large_set_is_told_by_the_hour_beside_small_ones(broker: DatabaseBackend, database: str) -> None:
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
     send_delay_messages(Send("many", 1, at=hour + timedelta(seconds=i)) for i in range(41))
     send_delay_messages(Send(f"few {i}", 1, at=hour + timedelta(minutes=i)) for i in range(9))
     send_delay_messages(Send("many", 1, at=hour + timedelta(hours=5, seconds=i)) for i in range(100))
-    seen = look(broker)
+    seen = look(broker, Bounds(pending=50, least=2))
     assert seen.pending_by_hour[to_epoch_ms(hour)]["default", "many"] == 41
     assert sum(seen.pending_by_hour[to_epoch_ms(hour)].values()) == 50
     assert seen.known_until_ms == to_epoch_ms(hour + timedelta(hours=5))
 
 
 def test_of_what_is_due_after_the_hours_few_are_counted_and_all_within_them(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str
 ) -> None:
-    monkeypatch.setattr(statistics, "MOST_LATER", 5)
-    monkeypatch.setattr(statistics, "LEAST", 2)
     send_delay_messages(Send("k", 1, delay=3600 + i) for i in range(7))
     send_delay_messages(Send("k", 1, delay=HOURS * 3600 + i) for i in range(9))
-    seen = look(broker)
+    seen = look(broker, Bounds(later=5, least=2))
     ends_ms = seen.hour_began_ms + HOURS * HOUR_MS
     assert [(one.pending, one.pending_capped) for one in seen.counts.waiting] == [(7 + 5, True)]
     assert seen.pending_by_hour.pop(ends_ms) == {("default", "k"): 5}
@@ -158,18 +148,14 @@ def test_of_what_is_due_after_the_hours_few_are_counted_and_all_within_them(
 def test_what_is_due_at_the_instant_at_which_counting_ends_is_counted_of_each_queue_and_key(
     broker: DatabaseBackend,
     database: str,
-    monkeypatch: pytest.MonkeyPatch,
     most_of_a_pile: int,
     expected: list[tuple[int, bool]],
 ) -> None:
-    monkeypatch.setattr(statistics, "MOST_PENDING", 50)
-    monkeypatch.setattr(statistics, "MOST_OF_A_PILE", most_of_a_pile * 3 // 2)
-    monkeypatch.setattr(statistics, "LEAST", 2)
     at = datetime.now(UTC).replace(minute=30, second=0, microsecond=0) + timedelta(hours=2)
     for key, number in (("few", 1), ("many", 60), ("most", 90)):
         send_delay_messages(Send(key, 1, at=at) for _ in range(number))
     send_delay_messages(Send("few", 1, at=at - timedelta(minutes=1)) for _ in range(9))
-    seen = look(broker)
+    seen = look(broker, Bounds(pending=50, pile=most_of_a_pile * 3 // 2, least=2))
     assert [(one.pending, one.pending_capped) for one in seen.counts.waiting] == expected
     is_whole = not any(capped for _, capped in expected)
     assert (seen.known_until_ms is None) == is_whole
@@ -190,22 +176,17 @@ def test_more_queues_and_keys_than_are_told_are_told_to_be_there(
     assert [one.key for one in seen.counts.waiting] == ["a", "b"]
 
 
-def test_hours_are_known_as_far_as_was_counted(
-    broker: DatabaseBackend, monkeypatch: pytest.MonkeyPatch, database: str
-) -> None:
-    monkeypatch.setattr(statistics, "MOST_PENDING", 5)
-    monkeypatch.setattr(statistics, "LEAST", 2)
+def test_hours_are_known_as_far_as_was_counted(broker: DatabaseBackend, database: str) -> None:
     send_delay_messages(Send("k", 1, id=str(i), delay=3600 + i) for i in range(9))
-    assert look(broker).known_until_ms == sorted(ms for ms in _due_ms(database).values())[5]
+    assert look(broker, Bounds(pending=5, least=2)).known_until_ms == sorted(ms for ms in _due_ms(database).values())[5]
 
 
 def test_more_queues_and_keys_are_counted_than_a_database_takes_in_one_statement(
-    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+    broker: DatabaseBackend, database: str
 ) -> None:
-    monkeypatch.setattr(statistics, "MOST_PENDING", 1)
-    monkeypatch.setattr(statistics, "LEAST", 1)
     send_delay_messages(Send(f"key {i}", 1, delay="1h") for i in range(statistics.MOST_PAIRS))
-    assert [one.pending for one in look(broker).counts.waiting] == [1] * statistics.MOST_PAIRS
+    seen = look(broker, Bounds(pending=1, least=1))
+    assert [one.pending for one in seen.counts.waiting] == [1] * statistics.MOST_PAIRS
 
 
 def test_the_number_of_statements_does_not_grow_with_the_number_of_keys(broker: DatabaseBackend, database: str) -> None:

@@ -12,6 +12,7 @@ from django_delayq.management.support.shapes import instant, pause_shape, write_
 from django_delayq.management.support.terminal import Write, end_words, to_words, write_table
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
 from django_delayq.store.database import skew_in_words
+from django_delayq.store.statistics import QUICK
 from django_delayq.support.units import to_text
 
 HELP = "Counts per state, queue and key, what is parked, what is paused, next due, lag, clock skew, live workers."
@@ -24,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Options, write: Write) -> None:
     """Write the figures of the alias."""
-    seen = status(options["using"])
+    seen = status(options["using"], bounds=QUICK)
     if options["json"]:
         write_json(write, {"alias": options["using"], **status_shape(seen)})
         return
