@@ -3,9 +3,11 @@
 The messages wait for an hour, so that no alarm is set at once. The ORM's table has one index, and keeps no promises.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
+from django.db import connections
 from django.utils import timezone
 
 from benchmarks.delayed import noop
@@ -27,11 +29,26 @@ def run() -> list[Result]:
     with stored_site() as site:
         one = _rates(send, lambda: _create(site), SLICE, scaled(20))
         many = _rates(_send_many, lambda: _create_many(site), CALLS * AT_ONCE, scaled(4))
+        with _prepared(site):
+            prepared = _rates(send, lambda: _create(site), SLICE, scaled(20))
     what = f"send_delay_messages with the store / bulk_create() of the ORM, {AT_ONCE} at a time"
     return [
         at_least("one-at-a-time send with the store / objects.create() of the ORM", one.ratio, 0.9, str(one)),
+        at_least("the same, both with prepared statements", prepared.ratio, 0.9, str(prepared)),
         at_least(what, many.ratio, 1.5, str(many)),
     ]
+
+
+@contextmanager
+def _prepared(site: StoredSite) -> Iterator[None]:
+    """Have PostgreSQL keep the plans of the statements that this process repeats, for the block."""
+    connection = connections[site.using]
+    options = connection.settings_dict["OPTIONS"]
+    connection.settings_dict["OPTIONS"] = {"server_side_binding": True, "prepare_threshold": 5}
+    connection.close()
+    yield
+    connection.settings_dict["OPTIONS"] = options
+    connection.close()
 
 
 def _rates(ours: Callable[[], None], peer: Callable[[], None], items: int, turns: int) -> Rates:

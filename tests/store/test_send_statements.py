@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
+from tests.store.support import claim
 
 MOST_STATEMENTS = {"postgresql": 1, "sqlite": 1, "mysql": 4}
 """BEGIN and COMMIT included."""
@@ -55,3 +56,23 @@ def test_each_message_of_a_bulk_send_fills_its_own_columns(broker: DatabaseBacke
         (None, None, True),
     ]
     assert rows[0].expires_at == rows[0].scheduled_at + timedelta(hours=1)
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
+def test_postgresql_keeps_the_plan_of_a_send_if_the_site_has_it_prepare_statements(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connections[database]
+    options = {"server_side_binding": True, "prepare_threshold": 1}
+    with monkeypatch.context() as patch:
+        patch.setitem(connection.settings_dict, "OPTIONS", options)
+        connection.close()
+        for _ in range(8):  # from the sixth on, it may use a plan for any values
+            send_delay_message("k", 1)
+        kept = broker.database.rows(
+            "SELECT generic_plans + custom_plans FROM pg_prepared_statements"
+            " WHERE statement LIKE 'INSERT INTO delayq_ready%%'"
+        )
+        assert [uses for (uses,) in kept] == [7]
+        assert len(claim(broker)) == 8
+    connection.close()
