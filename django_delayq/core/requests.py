@@ -412,12 +412,13 @@ class Heard(NamedTuple):
 
     `pauses` has the pauses in force, and `lanes` the lanes in use; None if workers notice every change of
     `pause_version`. `workers` has every live worker, also the sender of the heartbeat; None if the answer does not name
-    them.
+    them. `error` says why the broker has not taken the heartbeat, though the tables told the rest.
     """
 
     pauses: list[Pause] | None = None
     workers: list[WorkerInfo] | None = None
     lanes: Collection[str] | None = None
+    error: Exception | None = None
 
 
 def in_words(queue: str | None, key: str | None) -> str:

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TypeVar
 
 from django_delayq.brokers.base import BATCH, Alarm, Window
-from django_delayq.core.errors import PartlyUnavailable
+from django_delayq.core.errors import PartlyUnavailable, StoreUnavailable
 from django_delayq.store.database import Database
 from django_delayq.store.queries import Position, page_after
 from django_delayq.support.logging import logger
@@ -83,9 +83,10 @@ def _schedule_from(
 class Degraded:
     """The degraded mode: whether the timer answers, and whether workers go on from the tables alone.
 
-    Before the mode is `on`, any answer of the timer ends its absence. Once it is on, only `end` ends it, after a pass
-    over the window. If only a part of the timer is away, the other parts are still asked. A timer that bears another
-    store's mark is `foreign`: only the mark is read there.
+    Before the mode is `on`, any answer of the timer ends its absence; only a window that can't be scheduled is absent
+    whatever is answered. Once it is on, only `end` ends it, after a pass over the window. If only a part of the timer
+    is away, the other parts are still asked. A timer that bears another store's mark is `foreign`: only the mark is
+    read there.
     """
 
     def __init__(self, after_ms: float) -> None:
@@ -93,6 +94,8 @@ class Degraded:
         self.silent_since: float | None = None
         """When the timer was first asked in vain; None if its last call was answered, at least by a part of it."""
         self._partly_since: float | None = None
+        self.unscheduled_since: float | None = None
+        """When the window could first not be scheduled, whatever else was answered; None if the last try worked."""
         self.foreign = False
         self.on = False
 
@@ -113,7 +116,8 @@ class Degraded:
 
     @property
     def _since(self) -> float | None:
-        return min((since for since in (self.silent_since, self._partly_since) if since is not None), default=None)
+        all_since = self.silent_since, self._partly_since, self.unscheduled_since
+        return min((since for since in all_since if since is not None), default=None)
 
     def ask(self, call: Callable[[], T]) -> T:
         """Call the timer, and note whether it answers."""
@@ -124,12 +128,19 @@ class Degraded:
             self.silent_since = None
             self.hear(str(error))
             raise
+        except StoreUnavailable:  # the call needed the tables too
+            raise
         except Exception:
             if self.silent_since is None:
                 self.silent_since = began_at
             raise
         self.silent_since = None
         return answer
+
+    def miss_window(self) -> None:
+        """Note that the window can't be scheduled, though the timer may still give the alarms that it has."""
+        if self.unscheduled_since is None:
+            self.unscheduled_since = monotonic()
 
     def hear(self, away: str) -> None:
         """Note that a part of the timer is away, though the timer answered. `away` says why; '' if all of it answers.
@@ -169,5 +180,5 @@ class Degraded:
     def end(self) -> None:
         """End degraded mode: the timer answers, is ours, and has every alarm."""
         self.on = self.foreign = False
-        self.silent_since = self._partly_since = None
+        self.silent_since = self._partly_since = self.unscheduled_since = None
         logger.warning("No longer degraded: the broker answers and has its alarms.")

@@ -64,18 +64,46 @@ class DatabaseBackend:
         self.broker.close()
 
     def report(self) -> ServerReport:
+        lacking = [] if self._is_fit else problems(self.database) or isolation_problems(self.database)
+        self._is_fit = not lacking  # then it is not checked again
         with self.database.available():
-            found = _report(self.broker, self.degraded, self.database)
-        if not self._is_fit:  # once the database was fit, it is not checked again
-            found.problems += problems(self.database) or isolation_problems(self.database)
-            self._is_fit = not found.problems
-        if self._is_fit and not found.is_away:
+            found = self._report()
+        found.problems += lacking
+        found.warnings += warnings(self.database)
+        found.durability = DURABILITY
+        if self._is_fit and found.foreign:
+            self._start_without_broker(found)
+        return found
+
+    def _report(self) -> ServerReport:
+        """Return the broker's report on itself, with warnings about its clock, and set our mark there.
+
+        Raises `BrokerUnavailable` if the broker is away and the degraded mode is off. In degraded mode a worker may
+        start without the broker.
+        """
+        before_ms = self.database.now_ms()
+        try:
+            found = self.degraded.ask(self._ask_broker)
+        except BrokerUnavailable as error:
+            self.degraded.begin_if_due()
+            if not self.degraded.on:
+                raise
+            return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."], is_away=True)
+        if found.now_ms is not None:
+            found.warnings += skew_warnings(skew(found.now_ms, before_ms, self.database.now_ms()))
+        return found
+
+    def _ask_broker(self) -> ServerReport:
+        """Return the broker's report on itself. Set our mark there, if the broker and the tables are fit for it."""
+        try:
+            found = self.broker.report()
+        except ForeignMark as error:  # it has another layout
+            return ServerReport("a broker with another site's mark", "", is_away=True, foreign=str(error))
+        if self._is_fit and not found.problems:
             try:
                 self.mark.set()
             except ForeignMark as error:
                 found.foreign = str(error)
-        if self._is_fit and found.foreign:
-            self._start_without_broker(found)
         return found
 
     def _start_without_broker(self, found: ServerReport) -> None:
@@ -104,35 +132,6 @@ _WRITES = {
     "UPDATE": "UPDATE {table} SET id = id WHERE 1 = 0",
     "DELETE": "DELETE FROM {table} WHERE 1 = 0",
 }
-
-
-def _report(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
-    """Return the broker's report on itself, with the durability and the warnings of the database."""
-    found = _of_broker(broker, degraded, database)
-    found.durability = DURABILITY
-    found.warnings += warnings(database)
-    return found
-
-
-def _of_broker(broker: Broker, degraded: Degraded, database: Database) -> ServerReport:
-    """Return the broker's report on itself, with warnings about its clock.
-
-    Raises `BrokerUnavailable` if the broker is away and the degraded mode is off. In degraded mode a worker may start
-    without the broker. A broker whose mark says that it has another layout gives no report.
-    """
-    before_ms = database.now_ms()
-    try:
-        found = degraded.ask(broker.report)
-    except BrokerUnavailable as error:
-        degraded.begin_if_due()
-        if not degraded.on:
-            raise
-        return ServerReport("a broker that is away", "", [f"{error} The tables alone must do."], is_away=True)
-    except ForeignMark as error:
-        return ServerReport("a broker with another site's mark", "", is_away=True, foreign=str(error))
-    if found.now_ms is not None:
-        found.warnings += skew_warnings(skew(found.now_ms, before_ms, database.now_ms()))
-    return found
 
 
 def problems(database: Database) -> list[str]:

@@ -31,7 +31,8 @@ class Mark:
         self._alias = alias
         self._window = window
         self._names = [_name_of_place(alias, place) for place in sorted(places)]
-        self._is_remembered = False
+        self._remembered = ""
+        """The identity for which the table is known to remember the broker."""
         self._ours = ""
         self._foreign = ""
         self._fresh_until = 0.0
@@ -50,7 +51,7 @@ class Mark:
         self._note(self._window, owner)
         if self._foreign:
             raise ForeignMark(self._foreign)
-        if owner and not self._is_remembered:
+        if owner and self._remembered != ours:
             self._remember(ours)
 
     def check(self, *, within_s: float = 2.0) -> None:
@@ -84,7 +85,7 @@ class Mark:
             rows.bulk_create(
                 [StoreIdentity(alias=name, identity=_random_part(ours)) for name in self._names], ignore_conflicts=True
             )
-        self._is_remembered = True
+        self._remembered = ours
 
 
 def _name_of_place(alias: Alias, place: str) -> str:

@@ -39,14 +39,21 @@ class DatabasePresence:
     def heartbeat(self, worker: WorkerInfo) -> Heard:
         if self._reads_rows:
             return self._heartbeats.heartbeat(worker)
-        heard = Heard()
-        if not self._degraded.is_alone:
-            try:
-                self._mark.set()
-                heard = self._heartbeats.heartbeat(worker)
-            except ForeignMark:  # the maintenance of the tables tells of it
-                self._degraded.begin_foreign()
-        return Heard(self.pauses(), heard.workers, self.lanes())
+        heard = self._beat(worker)
+        return heard._replace(pauses=self.pauses(), lanes=self.lanes())
+
+    def _beat(self, worker: WorkerInfo) -> Heard:
+        """Send a heartbeat to the broker, unless only the tables may be asked."""
+        if self._degraded.is_alone:
+            return Heard()
+        try:
+            self._mark.set()
+            return self._heartbeats.heartbeat(worker)
+        except ForeignMark:  # the maintenance of the tables tells of it
+            self._degraded.begin_foreign()
+            return Heard()
+        except Exception as error:  # noqa: BLE001 - what the tables tell must not wait for the broker
+            return Heard(error=error)
 
     def leave(self, worker: str) -> None:
         self._mark.check()

@@ -33,7 +33,13 @@ from django_delayq.brokers.base import (
     refuse_duplicates,
 )
 from django_delayq.conf import Alias, Store
-from django_delayq.core.errors import BrokerUnavailable, DelayqError, ForeignMark, PartlyUnavailable
+from django_delayq.core.errors import (
+    BrokerUnavailable,
+    DelayqError,
+    ForeignMark,
+    PartlyUnavailable,
+    StoreUnavailable,
+)
 from django_delayq.core.lanes import priority_of
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
@@ -378,9 +384,12 @@ class DatabaseQueue:
         try:
             with self.database.available():
                 self._keep_window(self.window, lease_ms)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, DelayqError) and not isinstance(error, StoreUnavailable):
+                self.degraded.miss_window()
             self.degraded.begin_if_due()
             raise
+        self.degraded.unscheduled_since = None
 
     def _keep_window(self, window: Window, lease_ms: int) -> None:
         """Schedule the window.

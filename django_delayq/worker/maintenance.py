@@ -198,6 +198,8 @@ class Maintenance:
             self._pauses.take(heard.pauses)
         if heard.lanes is not None:
             self._lanes.add(heard.lanes)
+        if heard.error is not None:
+            raise heard.error
         self._takeovers.learn(self._info, heard.workers)
 
     def _maintain(self) -> None:

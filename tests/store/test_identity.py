@@ -334,6 +334,17 @@ def test_what_a_store_remembers_is_of_one_server_prefix_and_number_of_shards(
 
 
 @on_sqlite
+def test_a_store_that_got_another_identity_while_a_worker_runs_is_remembered_by_that(
+    broker: DatabaseBackend, database: str, redis_server: Server
+) -> None:
+    broker.report()
+    StoreIdentity.objects.using(database).all().delete()  # as `manage.py flush` does
+    _forget_owner(redis_server)
+    broker.presence.heartbeat(WORKER)
+    assert broker.mark.is_known()
+
+
+@on_sqlite
 def test_a_sender_reads_the_mark_again_after_ten_seconds_and_not_before(
     broker: DatabaseBackend, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
