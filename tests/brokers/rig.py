@@ -375,7 +375,7 @@ def redis_rig(
         seconds, microseconds = client.time()
         return seconds * 1_000_000 + microseconds
 
-    broker = RedisBroker(Alias("default", location=url, options=options))
+    broker = RedisBroker(Alias("default", location=url, store=None, options=options))
     return Rig(broker, broker.timer, advance, now_us, parts=options.shards)
 
 

@@ -41,7 +41,7 @@ class RedisBroker:
         self._access = Access(alias)
         self.queue = RedisQueue(self._access)
         self.timer = self.window = self.alarm_index = RedisTimer(self._access)
-        self.presence = RedisPresence(self._access)
+        self.presence = RedisPresence(self._access, alias.store)
         self.limiter = RedisLimiter(self._access)
 
     @classmethod

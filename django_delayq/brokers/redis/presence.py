@@ -25,6 +25,7 @@ from django_delayq.brokers.redis.records import US
 from django_delayq.brokers.redis.shards import Keys, load, read
 from django_delayq.brokers.redis.waiter import PAUSES
 from django_delayq.brokers.shared_state import HEARTBEAT_MS
+from django_delayq.conf import Store
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch
 from django_delayq.core.lanes import lanes_in, priority_of
@@ -35,14 +36,17 @@ _LANE = "lane:"
 _WORKER = "worker:"
 FIELD_BYTES = 2**20
 """More bytes than a heartbeat takes. The next heartbeat removes a longer field: someone else wrote it."""
+LANE_BYTES = len(_LANE) + 4 * MAX_NAME
+"""The most bytes of a lane's field, which has no value. The next heartbeat removes a longer one."""
 Fields = list[tuple[bytes, bytes]]
 
 
 class RedisPresence:
     """The `Presence` and `Heartbeats` (brokers/base.py) in Redis."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, store: Store | None) -> None:
         self._access = access
+        self._store = store
         self._keys = access.shards.first
         self._pauses: list[Pause] = []  # as last read
         self._lanes: set[str] = set()  # the same
@@ -59,14 +63,20 @@ class RedisPresence:
         return heard
 
     def _heartbeat(self, worker: WorkerInfo) -> Operation[Heard]:
-        """Record a heartbeat, note which workers are alive, and return them with the pauses in force and the lanes."""
+        """Record a heartbeat, note which workers are alive, and return them with the pauses in force and the lanes.
+
+        With a store, the tables keep pauses and lanes: what Redis has of them is nobody's.
+        """
         facts = asdict(worker)
         del facts["seen_ms"]
-        call = Call(load("heartbeat"), (self._keys.meta,), (f"{_WORKER}{worker.name}", codec.dumps(facts), FIELD_BYTES))
+        beat = f"{_WORKER}{worker.name}", codec.dumps(facts), FIELD_BYTES, LANE_BYTES
+        call = Call(load("heartbeat"), (self._keys.meta,), beat)
         ((now, flat),) = yield [call]
         now_ms, fields = int(now), pairs(flat)
         workers = _read_workers(now_ms, fields)
         self._access.ownership.learn(worker, workers, now_ms)
+        if self._store is not None:
+            return Heard(workers=workers)
         return Heard(_read_pauses(now_ms, fields), workers, _read_lanes(fields))
 
     def leave(self, worker: str) -> None:
