@@ -78,8 +78,22 @@ def test_clocks_that_agree_show_no_skew(broker: Backend) -> None:
 def test_says_what_is_missing_when_nothing_waits_and_nobody_works(broker: Backend) -> None:
     shown = delayq("status")
     assert "Nothing waits." in shown
-    assert "No live worker" in shown
+    assert "workers: none is live; start one" in shown
     assert "next due: -" in shown
+
+
+def test_begins_with_whether_a_worker_lives_what_is_due_and_what_failed(clocked_broker: Backend, clock: Clock) -> None:
+    bury(clocked_broker, "e")
+    send(clocked_broker, "a")
+    send(clocked_broker, "b", key="order.remind")
+    send(clocked_broker, "c", queue="mail")
+    delayq("pause", "mail", "--reason", "x")
+    clock.now_ms += 90_000
+    serve(clocked_broker, "order.close")
+    _server, workers, due, failed, *_rest = delayq("status").splitlines()
+    assert workers == "workers: 1 live, running 0"
+    assert due == "due now: 3, the first for 1m30s, 2 parked, 1 paused"
+    assert failed == "failed: 1, in the last hour 1; `manage.py delayq errors` lists them"
 
 
 def test_says_what_a_crash_of_the_broker_can_lose(broker: Backend) -> None:

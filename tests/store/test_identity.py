@@ -305,7 +305,7 @@ def test_status_the_check_and_the_health_tell_of_a_forged_mark(restarted: Databa
     told = _status()
     assert "with another site's mark" in told or "problem: Another site uses prefix 'delayq' here" in told
     assert "problem: As long as that mark is there" in told
-    assert "Workers are not known" in told
+    assert "workers: not known" in told
     found = run_checks(tags=["database"], include_deployment_checks=True, databases=[restarted.database.using])
     assert "delayq.W014" in [message.id for message in found]
     with pytest.raises(ServiceWarning, match="marked as another site's"):

@@ -30,6 +30,7 @@ def run(options: Options, write: Write) -> None:
         write_json(write, {"alias": options["using"], **status_shape(seen)})
         return
     write(f"{options['using']}: {seen.server.server}")
+    _write_summary(write, seen)
     _write_server(write, seen)
     _write_figures(write, seen)
     write("")
@@ -47,10 +48,39 @@ def run(options: Options, write: Write) -> None:
         ("WORKER", "QUEUES", "KEYS", "RUNNING", "STARTED", "SEEN"),
         [_worker_row(each, seen.now_ms) for each in seen.workers],
     )
+
+
+def _write_summary(write: Write, seen: Status) -> None:
+    """Write what people ask first: whether a worker lives, what is late, and what has failed."""
+    write(f"workers: {_workers_words(seen)}")
+    write(f"due now: {_due_words(seen)}")
+    write(f"failed: {_failed_words(seen)}")
+
+
+def _workers_words(seen: Status) -> str:
     if seen.broker_away:
-        write("Workers are not known while the broker is away.")
-    elif not seen.workers:
-        write("No live worker; start one with `manage.py run_delayq`.")
+        return "not known while the broker is away"
+    if not seen.workers:
+        return "none is live; start one with `manage.py run_delayq`"
+    return f"{len(seen.workers)} live, running {seen.running}"
+
+
+def _due_words(seen: Status) -> str:
+    if not seen.ready:
+        return "nothing"
+    words = [f"{seen.ready}{'+' * seen.ready_capped}", f"the first for {_lag_words(seen)}"]
+    if parked := sum(each.ready for each in seen.waiting if each.parked):
+        words.append(f"{parked} parked")
+    if paused := sum(each.ready for each in seen.waiting if each.paused):
+        words.append(f"{paused} paused")
+    return ", ".join(words)
+
+
+def _failed_words(seen: Status) -> str:
+    if not seen.error:
+        return "none"
+    recent = _counted(seen, "errors_last_hour", seen.errors_last_hour)
+    return f"{_counted(seen, 'error', seen.error)}, in the last hour {recent}; `manage.py delayq errors` lists them"
 
 
 def _write_server(write: Write, seen: Status) -> None:
@@ -65,7 +95,6 @@ def _write_figures(write: Write, seen: Status) -> None:
     counted: dict[str, int | str] = {"pending": seen.pending, "ready": seen.ready, "running": seen.running}
     counted["failed"] = _counted(seen, "error", seen.error)
     write(_listed(counted) + (" (and more: large tables are counted in part)" if seen.capped else ""))
-    write(f"failed in the last hour: {_counted(seen, 'errors_last_hour', seen.errors_last_hour)}")
     if seen.retried is not None:
         write(f"retried: {_counted(seen, 'retried', seen.retried)}")
     if seen.totals:
