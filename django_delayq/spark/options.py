@@ -7,7 +7,7 @@ from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.site import settings_module
 from django_delayq.support.units import to_ms
-from django_delayq.support.validation import did_you_mean, short_repr
+from django_delayq.support.validation import check_priority, did_you_mean, short_repr
 
 T = TypeVar("T")
 
@@ -41,6 +41,10 @@ class Given:
     def count(self, name: str, default: int) -> int:
         """Return a whole number of at least 1."""
         return self._parsed(name, default, _count)
+
+    def priority(self, name: str) -> int | None:
+        """Return a priority, as a send takes it."""
+        return self._parsed(name, None, lambda text: check_priority(int(text)))
 
     def length_ms(self, name: str, default: str) -> int:
         """Return a length of time such as 30s in ms."""

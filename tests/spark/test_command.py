@@ -49,7 +49,10 @@ def test_a_schedule_is_forecast_then_sent_then_reconciled(plan: list[str], tmp_p
     assert told.endswith("Nothing was sent.\n")
     assert chart.read_text().count("<rect") == 3
     assert waiting(STORED) == 0
-    assert "Read 3, sent 3, there already 0, quarantined 0" in run("schedule", *plan, "--data", "customer")
+    assert "Read 3, sent 3, there already 0, quarantined 0" in run(
+        "schedule", *plan, "--data", "customer", "--priority", "5"
+    )
+    assert {each.queue for each in get_backend(STORED).queue.counts().waiting} == {"notes^5"}
     assert run("reconcile", *plan).endswith("0 differences.\n")
     assert "0 of 3 have ended (0.0 %), the last is due 2096-11-22 08:00:00 UTC" in run(
         "campaign", "--using", STORED, "t"

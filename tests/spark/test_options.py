@@ -53,6 +53,7 @@ def test_the_settings_are_those_of_the_environment_unless_they_are_given(monkeyp
         ({"onBadRow": "quarantaine"}, "did you mean 'quarantine'?"),
         ({"onBadRow": "quarantine"}, "give quarantinePath"),
         ({"patience": "soon"}, "option patience='soon'"),
+        ({"priority": "101"}, "option priority='101': priority=101 is too large; give 100 or less."),
         ({"tag": "a\nb"}, "leave out control characters"),
     ],
 )
@@ -72,6 +73,7 @@ def test_a_wrong_option_is_named_with_the_fix(given: dict[str, str], told: str) 
         ("key string, id string, due_at date", "Column 'due_at' is date; give a timestamp."),
         ("key string, id string, due_at timestamp_ntz", "has no time zone"),
         ("key string, id string, delay boolean", "Column 'delay' is boolean; give seconds"),
+        ("key string, id string, priority string", "Column 'priority' is string; give a whole number."),
         ("key int, id string", "Column 'key' is int; give text."),
     ],
 )

@@ -12,6 +12,7 @@ from django_delayq.brokers.base import NewMessage
 from django_delayq.conf import Alias, Options
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.spark.write.rows import Bad, new_messages_of
+from django_delayq.support.validation import check_priority
 
 ALIAS = Alias("default", options=Options(unknown_keys="allow", max_data=100))
 OPTIONS = WriteOptions.of({"settings": "tests.settings", "job": "test"})
@@ -96,6 +97,15 @@ def test_a_key_an_id_and_a_queue_are_checked_as_a_send_checks_them() -> None:
 def test_an_option_stands_in_for_a_column_and_for_what_a_column_lacks() -> None:
     puts, _ = read({"tag": ["own", None], "queue": pa.array([None, None], pa.string())}, tag="t", queue="q")
     assert [(put.header.tag, put.header.queue) for put in puts] == [("own", "q"), ("t", "q")]
+
+
+def test_a_priority_is_a_column_or_an_option_with_the_bounds_of_a_send() -> None:
+    puts, _ = read({"queue": ["q", None], "priority": [-100, None]}, priority=7)
+    assert [put.header.queue for put in puts] == ["q^-100", "default^7"]
+    for wrong in (101, -101):
+        with pytest.raises(ValueError, match="priority=") as refused:
+            check_priority(wrong)
+        assert reasons({"priority": [wrong]}) == [str(refused.value)]
 
 
 def test_rows_that_ask_for_the_same_share_a_header() -> None:

@@ -50,6 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     data.add_argument("--data", type=names, default=[], metavar="COLUMNS", help="The fields of the data.")
     data.add_argument("--bare-data", metavar="COLUMN", help="The one column that is the data.")
     parser.add_argument("--queue", help="The queue. Default: the handler's.")
+    parser.add_argument("--priority", type=whole_number(-100, 100), help="The priority. Default: the handler's.")
     parser.add_argument("--job", help="The name of the job's ledger. Needed without a store.")
     parser.add_argument("--quarantine", metavar="PATH", help="Where bad rows are kept apart; else they fail the job.")
     parser.add_argument("--dry-run", action="store_true", help="Show the forecast and send nothing.")
@@ -82,6 +83,7 @@ def messages_of(options: dict[str, Any]) -> Messages:
         bare=bool(bare),
         tag=options["tag"],
         queue=options.get("queue"),
+        priority=options.get("priority"),
     )
 
 

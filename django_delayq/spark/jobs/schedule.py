@@ -33,6 +33,7 @@ class Messages:
     bare: bool = False
     tag: str | None = None
     queue: str | None = None
+    priority: int | None = None
 
 
 def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame, Forecast]:
@@ -81,8 +82,8 @@ def _columns(messages: Messages, id: Column) -> list[Column]:
         columns.append(f.col(messages.data_columns[0]).alias("data"))
     elif messages.data_columns:
         columns.append(f.struct(*messages.data_columns).alias("data"))
-    columns += [f.lit(value).alias(name) for name, value in (("tag", messages.tag), ("queue", messages.queue)) if value]
-    return columns
+    of_all = {"tag": messages.tag, "queue": messages.queue, "priority": messages.priority}
+    return columns + [f.lit(value).alias(name) for name, value in of_all.items() if value not in (None, "")]
 
 
 def _id(rows: DataFrame, messages: Messages) -> Column:

@@ -22,13 +22,14 @@ from django_delayq.spark.errors import SparkError
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.support.validation import did_you_mean
 
-COLUMNS = ("key", "data", "due_at", "delay", "id", "tag", "queue")
+COLUMNS = ("key", "data", "due_at", "delay", "id", "tag", "queue", "priority")
 
 _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "key": ((StringType,), "text"),
     "id": ((StringType,), "text; cast it"),
     "tag": ((StringType, NullType), "text"),
     "queue": ((StringType, NullType), "text"),
+    "priority": ((IntegralType, NullType), "a whole number"),
     "due_at": ((TimestampType, NullType), "a timestamp"),
     "delay": (
         (StringType, NumericType, DayTimeIntervalType, NullType),

@@ -19,6 +19,7 @@ class WriteOptions:
     ledger_ms: int
     key: str | None
     queue: str | None
+    priority: int | None
     tag: str | None
     id_columns: tuple[str, ...]
     quarantine: str | None
@@ -46,6 +47,7 @@ class WriteOptions:
             ledger_ms=given.length_ms("ledgerRetention", "30d"),
             key=_name(given, "key"),
             queue=_name(given, "queue"),
+            priority=given.priority("priority"),
             tag=_name(given, "tag"),
             id_columns=given.names("idColumns"),
             quarantine=quarantine if on_bad_row == "quarantine" else None,

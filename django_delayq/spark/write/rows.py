@@ -39,7 +39,8 @@ def new_messages_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) 
     """Return the messages of the good rows, and the bad rows."""
     rows = _Rows(batch)
     keys = rows.values("key", options.key)
-    kinds = _kinds(rows, [keys, rows.values("queue", options.queue), rows.values("tag", options.tag)], alias)
+    choices = [rows.values(name, getattr(options, name)) for name in ("queue", "priority", "tag")]
+    kinds = _kinds(rows, [keys, *choices], alias)
     ids = _ids(rows, keys, options)
     dues = _dues(rows)
     bodies = _bodies(rows, [data_type for _, data_type in kinds], alias)
@@ -101,8 +102,8 @@ def _kinds(rows: _Rows, columns: Sequence[Sequence[Any]], alias: Alias) -> list[
     """Return the header of each row and the type of its data. Rows with equal headers share one."""
 
     @cache
-    def kind(key: Any, queue: Any, tag: Any) -> tuple[Header, Any]:
-        return addressed(Send(key, queue=queue, tag=tag), alias)
+    def kind(key: Any, queue: Any, priority: Any, tag: Any) -> tuple[Header, Any]:
+        return addressed(Send(key, queue=queue, priority=priority, tag=tag), alias)
 
     return rows.each(kind, _NO_KIND, *columns)
 
