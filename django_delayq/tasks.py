@@ -29,7 +29,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.conf import DEFAULT_ALIAS, alias_names, get_alias
 from django_delayq.core.errors import Bury, DelayqError, Snooze
 from django_delayq.core.history import Ended, PastAttempt
-from django_delayq.core.lanes import lane_of, priority_of, queue_of
+from django_delayq.core.lanes import lane_of, split_lane
 from django_delayq.core.message import Message, OnConflict, Sent, State
 from django_delayq.core.retry import Backoff
 from django_delayq.django_tasks import (
@@ -407,13 +407,14 @@ def _read_data(task: AnyTask, backend: DelayqBackend, id: str, lane: str, data: 
 
     Raises `Bury` if `data` can't be read, because something other than a task wrote it.
     """
+    queue, priority = split_lane(lane)
     try:
         run_after = data.get("run_after")
         called = replace(
             task,
             backend=data.get("backend", backend.alias),
-            queue_name=queue_of(lane),
-            priority=priority_of(lane),
+            queue_name=queue,
+            priority=priority,
             run_after=None if run_after is None else datetime.fromisoformat(run_after),
         )
         enqueued_at = datetime.fromisoformat(data["enqueued_at"])

@@ -8,8 +8,9 @@ from django.utils import timezone
 from django.utils.formats import date_format, number_format, time_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import pgettext
+from django.utils.translation import gettext as _, pgettext
 
+from django_delayq.core.lanes import split_lane
 from django_delayq.models import MessageRow
 from django_delayq.support.sanitize import lines
 from django_delayq.support.timestamps import from_ms
@@ -53,6 +54,13 @@ def time_of_day(milliseconds: int) -> str:
 def visible(text: str) -> str:
     """Return text from outside with escapes for characters that hide text, or change the order in which it is shown."""
     return text if text.isprintable() else lines(text)
+
+
+def queue_words(lane: str) -> str:
+    """Return the queue of a lane, and the priority if it is another than 0."""
+    queue, priority = split_lane(lane)
+    told = {"queue": queue, "priority": priority}
+    return _("%(queue)s, priority %(priority)d") % told if priority else queue
 
 
 def visibly(row: MessageRow) -> MessageRow:

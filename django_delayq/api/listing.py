@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django_delayq.api.operations import readable
 from django_delayq.brokers import get_backend
 from django_delayq.core.errors import Unsupported
-from django_delayq.core.lanes import priority_of, queue_of
+from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import MessageInfo, State
 from django_delayq.support.validation import check_name, short_repr
 
@@ -71,11 +71,12 @@ def _checked(states: Collection[State]) -> frozenset[State]:
 
 
 def _info(row: Any, state: State) -> MessageInfo:
+    queue, priority = split_lane(row.queue)
     is_running = state is State.RUNNING
     return MessageInfo(
         id=row.message_id,
         key=row.key,
-        queue=queue_of(row.queue),
+        queue=queue,
         state=state,
         data=readable(row.alias, row.key, row.data.encode()),
         due_at=row.due_at,
@@ -87,5 +88,5 @@ def _info(row: Any, state: State) -> MessageInfo:
         error=row.error,
         holder=row.worker if is_running else "",
         lease_until=row.lease_until if is_running else None,
-        priority=priority_of(row.queue),
+        priority=priority,
     )

@@ -15,7 +15,7 @@ from django_delayq.brokers.base import Backend, Info, pages
 from django_delayq.conf import Alias
 from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, Unsupported
-from django_delayq.core.lanes import priority_of, queue_of
+from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import MessageInfo
 from django_delayq.core.requests import BATCH
 from django_delayq.support.timestamps import from_ms
@@ -101,11 +101,12 @@ async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInf
 def message_info(using: str, info: Info) -> MessageInfo:
     """Return a backend's `Info` as the `MessageInfo` that callers get."""
     header = info.header
+    queue, priority = split_lane(header.queue)
     expires_ms = header.expires_at_ms
     return MessageInfo(
         id=info.id,
         key=header.key,
-        queue=queue_of(header.queue),
+        queue=queue,
         state=info.state,
         data=readable(using, header.key, info.body),
         due_at=from_ms(info.due_ms),
@@ -117,7 +118,7 @@ def message_info(using: str, info: Info) -> MessageInfo:
         error=info.error,
         holder=info.holder,
         lease_until=None if info.lease_end_ms is None else from_ms(info.lease_end_ms),
-        priority=priority_of(header.queue),
+        priority=priority,
     )
 
 

@@ -23,7 +23,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
-from django_delayq.core.lanes import lane_of, new_lane, priority_of, queue_of
+from django_delayq.core.lanes import lane_of, new_lane, split_lane
 from django_delayq.core.message import OnConflict, Send, Sent, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
@@ -305,8 +305,8 @@ def _lane(send: Send, own: str) -> str:
     """Return the lane of a send, whose handler has the lane `own`."""
     if send.queue is None and send.priority is None:
         return own
-    queue = queue_of(own) if send.queue is None else send.queue
-    return new_lane(queue, priority_of(own) if send.priority is None else send.priority)
+    queue, priority = split_lane(own)
+    return new_lane(queue if send.queue is None else send.queue, priority if send.priority is None else send.priority)
 
 
 def _adds_at_most_once(send: Send) -> bool:

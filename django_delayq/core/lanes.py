@@ -18,27 +18,31 @@ def lane_of(queue: str, priority: int) -> str:
     return f"{queue}^{priority}" if priority else queue
 
 
-@lru_cache(maxsize=1024)  # each attempt asks
+@lru_cache(maxsize=1024)  # each send and each attempt asks
+def split_lane(lane: str) -> tuple[str, int]:
+    """Return the queue that a lane belongs to, and the priority of its messages."""
+    found = _LANE.fullmatch(lane)
+    return (found[1], int(found[2])) if found else (lane, 0)
+
+
 def queue_of(lane: str) -> str:
     """Return the queue that a lane belongs to."""
-    found = _LANE.fullmatch(lane)
-    return found[1] if found else lane
+    return split_lane(lane)[0]
 
 
-@lru_cache(maxsize=1024)  # each send asks
 def priority_of(lane: str) -> int:
     """Return the priority of the messages in a lane."""
-    found = _LANE.fullmatch(lane)
-    return int(found[2]) if found else 0
+    return split_lane(lane)[1]
 
 
 def new_lane(queue: str, priority: int) -> str:
     """Return the name of a lane like `lane_of`. Raises `TypeError` or `ValueError`, naming the value and the fix."""
     check_queue(queue, check_new_name)
-    if found := priority_of(queue):
+    own, found = split_lane(queue)
+    if found:
         raise ValueError(
             f"queue={short_repr(queue)} is how the messages of a priority are named; give "
-            f"queue={short_repr(queue_of(queue))}, priority={found}."
+            f"queue={short_repr(own)}, priority={found}."
         )
     return check_queue(lane_of(queue, check_priority(priority)))
 
@@ -46,6 +50,11 @@ def new_lane(queue: str, priority: int) -> str:
 def lanes_in(names: Iterable[str]) -> set[str]:
     """Return the names that are lanes of another priority than 0."""
     return {name for name in set(names) if priority_of(name)}
+
+
+def lanes_of(queue: str, lanes: Iterable[str]) -> list[str]:
+    """Return the queue itself and those of these lanes that belong to it, the highest priority first."""
+    return sorted({queue, *(lane for lane in lanes if queue_of(lane) == queue)}, key=priority_of, reverse=True)
 
 
 def serves(queues: Collection[str], lane: str) -> bool:

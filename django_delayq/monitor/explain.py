@@ -11,6 +11,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, Tables, WorkerInfo, covering, is_asked_for
 from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import State
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.store.queries import MessageFacts, message_facts
@@ -168,4 +169,7 @@ def _when_lapsed(info: Info) -> str:
 
 
 def _set(info: Info) -> str:
-    return _("key %(key)s in queue %(queue)s") % {"key": repr(info.header.key), "queue": repr(info.header.queue)}
+    return _("key %(key)s in queue %(queue)s") % {
+        "key": repr(info.header.key),
+        "queue": repr(queue_of(info.header.queue)),
+    }

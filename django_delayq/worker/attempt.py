@@ -20,7 +20,7 @@ from django_delayq.api.handlers import Handler
 from django_delayq.brokers import get_backend
 from django_delayq.core import codec, history, transitions
 from django_delayq.core.errors import Bury, DataMismatch, Retry, Snooze
-from django_delayq.core.lanes import priority_of, queue_of
+from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Message, State
 from django_delayq.core.requests import Claimed
 from django_delayq.core.retry import Exponential, backoff_ms
@@ -66,6 +66,7 @@ def begin(
     except DataMismatch as mismatch:
         fingerprint = failure.fingerprint(mismatch.with_traceback(None), handler.func)
         return transitions.bury(claimed, Failure(failure.line(mismatch), fingerprint=fingerprint))
+    queue, priority = split_lane(header.queue)
     return Message(
         claimed.id,
         header.key,
@@ -75,12 +76,12 @@ def begin(
         started_ms,
         claimed.failures + 1,
         claimed.token,
-        queue_of(header.queue),
+        queue,
         header.tag,
         header.trace_id,
         is_held,
         claimed.worker,
-        priority_of(header.queue),
+        priority,
     )
 
 

@@ -114,7 +114,7 @@ def test_the_json_has_one_shape_whatever_there_is(broker: Backend) -> None:
     ]
     assert list(seen["server"]) == ["server", "durability", "warnings", "problems"]
     assert list(seen["waiting"][0]) == [
-        *("queue", "key", "pending", "ready", "pending_capped", "ready_capped"),
+        *("queue", "priority", "key", "pending", "ready", "pending_capped", "ready_capped"),
         *("next_due_at", "next_due_ms", "lag_ms", "parked", "paused"),
     ]
     assert list(seen["workers"][0]) == [

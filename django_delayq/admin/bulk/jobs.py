@@ -127,7 +127,7 @@ class Selection:
         """
         rows = visible_rows(user, model_named(self.model), self.alias)
         for parameter, value in self.conditions.items():
-            rows = rows.filter(condition(parameter, value, from_ms(self.now_ms)))
+            rows = rows.filter(condition(parameter, value, from_ms(self.now_ms), self.alias))
         return find(rows, self.search) if self.search and not self.is_in_data else rows
 
     def chosen(self) -> Chosen:

@@ -10,12 +10,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, pgettext
 
 from django_delayq.admin.access import address, may
-from django_delayq.admin.formatting import length, listed, moment, now_utc, number, some, visible
+from django_delayq.admin.formatting import length, listed, moment, now_utc, number, queue_words, some, visible
 from django_delayq.admin.lists.bounded import COUNTED
 from django_delayq.admin.lists.filters import condition
 from django_delayq.admin.visibility import visible_rows
 from django_delayq.brokers.base import Pause, RunInfo, covering
 from django_delayq.core.figures import OTHERS, Figures
+from django_delayq.core.lanes import split_lane
 from django_delayq.core.requests import Pair
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet
@@ -87,7 +88,7 @@ def own_tiles(request: HttpRequest, alias: str) -> list[Row]:
     for name, model, query in _tiles():
         link = list_address(request, str(model._meta.model_name), alias, **query)
         if link:
-            conditions = [condition(parameter, value, now) for parameter, value in query.items()]
+            conditions = [condition(parameter, value, now, alias) for parameter, value in query.items()]
             rows = visible_rows(request.user, model, alias).filter(*conditions)
             count = rows.order_by()[: COUNTED + 1].count()
             counted = number(min(count, COUNTED), capped=count > COUNTED)
@@ -127,7 +128,7 @@ def keys(span: Throughput | None, by_pair: Mapping[Pair, Figures]) -> list[Row]:
     busiest = nsmallest(MOST_KEYS, by_pair.items(), key=lambda item: (-item[1].attempts, item[0]))
     names = [("", _("all others")) if pair == OTHERS else pair for pair, _figures in busiest]
     return [
-        {"queue": visible(queue), "key": visible(key), "numbers": _numbers(figures, span.span_ms)}
+        {"queue": visible(queue_words(queue)), "key": visible(key), "numbers": _numbers(figures, span.span_ms)}
         for (queue, key), (_pair, figures) in zip(names, busiest, strict=True)
     ]
 
@@ -160,7 +161,7 @@ def capacity(seen: Status) -> list[str]:
     if seen.untimed:
         told.append(_("Left out, because none has run yet: %(keys)s.") % {"keys": some(seen.untimed)})
     if seen.parked:
-        parked = some([f"{each.queue} {each.key}" for each in seen.parked])
+        parked = some([f"{queue_words(each.queue)} {each.key}" for each in seen.parked])
         told.append(_("Left out, because no live worker asks for it: %(parked)s.") % {"parked": parked})
     return told
 
@@ -193,12 +194,14 @@ def _need(each: WaitingSet) -> tuple[bool, int, bool, str, str]:
 
 def _set(request: HttpRequest, alias: str, seen: Status, each: WaitingSet) -> Row:
     of = {"queue": each.queue, "key": each.key}
+    queue, priority = split_lane(each.queue)
+    listed_by = of | {"queue": queue} | ({"priority": str(priority)} if priority else {})
     pauses = [_("paused: %(reason)s") % {"reason": one.reason} for one in covering(seen.pauses, each.queue, each.key)]
     parked = [_("parked: no live worker asks for it")] if each.parked else []
     return {
-        "queue": visible(each.queue),
+        "queue": visible(queue_words(each.queue)),
         "key": visible(each.key),
-        "address": list_address(request, "readymessage", alias, **of) if seen.stored else "",
+        "address": list_address(request, "readymessage", alias, **listed_by) if seen.stored else "",
         "pending": number(each.pending, capped=each.pending_capped),
         "ready": number(each.ready, capped=each.ready_capped),
         "next_due": moment(each.next_due_ms),

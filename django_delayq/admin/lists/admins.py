@@ -19,7 +19,7 @@ from django_delayq.admin.bulk.jobs import job_address, job_page
 from django_delayq.admin.dashboard.urls import urls
 from django_delayq.admin.formatting import instant, visibly
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
-from django_delayq.admin.lists.columns import Columns, fingerprint
+from django_delayq.admin.lists.columns import Columns, fingerprint, queue
 from django_delayq.admin.lists.export import export_csv, export_jsonl
 from django_delayq.admin.lists.filters import (
     AliasFilter,
@@ -31,6 +31,7 @@ from django_delayq.admin.lists.filters import (
     FingerprintFilter,
     KeyFilter,
     OutcomeFilter,
+    PriorityFilter,
     QueueFilter,
     StateFilter,
 )
@@ -154,8 +155,17 @@ class ReadyMessageAdmin(MessageAdmin):
     moves = (RUN_NOW, RESCHEDULE, CANCEL, PURGE)
     actions = (*map(action_of, moves), export_csv, export_jsonl)
     ordering = ("due_at", "id")
-    list_display = ("message_id", "key", "state", "next_step", "attempt", "last_error", "due", "queue", "tag")
-    list_filter = (AliasFilter, StateFilter, DueFilter, DueRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
+    list_display = ("message_id", "key", "state", "next_step", "attempt", "last_error", "due", queue, "tag")
+    list_filter = (
+        AliasFilter,
+        StateFilter,
+        DueFilter,
+        DueRangeFilter,
+        FailuresFilter,
+        QueueFilter,
+        PriorityFilter,
+        KeyFilter,
+    )
 
 
 class FinishMessageAdmin(MessageAdmin):
@@ -172,10 +182,19 @@ class FinishMessageAdmin(MessageAdmin):
         "duration",
         "failed_attempts",
         "due",
-        "queue",
+        queue,
         "tag",
     )
-    list_filter = (AliasFilter, OutcomeFilter, EndedFilter, EndedRangeFilter, FailuresFilter, QueueFilter, KeyFilter)
+    list_filter = (
+        AliasFilter,
+        OutcomeFilter,
+        EndedFilter,
+        EndedRangeFilter,
+        FailuresFilter,
+        QueueFilter,
+        PriorityFilter,
+        KeyFilter,
+    )
 
 
 class ErrorMessageAdmin(MessageAdmin):
@@ -192,7 +211,7 @@ class ErrorMessageAdmin(MessageAdmin):
         fingerprint,
         "due",
         "failed_attempts",
-        "queue",
+        queue,
         "tag",
     )
     list_filter = (
@@ -202,6 +221,7 @@ class ErrorMessageAdmin(MessageAdmin):
         FingerprintFilter,
         FailuresFilter,
         QueueFilter,
+        PriorityFilter,
         KeyFilter,
     )
     not_in_lists = ("data", "history", "detail")
@@ -297,9 +317,9 @@ class ReportRowAdmin(BoundedAdmin):
 
     actions = None
     ordering = ("-hour", "queue", "key")
-    list_display = (hour, "queue", "key", "messages", failed, "cancelled", retried, lateness, duration, most_frequent)
+    list_display = (hour, queue, "key", "messages", failed, "cancelled", retried, lateness, duration, most_frequent)
     list_display_links = None
-    list_filter = (AliasFilter, QueueFilter, KeyFilter)
+    list_filter = (AliasFilter, QueueFilter, PriorityFilter, KeyFilter)
 
     @redirected_on_outage
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -7,10 +7,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.formatting import between, instant, now_utc
+from django_delayq.admin.formatting import between, instant, now_utc, queue_words
 from django_delayq.api.handlers import get_handler
 from django_delayq.core.transitions import max_attempts
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, ReportRow
 
 LONGEST = 120
 """The most characters of an error in a list."""
@@ -52,6 +52,12 @@ def fingerprint(row: ErrorMessage) -> Any:
     This is not a method of `Columns`, because the lists would show the field of this name instead.
     """
     return row.fingerprint or None
+
+
+@admin.display(description=gettext_lazy("queue"), ordering="queue")
+def queue(row: MessageRow | ReportRow) -> str:
+    """Return the queue, and the priority if it is another than 0. It is no method of `Columns`, like `fingerprint`."""
+    return queue_words(row.queue)
 
 
 class Columns:

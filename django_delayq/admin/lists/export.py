@@ -25,6 +25,7 @@ from django_delayq.admin.log import Chosen, correct, log_selection
 from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.payload import may_view, payload_of
 from django_delayq.admin.visibility import visible_rows
+from django_delayq.core.lanes import priority_of, queue_of
 from django_delayq.models import MessageRow
 from django_delayq.support.audit import record
 
@@ -40,6 +41,7 @@ _FIELDS = (
     "message_id",
     "key",
     "queue",
+    "priority",
     "tag",
     "trace_id",
     "outcome",
@@ -112,7 +114,7 @@ def _records(model_admin: Any, request: HttpRequest, rows: QuerySet[Any]) -> Ite
     pks = all_with_data(stopped.rows, stopped.text) if stopped else rows.values_list("pk", flat=True).iterator()
     for row in _rows_of(visible_rows(request.user, model_admin.model, alias_of(request)), pks):
         hide_errors(request, [row])
-        yield {name: _plain(getattr(row, name)) for name in names} | {"data": payload_of(row, request, None).text}
+        yield {name: _plain(_value(row, name)) for name in names} | {"data": payload_of(row, request, None).text}
 
 
 def _rows_of(visible: QuerySet[Any], pks: Iterator[int]) -> Iterator[MessageRow]:
@@ -164,8 +166,15 @@ def _asked(request: HttpRequest) -> dict[str, str]:
 
 
 def _names(model: type[MessageRow]) -> list[str]:
-    has = {"pk", *(field.name for field in model._meta.get_fields())}
+    has = {"pk", "priority", *(field.name for field in model._meta.get_fields())}
     return [name for name in _FIELDS if name in has]
+
+
+def _value(row: MessageRow, name: str) -> Any:
+    """Return the value of a column. The row's `queue` is a lane, which says the queue and the priority."""
+    if name == "queue":
+        return queue_of(row.queue)
+    return priority_of(row.queue) if name == "priority" else getattr(row, name)
 
 
 def _plain(value: Any) -> Any:

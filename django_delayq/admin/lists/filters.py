@@ -1,11 +1,11 @@
 """The filters beside the lists, and the condition on rows that each of their values asks for.
 
-A condition depends only on its value and on `now`, once `asked` has put times into UTC, so a job can repeat it. The
-choices of a filter are found without a scan; only for a user who sees some of the rows are these read, within the time
-limit.
+A condition depends only on its value, on `now` and on the lanes of the alias, once `asked` has put times into UTC, so a
+job can repeat it. The choices of a filter are found without a scan; only for a user who sees some of the rows are
+these read, within the time limit.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
@@ -26,6 +26,8 @@ from django_delayq.admin.formatting import now_utc, visible
 from django_delayq.admin.lists.bounded import NUL, TooSlow, time_limit
 from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.api.handlers import Handler, handlers_by_key
+from django_delayq.brokers import get_backend
+from django_delayq.core.lanes import lanes_of, priority_of, queue_of
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
 
 RANGES = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
@@ -42,9 +44,14 @@ MANY = 3
 Choices = Iterable[tuple[str, Any]]
 
 
-def condition(parameter: str, value: str, now: datetime) -> Q:
-    """Return the condition on rows that `parameter=value` asks for. Raises `ValueError` if there is no such value."""
+def condition(parameter: str, value: str, now: datetime, alias: str) -> Q:
+    """Return the condition on rows of `alias` that `parameter=value` asks for.
+
+    Raises `ValueError` if there is no such value.
+    """
     try:
+        if parameter in _BY_LANES:
+            return _BY_LANES[parameter](value, get_backend(alias).presence.lanes())
         return _CONDITIONS[parameter](value, now)
     except KeyError as error:
         raise ValueError(f"{parameter}={value!r} is no condition.") from error
@@ -52,7 +59,7 @@ def condition(parameter: str, value: str, now: datetime) -> Q:
 
 def is_condition(parameter: str) -> bool:
     """Return whether a parameter of an address is a condition on rows."""
-    return parameter in _CONDITIONS
+    return parameter in _CONDITIONS or parameter in _BY_LANES
 
 
 def asked(address: Mapping[str, str]) -> dict[str, str]:
@@ -60,7 +67,7 @@ def asked(address: Mapping[str, str]) -> dict[str, str]:
 
     People write instants in the viewer's zone. Here they are in UTC.
     """
-    given = {name: value for name, value in address.items() if name in _CONDITIONS}
+    given = {name: value for name, value in address.items() if is_condition(name)}
     instants = {name: instant_of(value).isoformat() for name, value in given.items() if name in _INSTANTS and value}
     return {name: value for name, value in given.items() if name not in _INSTANTS} | instants
 
@@ -108,11 +115,27 @@ def _failures(value: str, now: datetime) -> Q:
 
 def _is(field: str) -> Callable[[str, datetime], Q]:
     def condition(value: str, now: datetime) -> Q:
-        if NUL in value:
-            raise ValueError(f"{field}={value!r} can't be: no row has that character, and PostgreSQL refuses it.")
+        _check_nul(field, value)
         return Q(**{field: value})
 
     return condition
+
+
+def _check_nul(field: str, value: str) -> None:
+    if NUL in value:
+        raise ValueError(f"{field}={value!r} can't be: no row has that character, and PostgreSQL refuses it.")
+
+
+def _of_queue(value: str, lanes: Collection[str]) -> Q:
+    _check_nul("queue", value)
+    names = lanes_of(value, lanes)
+    return Q(queue__in=names) if names != [value] else Q(queue=value)
+
+
+def _of_priority(value: str, lanes: Collection[str]) -> Q:
+    if (priority := int(value)) == 0:
+        return ~Q(queue__in=lanes)
+    return Q(queue__in=[lane for lane in lanes if priority_of(lane) == priority])
 
 
 _INSTANTS: Mapping[str, Callable[[str, datetime], Q]] = {
@@ -123,17 +146,18 @@ _INSTANTS: Mapping[str, Callable[[str, datetime], Q]] = {
 }
 _CONDITIONS: Mapping[str, Callable[[str, datetime], Q]] = {
     **_INSTANTS,
-    **{name: _is(name) for name in ("queue", "key", "outcome", "fingerprint")},
+    **{name: _is(name) for name in ("key", "outcome", "fingerprint")},
     "state": _state,
     "due": _due,
     "ended": lambda value, now: Q(ended_at__gt=now - RANGES[value]),
     "failures": _failures,
 }
+_BY_LANES: Mapping[str, Callable[[str, Collection[str]], Q]] = {"queue": _of_queue, "priority": _of_priority}
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names in the rows of a table.
+    """The names in the rows of a table. Its queues are lanes, as the rows name them.
 
     `queues_of` has the queues of each key; it is None if they are not all known.
     """
@@ -204,7 +228,7 @@ class ConditionFilter(SimpleListFilter):
         if value is None:
             return queryset
         try:
-            return queryset.filter(condition(str(self.parameter_name), value, now_utc()))
+            return queryset.filter(condition(str(self.parameter_name), value, now_utc(), alias_of(request)))
         except ValueError as error:
             raise IncorrectLookupParameters(error) from error
 
@@ -225,13 +249,24 @@ class NameFilter(ConditionFilter):
 
 
 class QueueFilter(NameFilter):
-    """A filter by queue."""
+    """A filter by queue, whatever the priority."""
 
     title = gettext_lazy("queue")
     parameter_name = "queue"
 
     def names(self, handlers: Mapping[str, Handler[Any, Any]]) -> set[str]:
-        return {handler.queue for handler in handlers.values()} | self.in_rows.queues
+        return {handler.queue for handler in handlers.values()} | {queue_of(lane) for lane in self.in_rows.queues}
+
+
+class PriorityFilter(ConditionFilter):
+    """A filter by priority, shown where a row has another one than 0."""
+
+    title = gettext_lazy("priority")
+    parameter_name = "priority"
+
+    def lookups(self, request: HttpRequest, model_admin: "ModelAdmin[Any]") -> Choices:
+        priorities = {priority_of(lane) for lane in names_in_rows(request, model_admin.model).queues} | {0}
+        return [(str(each), str(each)) for each in sorted(priorities, reverse=True)] if len(priorities) > 1 else []
 
 
 class KeyFilter(NameFilter):
@@ -369,7 +404,7 @@ class RangeFilter(ListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         try:
-            return queryset.filter(self._condition())
+            return queryset.filter(self._condition(alias_of(request)))
         except ValueError as error:
             if request.method != "POST":  # an action moves nothing then, and comes back to the list, which says it
                 messages.error(request, str(error))
@@ -385,7 +420,7 @@ class RangeFilter(ListFilter):
             "without": others,
         }
 
-    def _condition(self) -> Q:
+    def _condition(self, alias: str) -> Q:
         since, until = (self.typed[parameter] for parameter in self.parameters)
         if since and until and instant_of(since) >= instant_of(until):
             told = {"since": since, "until": until}
@@ -393,7 +428,7 @@ class RangeFilter(ListFilter):
         found = Q()
         for parameter, text in self.typed.items():
             if text:
-                found &= condition(parameter, text, now_utc())
+                found &= condition(parameter, text, now_utc(), alias)
         return found
 
 

@@ -31,7 +31,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
 from django_delayq.core.errors import DataMismatch, DelayqError
-from django_delayq.core.lanes import priority_of, queue_of
+from django_delayq.core.lanes import split_lane
 from django_delayq.models import ErrorMessage, PayloadDifference, ReadyMessage
 from django_delayq.support.audit import record
 from django_delayq.support.timestamps import to_epoch_ms
@@ -156,6 +156,7 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
     )
     expires: timedelta | None = None if row.expires_at is None else row.expires_at - row.scheduled_at
     using = get_alias(row.alias).database
+    queue, priority = split_lane(row.queue)
     with transaction.atomic(using):
         if get_backend(row.alias).queue.rescue([row.message_id]) != [True]:
             raise moved_on
@@ -168,8 +169,8 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
             data,
             id=row.message_id,
             on_conflict="replace",
-            queue=queue_of(row.queue),
-            priority=priority_of(row.queue),
+            queue=queue,
+            priority=priority,
             tag=row.tag,
             trace_id=row.trace_id,
             max_attempts=row.max_attempts,

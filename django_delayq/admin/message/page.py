@@ -23,6 +23,7 @@ from django_delayq.admin.visibility import visible_rows
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
+from django_delayq.core.lanes import split_lane
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
@@ -50,7 +51,9 @@ def facts(row: MessageRow) -> Iterator[Fact]:
     """Yield the lines of the page, from the state to the trace id; the payload is not among them."""
     yield Fact(_("state"), state_of(row))
     yield Fact(_("key"), row.key)
-    yield Fact(_("queue"), row.queue)
+    queue, priority = split_lane(row.queue)
+    yield Fact(_("queue"), queue)
+    yield Fact(_("priority"), priority)
     yield Fact(_("alias"), row.alias)
     yield _when(_("sent"), row.sent_at)
     yield _when(_("due"), row.due_at)

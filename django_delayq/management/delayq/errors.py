@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import Options, add_count, add_json
 from django_delayq.management.support.shapes import message_shape, write_json
-from django_delayq.management.support.terminal import Write, to_iso, write_table
+from django_delayq.management.support.terminal import Write, queue_words, to_iso, write_table
 
 HELP = "The last N failed messages with the reason, newest first."
 
@@ -26,7 +26,14 @@ def run(options: Options, write: Write) -> None:
         write,
         ("FAILED", "QUEUE", "KEY", "ID", "FAILURES", "ERROR"),
         [
-            (to_iso(each.buried_ms) or "-", each.header.queue, each.header.key, each.id, str(each.failures), each.error)
+            (
+                to_iso(each.buried_ms) or "-",
+                queue_words(each.header.queue),
+                each.header.key,
+                each.id,
+                str(each.failures),
+                each.error,
+            )
             for each in found
         ],
     )

@@ -9,6 +9,7 @@ from django.core.management.base import CommandError
 from django_delayq.brokers.base import AlarmInfo
 from django_delayq.conf import get_alias
 from django_delayq.core.history import PastAttempt
+from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import State
 from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
@@ -52,7 +53,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     paused = info.state in (State.PENDING, State.READY) and explanation.pauses
     marks = [("parked", explanation.parked), ("paused", paused)]
     yield ", ".join([f"{info.id}: {state_words(info.state)}", *(mark for mark, holds in marks if holds)])
-    yield f"for: key {info.header.key!r} in queue {info.header.queue!r}"
+    queue, priority = split_lane(info.header.queue)
+    yield f"for: key {info.header.key!r} in queue {queue!r}" + (f", priority {priority}" if priority else "")
     if info.header.tag:
         yield f"tag: {info.header.tag!r}"
     if info.header.trace_id:

@@ -1,8 +1,11 @@
 """`delayq peek`: show the next waiting messages of a queue."""
 
 from argparse import ArgumentParser
+from itertools import chain
 
 from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Backend, Info
+from django_delayq.core.lanes import lanes_of
 from django_delayq.management.support.arguments import Options, add_count, add_json, checked
 from django_delayq.management.support.shapes import data_text, message_shape, write_json
 from django_delayq.management.support.terminal import Write, to_iso, write_table
@@ -20,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Options, write: Write) -> None:
     """Write the next messages of the queue."""
-    found = get_backend(options["using"]).queue.peek(options["queue"], options["count"])
+    found = _next(get_backend(options["using"]), options["queue"], options["count"])
     if options["json"]:
         write_json(write, [message_shape(info) for info in found])
         return
@@ -34,3 +37,10 @@ def run(options: Options, write: Write) -> None:
     )
     if not found:
         write(f"Nothing waits in queue {options['queue']!r}.")
+
+
+def _next(backend: Backend, queue: str, count: int) -> list[Info]:
+    """Return the next messages of a queue, whatever their priority."""
+    lanes = lanes_of(queue, backend.presence.lanes())
+    found = chain.from_iterable(backend.queue.peek(lane, count) for lane in lanes)
+    return sorted(found, key=lambda info: info.due_ms)[:count]

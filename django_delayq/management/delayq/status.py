@@ -8,8 +8,8 @@ from typing import Any
 from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo
 from django_delayq.core.figures import Figures, Times
 from django_delayq.management.support.arguments import Options, add_json
-from django_delayq.management.support.shapes import instant, pause_shape, write_json
-from django_delayq.management.support.terminal import Write, end_words, to_words, write_table
+from django_delayq.management.support.shapes import instant, pause_shape, queue_shape, write_json
+from django_delayq.management.support.terminal import Write, end_words, queue_words, to_words, write_table
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
 from django_delayq.store.database import skew_in_words
 from django_delayq.store.statistics import QUICK
@@ -152,7 +152,7 @@ def _listed(figures: Mapping[str, int | str]) -> str:
 
 def _waiting_row(each: WaitingSet, now_ms: int) -> tuple[str, ...]:
     return (
-        each.queue,
+        queue_words(each.queue),
         each.key,
         f"{each.pending}{'+' * each.pending_capped}",
         f"{each.ready}{'+' * each.ready_capped}",
@@ -202,7 +202,8 @@ def status_shape(seen: Status) -> dict[str, Any]:
         "last_hour": _throughput_shape(seen.last_hour),
         "last_day": _throughput_shape(seen.last_day),
         "last_day_by_key": [
-            {"queue": queue, "key": key, **_figures_shape(each)} for (queue, key), each in sorted(seen.by_pair.items())
+            {**queue_shape(queue), "key": key, **_figures_shape(each)}
+            for (queue, key), each in sorted(seen.by_pair.items())
         ],
         "forecast": [_hour_shape(each) for each in seen.forecast],
         "untimed": list(seen.untimed),
@@ -246,7 +247,7 @@ def _hour_shape(hour: Hour) -> dict[str, Any]:
 
 def _waiting_shape(each: WaitingSet) -> dict[str, Any]:
     return {
-        "queue": each.queue,
+        **queue_shape(each.queue),
         "key": each.key,
         "pending": each.pending,
         "ready": each.ready,
@@ -273,4 +274,4 @@ def _worker_shape(worker: WorkerInfo) -> dict[str, Any]:
 
 
 def _run_shape(run: RunInfo) -> dict[str, Any]:
-    return {"id": run.id, "queue": run.queue, "key": run.key, **instant("started", run.started_ms)}
+    return {"id": run.id, **queue_shape(run.queue), "key": run.key, **instant("started", run.started_ms)}

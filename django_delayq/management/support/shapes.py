@@ -5,6 +5,7 @@ from typing import Any
 
 from django_delayq.brokers.base import Info, Pause
 from django_delayq.core.codec import loads
+from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import State
 from django_delayq.management.support.terminal import Write, to_iso
 from django_delayq.support.timestamps import to_epoch_ms
@@ -23,13 +24,19 @@ def instant(name: str, milliseconds: int | None) -> dict[str, str | int | None]:
     return {f"{name}_at": to_iso(milliseconds), f"{name}_ms": milliseconds}
 
 
+def queue_shape(lane: str) -> dict[str, str | int]:
+    """Return the queue of a lane and its priority for programs."""
+    queue, priority = split_lane(lane)
+    return {"queue": queue, "priority": priority}
+
+
 def message_shape(info: Info) -> dict[str, Any]:
     """Return the documented JSON shape of one message. `data` is null and `unreadable` true if the body is no JSON."""
     data, readable = _decode(info.body)
     return {
         "id": info.id,
         "state": str(info.state),
-        "queue": info.header.queue,
+        **queue_shape(info.header.queue),
         "key": info.header.key,
         "tag": info.header.tag,
         "trace_id": info.header.trace_id,
@@ -56,7 +63,7 @@ def row_shape(row: Any, state: State) -> dict[str, Any]:
     return {
         "id": row.message_id,
         "state": str(state),
-        "queue": row.queue,
+        **queue_shape(row.queue),
         "key": row.key,
         "tag": row.tag,
         "trace_id": row.trace_id,

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import DatabaseError, InterfaceError
 
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import State
 from django_delayq.support.sanitize import one_line
 from django_delayq.support.timestamps import from_ms
@@ -46,6 +47,12 @@ def to_words(milliseconds: int | None, now_ms: int) -> str:
 def state_words(state: State) -> str:
     """Return the word for a state that people read."""
     return "failed" if state is State.ERROR else str(state)
+
+
+def queue_words(lane: str) -> str:
+    """Return the queue of a lane, and the priority if it is another than 0."""
+    queue, priority = split_lane(lane)
+    return f"{queue}, priority {priority}" if priority else queue
 
 
 Write = Callable[[str], None]
