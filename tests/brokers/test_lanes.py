@@ -2,7 +2,7 @@
 
 import threading
 
-from django_delayq.brokers.base import WorkerInfo
+from django_delayq.brokers.base import SettleAction, WorkerInfo
 from tests.brokers.rig import LEASE_MS, Rig
 
 LONG_S = 60.0  # far longer than a test may take
@@ -42,3 +42,13 @@ def test_only_a_replacement_moves_what_waits_into_another_lane(rig: Rig) -> None
     rig.send("a", queue="q^5", delay_ms=LEASE_MS, on_conflict="replace")
     assert [count.pair[0] for count in rig.broker.queue.counts().waiting] == ["q^5"]
     assert rig.broker.queue.cancel(["a"]) == [True]
+
+
+def test_what_is_rescheduled_or_rescued_stays_in_its_lane(rig: Rig) -> None:
+    rig.send("a", queue="q^5", delay_ms=10 * LEASE_MS)
+    assert rig.broker.queue.reschedule(["a"]) == [True]
+    rig.advance(1)
+    assert rig.settle(rig.claim_one(queue="q^5"), SettleAction.BURY, error="no good")
+    assert rig.broker.queue.rescue(["a"]) == [True]
+    rig.advance(1)
+    assert rig.claim_one(queue="q^5").id == "a"
