@@ -15,6 +15,7 @@ from pytest_django import DjangoDbBlocker
 
 from django_delayq import Send, send_delay_message, send_delay_messages
 from django_delayq.brokers.base import Alarm, Claimed, Header
+from django_delayq.conf import get_alias
 from django_delayq.core import transitions
 from django_delayq.core.history import Ended, read
 from django_delayq.core.message import State
@@ -22,9 +23,12 @@ from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend, backend
 from django_delayq.store.database import Database
 from django_delayq.support.timestamps import to_epoch_ms
+from django_delayq.worker.options import Options, served_queues
+from django_delayq.worker.worker import Worker
 from tests import databases
 from tests.servers import MariaDBServer
 from tests.store.support import LEASE_MS, WANT, claim
+from tests.worker.rig import make_handler
 
 TABLES = {model._meta.db_table for model in apps.get_app_config("delayq").get_models()}
 
@@ -239,3 +243,21 @@ def test_on_mariadb_tables_that_keep_any_character_are_not_rebuilt(database: str
     with CaptureQueriesContext(connections[database]) as captured:
         call_command("migrate", "delayq", "0005", database=database, verbosity=0)
     assert not [query["sql"] for query in captured if query["sql"].startswith("ALTER")]
+
+
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+@pytest.mark.alters_tables
+def test_what_waits_in_a_queue_that_is_named_like_a_lane_is_run_by_a_worker_of_that_name_and_by_no_other(
+    broker: DatabaseBackend, database: str
+) -> None:
+    call_command("migrate", "delayq", "0017", database=database, verbosity=0)
+    send_delay_message("k", 1, id="before")
+    ReadyMessage.objects.using(database).update(queue="x^5")
+    call_command("migrate", "delayq", database=database, verbosity=0)
+    assert set(broker.presence.lanes()) == set()
+    got: list[str] = []
+    handlers = {"k": make_handler(lambda message: got.append(message.id))}
+    for queues in ("x", "x^5"):
+        assert got == []
+        Worker(get_alias(), broker, handlers, Options(queues=served_queues(queues), threads=1, drain=True)).run()
+    assert got == ["before"]
