@@ -33,7 +33,10 @@ CONTENDERS = (
             " `visibility_timeout` 30 s longer than the longest delay"
         ),
     ),
-    Contender("dramatiq", "dramatiq", "Redis", "delayq_redis", "one process of 8 threads, else defaults"),
+    Contender(
+        *("dramatiq", "dramatiq", "Redis", "delayq_redis"),
+        setting="one process of 8 threads, `heartbeat_timeout` 15 s, `maintenance_chance` 100,000 in a million",
+    ),
     Contender("huey", "Huey", "Redis", "delayq_redis", "`RedisHuey`, 4 threads, no results", 0.2),
     Contender(
         *("rq", "RQ", "Redis", "delayq_redis"),
