@@ -18,18 +18,20 @@ def lane_of(queue: str, priority: int) -> str:
     return f"{queue}^{priority}" if priority else queue
 
 
-@lru_cache(maxsize=1024)  # each send and each attempt asks
+@lru_cache(maxsize=1024)  # each attempt asks
 def split_lane(lane: str) -> tuple[str, int]:
     """Return the queue that a lane belongs to, and the priority of its messages."""
     found = _LANE.fullmatch(lane)
     return (found[1], int(found[2])) if found else (lane, 0)
 
 
+@lru_cache(maxsize=1024)  # each attempt asks
 def queue_of(lane: str) -> str:
     """Return the queue that a lane belongs to."""
     return split_lane(lane)[0]
 
 
+@lru_cache(maxsize=1024)  # each send asks
 def priority_of(lane: str) -> int:
     """Return the priority of the messages in a lane."""
     return split_lane(lane)[1]
