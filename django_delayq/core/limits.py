@@ -32,7 +32,8 @@ LEAST_STEP_MS, MOST_STEP_MS = 10, 250
 LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
 LINGER_MS = 1_000
 """How long after its end a line of refused requests is forgotten, if no request joins it. See the text above."""
-LONGEST_WAIT_MS = 3_600_000
+LONGEST_WAIT_MS = 300_000
+"""The longest wait in a line. What someone else writes into a line delays a message by no more."""
 MOST_LEASES = 10
 """A permit that ends later than this many leases from now was taken before the clock went back."""
 

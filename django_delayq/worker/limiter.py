@@ -16,6 +16,12 @@ from django_delayq.worker.prefetch import PrefetchBuffer
 AWAY_MS = 1_000
 """How long a message with limits waits if the limiter can't be asked."""
 
+CLOSED_MS = 5_000
+"""The longest that a buffer is closed for a line.
+
+The wait may be a stranger's, who can write to Redis, and a permit may be free long before it is over.
+"""
+
 ROUNDED_MS = 2
 """A refused message is due at most this long (in ms) after its wait is over, because due times are rounded up."""
 
@@ -115,7 +121,9 @@ class Limiter:
     def _leave_alone(self, buffer: PrefetchBuffer, refusals: Iterable[Throttled]) -> None:
         waits_ms = [refusal.wait_ms for refusal in refusals if refusal.of_key]
         if waits_ms:
-            self._closed_until[buffer] = monotonic() + min(waits_ms) / 1000
+            limits = buffer.handler.limits
+            interval_ms = (limits.interval_us or 0) / 1000 if limits else 0
+            self._closed_until[buffer] = monotonic() + min(*waits_ms, max(interval_ms, CLOSED_MS)) / 1000
 
     def _note_settled(self) -> None:
         """Start the waits of refused messages that are settled now.

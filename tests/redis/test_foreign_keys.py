@@ -14,11 +14,14 @@ from django_delayq.brokers.base import (
     Header,
     NewMessage,
     Pause,
+    PermitRequest,
     SettleAction,
     WorkerInfo,
 )
 from django_delayq.brokers.redis.claim import MOST_SETS
+from django_delayq.brokers.redis.shards import LimitKeys
 from django_delayq.core.errors import BrokerRefused
+from django_delayq.core.limits import LINGER_MS, LONGEST_WAIT_MS
 from django_delayq.support.timestamps import LAST_MS
 from tests.brokers.rig import LEASE_MS, Rig
 from tests.servers import Server
@@ -43,6 +46,17 @@ def test_a_foreign_wait_set_does_not_stop_the_others(rig: Rig, client: redis.Red
         [ClaimRequest("q", "foreign", 1), ClaimRequest("q", "k", 1)], lease_ms=LEASE_MS, worker="w"
     )
     assert [message.id for message in claims.messages] == ["a"]
+
+
+def test_a_forged_line_of_a_limit_delays_by_no_more_than_the_longest_wait(rig: Rig, client: redis.Redis) -> None:
+    keys = LimitKeys("delayq", "k", "")
+    ask = [PermitRequest("k", "", token, most=1) for token in (1, 2)]
+    rig.broker.limiter.acquire(ask[:1], lease_ms=LEASE_MS)
+    client.set(keys.line, f"{LAST_MS} 1")
+    (refused,) = rig.broker.limiter.acquire(ask[1:], lease_ms=LEASE_MS)
+    assert refused is not None
+    assert refused.wait_ms <= LONGEST_WAIT_MS
+    assert client.pttl(keys.line) <= LONGEST_WAIT_MS + LINGER_MS
 
 
 @pytest.mark.parametrize("is_async", [False, True])

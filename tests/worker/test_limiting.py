@@ -12,9 +12,9 @@ import pytest
 
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import PermitRequest, Throttled
-from django_delayq.core.limits import Limits
+from django_delayq.core.limits import LONGEST_WAIT_MS, Limits
 from django_delayq.core.message import State
-from django_delayq.worker import leases, maintenance
+from django_delayq.worker import leases, limiter, maintenance
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.options import served_queues
 from django_delayq.worker.settler import Settler
@@ -218,6 +218,29 @@ class NobodyToAsk(WatchedLimiter):
         if self.broken:
             raise BrokerUnavailable("The limits are away.")
         return super().acquire(asks, lease_ms=lease_ms)
+
+
+class ForgedLine(WatchedLimiter):
+    """Somebody else has written into the line that the first request must wait for long."""
+
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+        answers = super().acquire(asks, lease_ms=lease_ms)
+        if self.acquires > 1:
+            return answers
+        self.release(asks)
+        return [Throttled(LONGEST_WAIT_MS, of_key=True) for _ in asks]
+
+
+def test_a_forged_line_holds_up_what_has_not_asked_for_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiter, "CLOSED_MS", 20)
+    rig = Rig(limiter_class=ForgedLine)
+    rig.send("first")
+    rig.start(make_handler(lambda message: None, limits=ONE))
+    rig.broker.until(lambda: rig.broker.queue.counts().totals["released"] == 1)
+    rig.send("next")
+    rig.until_gone("next")
+    assert rig.see("first").state is State.PENDING
+    rig.stop()
 
 
 def test_a_queue_keeps_no_slots_for_what_a_limit_does_not_let_start(rig: Rig) -> None:

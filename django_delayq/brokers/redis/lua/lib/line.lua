@@ -11,7 +11,7 @@ local function wait_in(line)
   local none_free = now - line.since
   local step = math.min(math.max(math.floor(none_free / 10), 10), 250)
   local last, length = math.max(line.last, now), math.min(math.max(none_free / 4, 2000), 60000)
-  line.last = math.min(last + (last + step <= now + length and step or 1), now + 3600000)
+  line.last = math.min(last + (last + step <= now + length and step or 1), now + 300000)
   return line.last - now
 end
 
