@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 import redis
-from redis.exceptions import AuthenticationError, NoPermissionError
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from django_delayq.brokers.base import ClaimRequest, Header, NewMessage, Pause, SettleAction, WorkerInfo
 from django_delayq.brokers.redis import RedisBroker
@@ -150,3 +151,21 @@ def test_a_wrong_password_is_refused_with_the_fix(redis_server: Server) -> None:
     broker = RedisBroker(Alias("default", location=url))
     with pytest.raises(BrokerRefused, match="check user and password in LOCATION"):
         broker.open()
+
+
+def test_people_can_end_a_script_that_has_no_end(start_redis: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "users.acl").write_text(ACL)
+    server = start_redis(aclfile=str(tmp_path / "users.acl"))
+    url = f"unix://{{}}@{server.socket}?db=0"
+    with (
+        redis.Redis.from_url(url.format(login("people"))) as people,
+        redis.Redis.from_url(url.format(login("dashboard"))) as dashboard,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        people.config_set("lua-time-limit", 10)
+        endless = pool.submit(dashboard.eval, "while true do end", 0)
+        while not endless.done():
+            with suppress(ResponseError):  # it has not begun
+                people.script_kill()
+        with pytest.raises(ResponseError, match="killed"):
+            endless.result()
