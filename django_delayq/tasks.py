@@ -32,6 +32,7 @@ from django_delayq.core.history import Ended, PastAttempt
 from django_delayq.core.lanes import lane_of, split_lane
 from django_delayq.core.message import Message, OnConflict, Sent, State
 from django_delayq.core.retry import Backoff
+from django_delayq.core.transitions import Policy
 from django_delayq.django_tasks import (
     AnyContext,
     AnyResult,
@@ -342,12 +343,15 @@ def _keep(backend: DelayqBackend, message: Message[Any], value: Any) -> None:
 def _failed(backend: DelayqBackend, message: Message[Any], result: AnyResult, exception: BaseException) -> None:
     """Send Django's `task_finished` if the task has failed for good: at its last attempt, or with `Bury`.
 
+    A `Snooze` ends only what must not start twice.
+
     It is not sent for a task that expires before it could be tried again: how long it would wait is decided later.
     """
     handler = get_handler(backend.using, message.key)
-    most = None if handler is None else handler.policy.max_attempts
-    is_last = most is not None and message.attempt >= most
-    if isinstance(exception, Snooze) or not (is_last or isinstance(exception, Bury)):
+    policy = Policy() if handler is None else handler.policy
+    is_last = policy.max_attempts is not None and message.attempt >= policy.max_attempts
+    ends = policy.at_most_once if isinstance(exception, Snooze) else is_last or isinstance(exception, Bury)
+    if not ends:
         return
     _change(
         result,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django_delayq import Bury, Retry
+from django_delayq import Bury, Retry, Snooze
 from django_delayq.django_tasks import AnyContext, task
 from tests.tasks.conftest import TAKES_OPTIONS
 
@@ -32,6 +32,11 @@ def fails(times: int) -> str:
     if len(calls) <= times:
         raise ValueError(f"call {len(calls)} fails")
     return "at last"
+
+
+@task_with(at_most_once=True)  # type: ignore[untyped-decorator]
+def snoozes_once() -> None:
+    raise Snooze("1m")
 
 
 @task_with(takes_context=True, max_attempts=3, backoff=["1m"])  # type: ignore[untyped-decorator]

@@ -191,6 +191,22 @@ def test_the_three_signals_tell_of_a_task_and_of_its_last_failure_only(functions
     ]
 
 
+@with_options
+def test_a_snooze_of_a_task_that_must_not_start_twice_is_its_failure(functions: Any) -> None:
+    told: list[Any] = []
+
+    def tell(**kwargs: Any) -> None:
+        told.append(kwargs["task_result"].status)
+
+    task_finished.connect(tell)
+    try:
+        functions.snoozes_once.enqueue()
+        run_due(errors="keep")
+    finally:
+        task_finished.disconnect(tell)
+    assert told == [TaskResultStatus.FAILED]
+
+
 def test_a_result_is_kept_as_long_as_its_finished_row(functions: Any) -> None:
     result = functions.add.enqueue(1)
     run_due()
