@@ -147,7 +147,7 @@ def test_a_migration_that_was_not_run_is_found_by_its_column(stored: str) -> Non
     assert message.id == "delayq.E006"
     assert "lacks the column delayq_ready.trace_id:" in message.msg
     with pytest.raises(BrokerRefused, match="migrate --database"):
-        send_delay_message("known", 1)
+        send_delay_message("known", 1, trace_id="t")
 
 
 def test_a_database_that_is_away_is_told(
