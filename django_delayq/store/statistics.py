@@ -29,7 +29,7 @@ MOST_PAIRS = 200
 
 
 class Bounds(NamedTuple):
-    """How many waiting rows are counted at most.
+    """The bounds on how many waiting rows are counted.
 
     Each bound but `least` is for all queues and keys together.
     """

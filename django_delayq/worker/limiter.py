@@ -93,7 +93,7 @@ class Limiter:
             return {}
         requests = {lease: request for lease in leases if (request := _request_of(lease, limits)) is not None}
         refusals = self._request(requests)
-        self._leave_alone(buffer, refusals.values())
+        self._leave_alone(buffer, limits, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
@@ -118,12 +118,11 @@ class Limiter:
         self._outage_log.end("asking for limits")
         return answers
 
-    def _leave_alone(self, buffer: PrefetchBuffer, refusals: Iterable[Throttled]) -> None:
+    def _leave_alone(self, buffer: PrefetchBuffer, limits: Limits, refusals: Iterable[Throttled]) -> None:
         waits_ms = [refusal.wait_ms for refusal in refusals if refusal.of_key]
         if waits_ms:
-            limits = buffer.handler.limits
-            interval_ms = (limits.interval_us or 0) / 1000 if limits else 0
-            self._closed_until[buffer] = monotonic() + min(*waits_ms, max(interval_ms, CLOSED_MS)) / 1000
+            longest_ms = max(CLOSED_MS, (limits.interval_us or 0) / 1000)
+            self._closed_until[buffer] = monotonic() + min(*waits_ms, longest_ms) / 1000
 
     def _note_settled(self) -> None:
         """Start the waits of refused messages that are settled now.

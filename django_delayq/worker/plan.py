@@ -17,7 +17,7 @@ from zlib import crc32
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, ClaimRequest, ExecutorInfo, Pair, Pause, covering
 from django_delayq.conf import DEFAULT_QUEUE
-from django_delayq.core.lanes import priority_of, queue_of
+from django_delayq.core.lanes import lanes_of
 from django_delayq.worker.options import Options, ServedQueue
 
 Handlers = Iterable[Handler[Any, Any]]
@@ -359,7 +359,5 @@ def with_lanes(queues: Sequence[str], lanes: Collection[str]) -> list[str]:
     """
     if not lanes:
         return list(queues)
-    of_queue = defaultdict[str, list[str]](list)
-    for lane in set(lanes).difference(queues):
-        of_queue[queue_of(lane)].append(lane)
-    return [name for queue in queues for name in sorted([queue, *of_queue[queue]], key=priority_of, reverse=True)]
+    others = set(lanes).difference(queues)
+    return [name for queue in queues for name in lanes_of(queue, others)]

@@ -1,4 +1,4 @@
-"""How a child process of a worker is started."""
+"""A child process of a worker imports from where the worker does."""
 
 from pathlib import Path
 

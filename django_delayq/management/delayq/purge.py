@@ -7,7 +7,7 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, SetCount
-from django_delayq.core.lanes import queue_of
+from django_delayq.core.lanes import serves
 from django_delayq.management.support.arguments import USAGE, Options, add_no_input
 from django_delayq.management.support.by_id import add_ids, buried_ids, move_all, move_named, waiting_pages
 from django_delayq.management.support.terminal import Write, confirm, counted
@@ -74,7 +74,7 @@ def _purge_waiting(backend: Backend, queue: str | None, key: str | None, interac
 def _chosen(backend: Backend, queue: str | None, key: str | None) -> tuple[list[SetCount], int]:
     counts = backend.queue.counts()
     chosen = [
-        each for each in counts.waiting if queue in (None, each.queue, queue_of(each.queue)) and key in (None, each.key)
+        each for each in counts.waiting if (queue is None or serves([queue], each.queue)) and key in (None, each.key)
     ]
     return chosen, counts.now_ms
 

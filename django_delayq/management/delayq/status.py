@@ -69,7 +69,7 @@ def _due_words(seen: Status) -> str:
     if not seen.ready:
         return "nothing"
     words = [f"{seen.ready}{'+' * seen.ready_capped}", f"the first for {_lag_words(seen)}"]
-    if parked := sum(each.ready for each in seen.waiting if each.parked):
+    if parked := sum(each.ready for each in seen.parked):
         words.append(f"{parked} parked")
     if paused := sum(each.ready for each in seen.waiting if each.paused):
         words.append(f"{paused} paused")
