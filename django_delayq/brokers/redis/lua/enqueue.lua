@@ -1,4 +1,4 @@
--- uses: guard clock cut record sets call exist conflict
+-- uses: guard clock cut record sets call conflict
 -- send: none -> pending, for messages of one wait set. If an id waits already, lib/conflict.lua does what on_conflict says.
 -- KEYS  1 msg 2 state 3 running 4 suspect 5 keys 6 timer 7 count 8 call cell 9 the wait set 10.. where others wait
 -- ARGV  1 number of the call 2 on_conflict 3 channel 4 the most bytes of a message that is read; then per message:
@@ -10,27 +10,24 @@ if answer then return answer end
 probe({ 5 }, { 1, 6, 7 }) -- lib/conflict.lua probes its keys itself
 local sets, name = wait_sets(9), set_name(KEYS[9])
 local head, heads, dues, first = '1\31' .. string.gsub(name, ':', '\31', 1) .. '\31', {}, {}, math.huge
-local ids, texts, bodies, members, others, reply = {}, {}, {}, {}, {}, { '' }
-for i = 5, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
-local there = exist(KEYS[1], ids)
-for n, id in ipairs(ids) do
-  local given = ARGV[3 * n + 3]
+local ids, texts, members, others, reply = {}, {}, {}, {}, { '' }
+for i = 5, #ARGV, 3 do
+  local n, id, given = #ids + 1, ARGV[i], ARGV[i + 1]
   if not dues[given] then -- many messages have the same due time, which is formatted once
     local flags, due = string.match(given, '^(%a*)(.*)$')
     dues[given] = string.format('%.0f', due_from(due))
     heads[given] = head .. flags .. '\31' .. now .. '\31' .. dues[given] .. '\31'
   end
-  dues[n], texts[n] = dues[given], heads[given] .. ARGV[3 * n + 4]
-  if there[n] or texts[id] then others[#others + 1] = n else
-    texts[id], first = true, math.min(first, dues[n])
-    bodies[#bodies + 1], bodies[#bodies + 2], members[#members + 1], members[#members + 2] = id, texts[n], dues[n], id
+  ids[n], dues[n], texts[n] = id, dues[given], heads[given] .. ARGV[i + 2]
+  -- If memory is full, the first of these writes fails, with nothing changed. They don't read what is there, of whatever size.
+  if redis.call('HSETNX', KEYS[1], id, texts[n]) == 0 then others[#others + 1] = n else
+    members[#members + 1], members[#members + 2], first = dues[n], id, math.min(first, dues[n])
   end
 end
-if #bodies > 0 then
-  redis.call('HSET', KEYS[1], unpack(bodies)) -- the first write: if memory is full it fails here, with nothing changed
+if #members > 0 then
   redis.call('ZADD', KEYS[9], unpack(members))
   note_scheduled(KEYS[5], KEYS[6], ARGV[3], name, first)
-  count(KEYS[7], 'sent', #bodies / 2)
+  count(KEYS[7], 'sent', #members / 2)
 end
 for _, n in ipairs(others) do
   local outcome
