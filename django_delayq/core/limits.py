@@ -27,6 +27,8 @@ from django_delayq.support.validation import MAX_NAME, check_count, short_repr
 MOST_CONCURRENCY = 1_000
 """The largest `max_concurrency`. Each request looks at all permits that are held, so more would make it slow."""
 MOST_RATE = 1_000_000
+MOST_AHEAD, SHARE_AHEAD = 100, 10
+"""A worker holds at most so many permits, and at most this part of a handler's, for messages that have not started."""
 
 LEAST_STEP_MS, MOST_STEP_MS = 10, 250
 LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
@@ -62,6 +64,17 @@ class Limits:
         Return None if there is no such limit, or only one for each value of `concurrency_key`.
         """
         return None if self.concurrency_key is not None else self.max_concurrency
+
+    @property
+    def most_ahead(self) -> int:
+        """Return for how many messages that have not started yet a worker may hold permits.
+
+        A permit is of use to others until its message starts. So there are none if a start must be a turn, few if all
+        messages share the permits, and `MOST_AHEAD` if most messages have permits of their own.
+        """
+        if self.interval_us is not None:
+            return 0
+        return MOST_AHEAD if self.most_of_all is None else self.most_of_all // SHARE_AHEAD
 
     def value_of(self, data: Any) -> str:
         """Return `concurrency_key` with its fields filled in from `data`, a message's data as plain JSON values.

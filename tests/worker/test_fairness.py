@@ -10,6 +10,7 @@ import pytest
 
 from django_delayq import Message
 from django_delayq.brokers.base import Claimed, ClaimRequest, Header, NewMessage, Transition
+from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.worker import dispatcher, maintenance, prefetch, worker
 from django_delayq.worker.dispatcher import Dispatcher
@@ -35,6 +36,22 @@ def make_buffer(mean_s: float | None = None, *, concurrency: int = 4, at_most_on
 )
 def test_a_buffer_wants_twenty_milliseconds_of_work_for_each_slot(mean_s: float | None, wanted: int) -> None:
     assert make_buffer(mean_s).state(32).fetch_size(32) == wanted
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        (Limits(max_concurrency=1_000), 100),
+        (Limits(max_concurrency=80), 8),
+        (Limits(max_concurrency=10), 4),
+        (Limits(max_concurrency=1, concurrency_key="account:{account}"), 100),
+        (Limits(max_concurrency=1_000, interval_us=1), 4),
+    ],
+)
+def test_under_a_limit_a_buffer_wants_so_few_ahead_that_others_find_permits(limits: Limits, wanted: int) -> None:
+    buffer = PrefetchBuffer(make_handler(nothing, limits=limits), [("default", "k")], 4)
+    buffer.mean_s = 1e-9
+    assert buffer.state(32).fetch_size(32) == wanted
 
 
 def test_a_buffer_wants_no_more_than_there_are_slots_free() -> None:

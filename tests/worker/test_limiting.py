@@ -66,6 +66,14 @@ def test_one_worker_claims_nothing_that_would_find_no_permit(rig: Rig) -> None:
     assert rig.broker.queue.counts().totals["released"] == 0
 
 
+def test_fast_messages_far_from_their_limit_ask_together(rig: Rig) -> None:
+    ids = [f"m{n}" for n in range(200)]
+    rig.send(*ids)
+    rig.start(make_handler(lambda message: None, limits=Limits(max_concurrency=1_000)), threads=1)
+    rig.until_gone(*ids)
+    assert rig.broker.limiter.acquires < 100
+
+
 class SlowToGiveBack(WatchedLimiter):
     """A limiter that is slow to take permits back."""
 
