@@ -15,6 +15,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django_delayq",
     "benchmarks",
+    *os.environ.get("DELAYQ_BENCH_APP", "").split(),
 ]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",

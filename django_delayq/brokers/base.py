@@ -437,7 +437,7 @@ class Broker(Protocol):
 
     @property
     def limiter(self) -> Limiter | None:
-        """Return the keeper of limits; None if the tables must keep them."""
+        """Return the keeper of limits for an alias without a store; None if the broker carries no messages."""
 
     @property
     def queue(self) -> Queue | None:

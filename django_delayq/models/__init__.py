@@ -316,9 +316,8 @@ for _name in COUNTS:
 class LimitRow(models.Model):
     """The permits of a key, or of one value of its `concurrency_key`, and when the key's next start is allowed.
 
-    See django_delayq/core/limits.py. Rows are used only if the broker can't keep limits. `slots` is JSON: when the
-    permit of each token ends. If several rows have the same alias, key and value, the one of the highest version
-    counts: see django_delayq/store/limits.py.
+    See django_delayq/core/limits.py. `slots` is JSON: when the permit of each token ends. If several rows have the same
+    alias, key and value, the one of the highest version counts: see django_delayq/store/limits.py.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)

@@ -37,7 +37,7 @@ class DatabaseBackend:
         self.mark = Mark(self.database, alias, broker.window, broker.places(alias))
         self.queue = self.store = DatabaseQueue(alias, settings, self.database, broker, self.degraded, self.mark)
         self.presence = DatabasePresence(self.database, broker, self.degraded, self.mark)
-        self.limiter = DatabaseLimiter(self.database, broker.limiter, self.degraded)
+        self.limiter = DatabaseLimiter(self.database)
         self.alias = alias
         self._is_fit = False
 
@@ -123,9 +123,10 @@ _WRITTEN = {
     "delayq_figure": ("INSERT", "UPDATE", "DELETE"),
     "delayq_identity": ("INSERT",),
     "delayq_lane": ("INSERT",),
+    "delayq_limit": ("INSERT", "UPDATE", "DELETE"),
     "delayq_returned": ("INSERT", "UPDATE", "DELETE"),
 }
-"""The rights that workers need to end, rescue, prune and count messages, by table."""
+"""The rights that workers need to end, rescue, prune, count and limit messages, by table."""
 DURABILITY = _("the messages are in the database: no crash of a broker loses one")
 _WRITES = {
     "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",

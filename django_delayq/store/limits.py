@@ -1,24 +1,26 @@
 """Keep the limits of an alias with a store, over all workers.
 
-The broker keeps them if it can. If not, the tables do, by the database's time: core/limits.py has the arithmetic, and a
-worker locks the rows that it changes, so that workers take turns. Permits are in a row for each key and value, and
-turns by rate in one for each key.
+The tables keep them, by the database's time, so that nobody who can write to the broker moves a limit. core/limits.py
+has the arithmetic. A worker locks the rows that it changes, so that workers take turns. Permits are in a row for each
+key and value, and turns by rate in the row of the key and the value ''. The rows of a key are locked in the order of
+their values, so that two workers can't deadlock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass
+from itertools import groupby
 from secrets import randbits
 from time import monotonic
+from typing import NamedTuple
 
 from django.db.models.expressions import RawSQL
 
-from django_delayq.brokers.base import Limiter, PermitRequest, Throttled, check_batch, in_order
+from django_delayq.brokers.base import PermitRequest, Throttled, check_batch, in_order
 from django_delayq.core import codec
-from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit
 from django_delayq.models import LimitRow
-from django_delayq.store.alarms import Degraded
 from django_delayq.store.database import Database, in_transaction
-from django_delayq.store.sql.dialect import checked
+from django_delayq.store.sql.dialect import checked, marks
 
 KEPT_MS = 60_000
 """How long a limit's row is kept, at least, after nothing counts any more.
@@ -27,59 +29,44 @@ The time of its end is written ahead in whole multiples of this, so it changes s
 another session keeps a transaction open.
 """
 
+Tokens = Mapping[Limit, Sequence[int]]
+"""The tokens of requests, by their limit."""
+
 
 class DatabaseLimiter:
-    """The limiter of an alias with a store: the broker keeps the limits if it can, and otherwise the tables do.
+    """The `Limiter` (brokers/base.py) in the tables. The requests of a key are answered in one transaction."""
 
-    See `Limiter` in brokers/base.py.
-    """
-
-    def __init__(self, database: Database, of_broker: Limiter | None, degraded: Degraded) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._of_broker = of_broker
-        self._degraded = degraded
 
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        """Acquire as the protocol says.
-
-        In the tables, each limit has a transaction of its own, so that no transaction waits for two limits.
-        """
-        if self._of_broker is not None:
-            if self._degraded.is_alone:
-                raise BrokerUnavailable("The broker, which keeps the limits, can't be asked: what has limits waits.")
-            # One node that does not answer tells nothing about the others, so this call is not counted against the
-            # timer.
-            return self._of_broker.acquire(requests, lease_ms=lease_ms)
         check_batch(requests)
-        limits = by_limit(requests)
+        positions = by_limit(requests)
+        answers: dict[Limit, list[Throttled | None]] = {}
         with self._database.available():
-            answers = [
-                _acquire(self._database, limit, [requests[i].token for i in own], lease_ms)
-                for limit, own in limits.items()
-            ]
-        return in_order(limits.values(), answers)
+            for key, tokens in _by_key(requests, positions):
+                answers |= _acquire(self._database, key, tokens, lease_ms)
+        return in_order(positions.values(), [answers[limit] for limit in positions])
 
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
-        """Renew as the protocol says, also while the broker is away: it may be back already."""
-        if self._of_broker is not None:
-            if not self._degraded.foreign:
-                self._of_broker.renew(requests, lease_ms=lease_ms)
-            return
         check_batch(requests)
         with self._database.available():
-            for limit, positions in by_limit(requests).items():
-                _renew(self._database, limit, [requests[i].token for i in positions], lease_ms)
+            for key, tokens in _by_key(requests, by_limit(requests)):
+                _renew(self._database, key, tokens, lease_ms)
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
-        """Release as the protocol says. A broker that is away or another store's is not asked: its permits lapse."""
-        if self._of_broker is not None:
-            if self._degraded.may_ask:
-                self._of_broker.release(requests)
-            return
         check_batch(requests)
         with self._database.available():
-            for limit, positions in by_limit(requests).items():
-                _release(self._database, limit, [requests[i].token for i in positions])
+            for key, tokens in _by_key(requests, by_limit(requests)):
+                _release(self._database, key, tokens)
+
+
+def _by_key(
+    requests: Sequence[PermitRequest], positions: Mapping[Limit, Sequence[int]]
+) -> Iterator[tuple[str, dict[Limit, list[int]]]]:
+    """Yield each key with the tokens that ask for each of its limits."""
+    for key, limits in groupby(sorted(positions, key=lambda limit: limit.key), key=lambda limit: limit.key):
+        yield key, {limit: [requests[i].token for i in positions[limit]] for limit in limits}
 
 
 def forget_over(database: Database, since_ms: int, now_ms: int) -> None:
@@ -90,95 +77,147 @@ def forget_over(database: Database, since_ms: int, now_ms: int) -> None:
     )
 
 
+class _Row(NamedTuple):
+    """A row of a limit."""
+
+    value: str
+    version: int
+    id: int
+    slots: str
+    line_ms: int
+    since_ms: int
+    turn_us: int
+    over_ms: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """A locked row, and what is to be written of it."""
+
+    row: _Row
+    permits: Permits
+    turn_us: int
+
+
 @in_transaction
-def _acquire(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Throttled | None]:
-    of_turn = _lock(database, limit.key, "") if limit.interval_us or not limit.value else None
-    row = _lock(database, limit.key, limit.value) if limit.value or of_turn is None else of_turn
-    permits, now_ms = _look(database, row, lease_ms)
-    turn_us = of_turn.turn_us if of_turn else 0
-    answers, turn_us = work_out(limit, permits, turn_us, tokens, lease_ms, now_ms * 1000)
-    if of_turn is not None and of_turn is not row:
-        _write(database, of_turn, _permits_of(of_turn), turn_us, now_ms)
-        turn_us = row.turn_us
-    _write(database, row, permits, turn_us, now_ms)
+def _acquire(database: Database, key: str, tokens: Tokens, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
+    of_turns = {""} if any(limit.interval_us for limit in tokens) else set[str]()
+    held = _lock(database, key, of_turns.union(limit.value for limit in tokens))
+    now_ms = _look(database, held.values(), lease_ms)
+    answers = {}
+    for limit, own in tokens.items():
+        turns = held["" if limit.interval_us else limit.value]
+        answers[limit], turns.turn_us = work_out(
+            limit, held[limit.value].permits, turns.turn_us, own, lease_ms, now_ms * 1000
+        )
+    _write(database, held.values(), now_ms)
     return answers
 
 
 @in_transaction
-def _renew(database: Database, limit: Limit, tokens: Sequence[int], lease_ms: int) -> None:
-    row = _lock(database, limit.key, limit.value)
-    permits, now_ms = _look(database, row, lease_ms)
-    for token in tokens:
-        permits.take(token, now_ms + lease_ms)
-    _write(database, row, permits, row.turn_us, now_ms)
+def _renew(database: Database, key: str, tokens: Tokens, lease_ms: int) -> None:
+    held = _lock(database, key, {limit.value for limit in tokens})
+    now_ms = _look(database, held.values(), lease_ms)
+    for limit, own in tokens.items():
+        for token in own:
+            held[limit.value].permits.take(token, now_ms + lease_ms)
+    _write(database, held.values(), now_ms)
 
 
 @in_transaction
-def _release(database: Database, limit: Limit, tokens: Sequence[int]) -> None:
-    row = _lock(database, limit.key, limit.value)
-    permits = _permits_of(row)
-    permits.release(tokens)
-    _write(database, row, permits, row.turn_us)
+def _release(database: Database, key: str, tokens: Tokens) -> None:
+    held = _lock(database, key, {limit.value for limit in tokens})
+    for limit, own in tokens.items():
+        held[limit.value].permits.release(own)
+    _write(database, held.values(), now_ms=0)
 
 
-def _lock(database: Database, key: str, value: str) -> LimitRow:
-    """Lock and return the row of a key and value. If there is none, insert it first."""
-    rows = LimitRow.objects.using(database.using)
-    name = {"alias": database.alias, "key": key, "value": value}
+def _lock(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Held]:
+    """Lock the rows of a key and these values, and return them by value. Insert those that are missing first."""
+    rows = _locked(database, key, values)
+    if missing := values - rows.keys():
+        _insert(database, key, missing)
+        rows = _locked(database, key, values)
+    return {value: _Held(row, _permits_of(row), row.turn_us) for value, row in sorted(rows.items())}
+
+
+def _locked(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Row]:
+    """Lock the rows of a key and these values in the order of values, and return the newest of each that is there."""
+    columns, names = ", ".join(_Row._fields), [database.alias, key]
     if database.dialect.updates_in_place:
-        _insert(database, LimitRow(**name))  # first: SQLite must write before it reads
-        return rows.select_for_update().get(**name, version=0)
-    newest = rows.filter(**name).order_by("-version").select_for_update()
-    row = newest.first()
-    if row is None:
-        _insert(database, LimitRow(**name))
-        row = newest[0]
-    return row
+        named, names = f'alias = %s AND "key" = %s AND value IN ({marks(len(values))})', [*names, *sorted(values)]
+        database.changed(f"UPDATE delayq_limit SET version = 0 WHERE {named}", names)  # SQLite must write first
+        rows = database.rows(f"SELECT {columns} FROM delayq_limit WHERE {named}{database.dialect.lock}", names)
+    else:
+        rows = database.rows(
+            f"SELECT r.* FROM (VALUES {marks(len(values), '(%s)')}) AS input (value) CROSS JOIN LATERAL ("
+            f'SELECT {columns} FROM delayq_limit r WHERE alias = %s AND "key" = %s AND r.value = input.value'
+            f" ORDER BY version DESC LIMIT 1{database.dialect.lock}) AS r",
+            [*sorted(values), *names],
+        )
+    return {row.value: row for row in map(_Row._make, rows)}
 
 
-def _insert(database: Database, row: LimitRow) -> None:
-    """Insert a row without permits, unless its key and value have a row of version 0.
+def _insert(database: Database, key: str, values: Iterable[str]) -> None:
+    """Insert rows without permits, unless a key and value have a row of version 0.
 
     If another worker's row has a higher version by then, that one counts, and this one is forgotten.
     """
-    row.slots, row.line_ms, row.since_ms, row.turn_us = "{}", 0, 0, 0
-    row.over_ms = RawSQL(f"{database.dialect.now} + %s", [KEPT_MS])  # noqa: S611
-    LimitRow.objects.using(database.using).bulk_create([row], ignore_conflicts=True)
+    LimitRow.objects.using(database.using).bulk_create(
+        [
+            LimitRow(
+                alias=database.alias, key=key, value=value, slots="{}", line_ms=0, since_ms=0, turn_us=0,
+                over_ms=RawSQL(f"{database.dialect.now} + %s", [KEPT_MS]),  # noqa: S611
+            )
+            for value in sorted(values)
+        ],
+        ignore_conflicts=True,
+    )  # fmt: skip
 
 
-def _look(database: Database, row: LimitRow, lease_ms: int) -> tuple[Permits, int]:
-    """Return the permits of a locked row, and the time. After a jump of the clock, no permit lapses yet."""
+def _look(database: Database, held: Iterable[_Held], lease_ms: int) -> int:
+    """Return the time, after the wait for the locks. After a jump of the clock, no permit lapses yet."""
     asked_at = monotonic()
-    now_ms = database.now_ms()  # after the wait for the lock
-    permits = _permits_of(row)
+    now_ms = database.now_ms()
     if hold_off_ms := database.clock_monitor.hear(now_ms, asked_at, lease_ms):
-        permits.hold_until(now_ms + hold_off_ms)
-    return permits, now_ms
+        for each in held:
+            each.permits.hold_until(now_ms + hold_off_ms)
+    return now_ms
 
 
-def _permits_of(row: LimitRow) -> Permits:
+def _permits_of(row: _Row) -> Permits:
     ends = {int(token): end for token, end in codec.loads(row.slots).items()}
     return Permits(ends, row.line_ms, row.since_ms)
 
 
-def _write(database: Database, row: LimitRow, permits: Permits, turn_us: int, now_ms: int = 0) -> None:
-    """Write what changed of a row that is locked.
+def _write(database: Database, held: Iterable[_Held], now_ms: int) -> None:
+    """Write the locked rows that changed.
 
-    On PostgreSQL the row gets another primary key and a higher version. If it kept the old ones, each look at the row
-    would walk over all of its earlier versions while another session keeps a transaction open, because these stay under
-    the same entries of the indexes. The version is no lower than the time of the last grant, because a row that was
-    forgotten begins at 0 again.
+    On PostgreSQL such a row gets another primary key and a higher version. If it kept the old ones, each look at the
+    row would walk over all of its earlier versions while another session keeps a transaction open, because these stay
+    under the same entries of the indexes. The version is no lower than the time of the last grant, because a row that
+    was forgotten begins at 0 again.
     """
-    kept_until_ms = KEPT_MS + max([permits.line_ms + LINGER_MS, turn_us // 1000 + 1, *permits.ends.values()])
-    values = {
-        "slots": codec.dumps({str(token): end for token, end in permits.ends.items()}).decode(),
-        "line_ms": permits.line_ms,
-        "since_ms": permits.since_ms,
-        "turn_us": turn_us,
-        "over_ms": row.over_ms if row.over_ms >= kept_until_ms else -(-kept_until_ms // KEPT_MS) * KEPT_MS,
-    }
-    changed = {name: value for name, value in values.items() if getattr(row, name) != value}
-    if changed and not database.dialect.updates_in_place:
-        changed |= {"id": randbits(63), "version": max(row.version + 1, now_ms)}
-    if changed:
-        LimitRow.objects.using(database.using).filter(pk=row.pk).update(**changed)
+    rows = [(each.row, _written(database, each, now_ms)) for each in held]
+    if changed := [[*row[1:], before.id] for before, row in rows if row != before]:
+        database.change_each(
+            "UPDATE delayq_limit SET version = %s, id = %s, slots = %s, line_ms = %s, since_ms = %s, turn_us = %s,"
+            " over_ms = %s WHERE id = %s",
+            changed,
+        )
+
+
+def _written(database: Database, held: _Held, now_ms: int) -> _Row:
+    """Return a locked row as it is to be written: the same row if nothing changed."""
+    before, permits = held.row, held.permits
+    kept_until_ms = KEPT_MS + max([permits.line_ms + LINGER_MS, held.turn_us // 1000 + 1, *permits.ends.values()])
+    row = before._replace(
+        slots=codec.dumps({str(token): end for token, end in permits.ends.items()}).decode(),
+        line_ms=permits.line_ms,
+        since_ms=permits.since_ms,
+        turn_us=held.turn_us,
+        over_ms=before.over_ms if before.over_ms >= kept_until_ms else -(-kept_until_ms // KEPT_MS) * KEPT_MS,
+    )
+    if row == before or database.dialect.updates_in_place:
+        return row
+    return row._replace(id=randbits(63), version=max(before.version + 1, now_ms))

@@ -98,7 +98,6 @@ class DatabaseQueue:
         self.window = broker.window
         self._can_list_alarms = broker.alarm_index is not None
         self._broker_queue = broker.queue
-        self._keeps_limits = broker.limiter is None
         self._table_claims = TableClaims(database)
         self._is_alone = broker.window is None  # then the broker's timer reads the rows, otherwise a stand-in does
         row_timer = broker.timer if self._is_alone else DatabaseTimer(database)
@@ -350,7 +349,7 @@ class DatabaseQueue:
             result.buried += settle.reclaim_lapsed(self.database, found)
             result.suspects_due = settle.look_at_leases(self.database, found.position).suspects_due
         saw_all = self._lapse_positions[:2] == found.position[:2] == settle.BEGIN[:2]
-        if found.over and self._keeps_limits:
+        if found.over:
             limits.forget_over(self.database, self._lapse_positions.limits_from_ms, found.now_ms)
         self._lapse_positions = found.position
         if saw_all and not (found.lapsed or found.crashed or self.degraded.away):

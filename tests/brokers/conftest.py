@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.conf import Alias
 from tests import databases, servers
 from tests.brokers.rig import (
     OPTIONS,
@@ -41,7 +38,7 @@ STORES = {
     "store on postgresql": "postgres_server",
     "store on mariadb": "mariadb_server",
 }
-"""Each with a memory broker as its clock, which leaves limits to the tables, as RabbitMQ does."""
+"""Each with a memory broker as its clock."""
 ALONE = {f"{name}, alone": server for name, server in STORES.items()}
 """Each with the rows themselves as alarms."""
 BROKERS = [*WITHOUT_STORE, *STORES, *ALONE]
@@ -52,14 +49,6 @@ ALL = [*BROKERS, RABBITMQ]
 
 
 LACKED = {RABBITMQ: {"queue", "alarm_index"}} | {broker: {"alarm_index", "cursor"} for broker in ALONE}
-
-
-class WithoutLimits(MemoryBroker):
-    """Leaves limits to the tables, as RabbitMQ does."""
-
-    def __init__(self, alias: Alias, *options: Any) -> None:
-        super().__init__(alias, *options)
-        self.limiter = None  # type: ignore[assignment]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -93,7 +82,7 @@ def rig(request: pytest.FixtureRequest, session_servers: Servers, django_db_bloc
             django_db_blocker.unblock(),
             databases.reused_database_on(request.getfixturevalue(STORES[request.param])) as database,
         ):
-            yield from _audited(stored_rig(real_time_memory_rig(kind=WithoutLimits), database))
+            yield from _audited(stored_rig(real_time_memory_rig(), database))
         return
     if request.param in ALONE:
         with (

@@ -87,6 +87,24 @@ def test_a_permit_that_another_takes_meanwhile_is_not_granted_again(backend: Dat
     assert limiter.acquire([second], lease_ms=LEASE_MS) == [None]
 
 
+def test_the_rows_of_two_values_are_locked_in_one_order_whoever_asks(backend: DatabaseBackend) -> None:
+    """Otherwise two workers that ask for both could wait for each other."""
+    a, b = (PermitRequest("k", value, 1, 1) for value in "ab")
+    locks: list[Any] = []
+
+    def note(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        if "FOR UPDATE" in sql:
+            locks.append((sql, params))
+        return execute(sql, params, many, context)
+
+    backend.limiter.acquire([a, b], lease_ms=LEASE_MS)
+    with connections[backend.database.using].execute_wrapper(note):
+        backend.limiter.acquire([a, b], lease_ms=LEASE_MS)
+        backend.limiter.acquire([b, a], lease_ms=LEASE_MS)
+    assert len(locks) == 2
+    assert locks[0] == locks[1]
+
+
 def test_a_look_for_old_limits_goes_on_where_the_last_one_ended(backend: DatabaseBackend, clock: DatabaseClock) -> None:
     requests = [PermitRequest("k", "", token, PERMITS) for token in range(PERMITS)]
     for _ in range(CHANGES):

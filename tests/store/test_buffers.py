@@ -138,10 +138,10 @@ def reading(using: str) -> Iterator[list[Read]]:
     connection = connections[using]
 
     def explain(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-        if "delayq_" in sql:
+        for each in (params if many else [params]) if "delayq_" in sql else ():
             with transaction.atomic(using=using), connection.connection.cursor() as cursor:
                 before = _one(cursor, PAGES_READ)
-                plan = _one(cursor, f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}", params)[0]["Plan"]
+                plan = _one(cursor, f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}", each)[0]["Plan"]
                 found.append(_read_of(sql, plan, int(_one(cursor, PAGES_READ) - before)))
                 transaction.set_rollback(True, using=using)
         return execute(sql, params, many, context)

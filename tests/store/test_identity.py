@@ -16,7 +16,7 @@ from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import send_delay_message
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Pause, PermitRequest, WorkerInfo
+from django_delayq.brokers.base import Pause, WorkerInfo
 from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.health import Delayq
@@ -191,7 +191,6 @@ def test_a_worker_that_was_degraded_puts_no_alarms_into_the_redis_of_another_sto
 
 
 FORGED = [{"store": "default 0123456789abcdef"}, {"shards": "99"}, {"layout": "7"}]
-PERMIT = PermitRequest("k", "", 7, most=1)
 on_sqlite = pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
 
 
@@ -201,7 +200,6 @@ def forged(
 ) -> Iterator[Callable[[], None]]:
     """A Redis in which the store has worked, and whose mark was then forged. The call puts the right one back."""
     broker.report()
-    broker.limiter.acquire([PERMIT], lease_ms=LEASE_MS)
     with redis_server.client() as client:
         right = client.hgetall(META)
         client.hset(META, mapping=request.param)
@@ -236,10 +234,6 @@ def test_a_store_that_has_worked_there_starts_in_spite_of_a_forged_mark_and_leav
     restarted.presence.heartbeat(WORKER)
     restarted.presence.pause(Pause(None, "k", "forged"))
     restarted.presence.resume(None, "k")
-    with pytest.raises(BrokerUnavailable, match="can't be asked"):
-        restarted.limiter.acquire([PERMIT], lease_ms=LEASE_MS)
-    restarted.limiter.renew([PERMIT], lease_ms=LEASE_MS)
-    restarted.limiter.release([PERMIT])
     restarted.queue.maintain(lease_ms=LEASE_MS)
     restarted.queue.repair()
     with pytest.raises(BrokerRefused, match="HDEL"):

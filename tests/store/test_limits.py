@@ -1,35 +1,29 @@
-"""Limits with a store: the clock keeps them if it can, else the tables; tests/brokers holds both to the promises."""
+"""Limits with a store: the tables keep them, whatever the broker does; tests/brokers holds them to the promises."""
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic, sleep
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
 
-from django_delayq.brokers.base import PermitRequest
+from django_delayq.brokers.base import BATCH, PermitRequest
 from django_delayq.brokers.memory import MemoryBroker
-from django_delayq.conf import Alias, Store, get_alias
+from django_delayq.conf import Store, get_alias
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import LimitRow
 from django_delayq.store import DatabaseBackend
+from tests.servers import Server
 from tests.store.skewed import DatabaseClock
 from tests.store.support import clock_of
 from tests.worker.rig import PATIENCE_S
 
 ASK = PermitRequest("k", "account:1", 1, 1, 1_000)
 OTHER_ASK = replace(ASK, token=2)
-LEASE_MS = 1_000
-
-
-class NoLimits(MemoryBroker):
-    """Keeps none, as RabbitMQ."""
-
-    def __init__(self, alias: Alias, *options: Any) -> None:
-        super().__init__(alias, *options)
-        self.limiter = None  # type: ignore[assignment]
+LEASE_MS, HOUR_MS = 1_000, 3_600_000
 
 
 @pytest.fixture
@@ -38,14 +32,10 @@ def database(sqlite_database: str) -> str:
     return sqlite_database
 
 
-@pytest.fixture
-def without_limits(stored_delayq: dict[str, Any]) -> DatabaseBackend:
-    return _without_limits()
-
-
-def _without_limits() -> DatabaseBackend:
-    alias: Alias = get_alias()
-    return DatabaseBackend(alias, Store(), NoLimits(alias))
+def _another() -> DatabaseBackend:
+    """Return the backend of another worker."""
+    alias = get_alias()
+    return DatabaseBackend(alias, Store(), MemoryBroker(alias))
 
 
 @pytest.fixture
@@ -57,72 +47,85 @@ def clock(database: str) -> Iterator[DatabaseClock]:
 
 
 @pytest.fixture
-def other(without_limits: DatabaseBackend) -> DatabaseBackend:
+def other(broker: DatabaseBackend) -> DatabaseBackend:
     """Return the backend of another worker, which has looked at the clock before it jumps."""
-    other = _without_limits()
+    other = _another()
     other.queue.maintain(lease_ms=LEASE_MS)
     return other
 
 
-def test_a_clock_that_can_keeps_them(broker: DatabaseBackend) -> None:
+def test_nobody_who_writes_to_the_broker_moves_a_limit(broker: DatabaseBackend, redis_server: Server) -> None:
     assert broker.limiter.acquire([ASK], lease_ms=LEASE_MS) == [None]
-    assert clock_of(broker).limiter.acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    with redis_server.client() as client:
+        assert not [key for key in client.scan_iter() if b"limit" in key]
+        client.flushall()
+    assert broker.limiter.acquire([OTHER_ASK], lease_ms=LEASE_MS) != [None]
     broker.limiter.release([ASK])
-    assert clock_of(broker).limiter.acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) == [None]
+    clock_of(broker).limiter.acquire([replace(ASK, token=3)], lease_ms=HOUR_MS)
+    assert broker.limiter.acquire([replace(OTHER_ASK, interval_us=None)], lease_ms=LEASE_MS) == [None]
 
 
-def test_what_has_limits_waits_for_a_clock_that_is_away_and_nobody_asks_it(broker: DatabaseBackend) -> None:
+def test_limits_hold_while_the_broker_is_away(broker: DatabaseBackend) -> None:
     broker.degraded.on = True
     with contextlib.suppress(BrokerUnavailable):
         broker.degraded.ask(Mock(side_effect=BrokerUnavailable("It is away.")))
-    with pytest.raises(BrokerUnavailable, match="what has limits waits"):
-        broker.limiter.acquire([ASK], lease_ms=LEASE_MS)
-
-
-def test_what_runs_holds_its_permit_at_a_clock_that_is_back_before_anything_is_claimed_by_it(
-    broker: DatabaseBackend,
-) -> None:
-    broker.degraded.on = True
+    assert broker.limiter.acquire([ASK], lease_ms=LEASE_MS) == [None]
     broker.limiter.renew([ASK], lease_ms=LEASE_MS)
-    assert clock_of(broker).limiter.acquire([PermitRequest("k", "account:1", 2, 1)], lease_ms=LEASE_MS) != [None]
+    assert broker.limiter.acquire([OTHER_ASK], lease_ms=LEASE_MS) != [None]
+    broker.limiter.release([ASK])
+    assert broker.limiter.acquire([replace(OTHER_ASK, interval_us=None)], lease_ms=LEASE_MS) == [None]
 
 
-def test_rows_of_what_counts_no_more_are_removed(without_limits: DatabaseBackend, database: str) -> None:
+@pytest.mark.parametrize("interval_us", [None, 1])
+def test_the_permits_of_many_values_take_as_many_statements_as_that_of_one(
+    broker: DatabaseBackend, database: str, interval_us: int | None
+) -> None:
+    def statements(values: int) -> int:
+        requests = [PermitRequest("k", f"account:{n}", n, 1, interval_us) for n in range(values)]
+        broker.limiter.acquire(requests, lease_ms=LEASE_MS)
+        with CaptureQueriesContext(connections[database]) as captured:
+            broker.limiter.renew(requests, lease_ms=2 * LEASE_MS)
+            broker.limiter.release(requests)
+            broker.limiter.acquire(requests, lease_ms=LEASE_MS)
+        return len(captured)
+
+    assert statements(BATCH) == statements(1)
+
+
+def test_rows_of_what_counts_no_more_are_removed(broker: DatabaseBackend, database: str) -> None:
     rows = LimitRow.objects.using(database)
-    without_limits.limiter.acquire([ASK, PermitRequest("l", "", 2, 1)], lease_ms=60_000)
-    without_limits.limiter.release([ASK])
+    broker.limiter.acquire([ASK, PermitRequest("l", "", 2, 1)], lease_ms=60_000)
+    broker.limiter.release([ASK])
     rows.filter(key="k").update(over_ms=0)
-    without_limits.queue.maintain(lease_ms=60_000)
+    broker.queue.maintain(lease_ms=60_000)
     assert [(row.key, row.value) for row in rows.all()] == [("l", "")]
 
 
 def test_after_a_jump_ahead_a_permit_is_left_to_who_renews_it(
-    without_limits: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
+    broker: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
 ) -> None:
     lease_ms = 60_000
-    without_limits.limiter.acquire([ASK], lease_ms=lease_ms)
+    broker.limiter.acquire([ASK], lease_ms=lease_ms)
     clock.jump(3 * lease_ms)
     other.queue.maintain(lease_ms=lease_ms)
     assert other.limiter.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
-    without_limits.limiter.renew([ASK], lease_ms=lease_ms)
+    broker.limiter.renew([ASK], lease_ms=lease_ms)
     assert other.limiter.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
 
 
-def test_a_worker_that_starts_after_a_jump_ahead_leaves_it_too(
-    without_limits: DatabaseBackend, clock: DatabaseClock
-) -> None:
+def test_a_worker_that_starts_after_a_jump_ahead_leaves_it_too(broker: DatabaseBackend, clock: DatabaseClock) -> None:
     lease_ms = 60_000
-    without_limits.limiter.acquire([ASK], lease_ms=lease_ms)
+    broker.limiter.acquire([ASK], lease_ms=lease_ms)
     clock.jump(3 * lease_ms)
-    started = _without_limits()
+    started = _another()
     started.database.clock_monitor.start(lease_ms)
     assert started.limiter.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
 
 
 def test_a_lease_after_a_jump_ahead_the_permit_of_one_that_died_is_free(
-    without_limits: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
+    broker: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
 ) -> None:
-    without_limits.limiter.acquire([ASK], lease_ms=LEASE_MS)
+    broker.limiter.acquire([ASK], lease_ms=LEASE_MS)
     clock.jump(3 * LEASE_MS)
     began_at = monotonic()
     while other.limiter.acquire([OTHER_ASK], lease_ms=LEASE_MS) != [None]:
