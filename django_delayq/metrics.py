@@ -46,7 +46,11 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "parked": ("1 where no live worker asks for what waits", _SET),
     "capped": ("1 where there may be more pending or ready messages than were counted", _SET),
     "paused": ("1 where workers start nothing of what waits", _SET),
-    "workers_needed": ("Workers that run in this time what falls due in it; only with a store", ("alias", "ahead")),
+    "workers_needed": (
+        "Workers that run in this time what is due or falls due in it; only with a store. For a large backlog it is an"
+        " estimate on PostgreSQL, and a lower bound elsewhere (see in_part)",
+        ("alias", "ahead"),
+    ),
     "drain_seconds": ("How long what is due until the full hour of UTC takes; only with a store", ("alias",)),
 }
 

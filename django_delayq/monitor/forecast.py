@@ -4,7 +4,7 @@ The times are estimated from the mean run time of each key, and from how many me
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -245,16 +245,21 @@ def workers_needed(waiting: Waiting, capacity: Capacity | None) -> Need:
     if capacity is None:
         return Need(None)
     ready, is_whole = _ready(waiting)
-    need = capacity.workers_for(_sum(ready, +waiting.due_soon), AHEAD_MS)
-    known_until_ms = waiting.known_until_ms
-    is_whole &= known_until_ms is None or known_until_ms >= waiting.counts.now_ms + AHEAD_MS
+    soon = +waiting.due_soon
+    if waiting.estimate is not None:
+        soon |= waiting.estimate.due_soon
+    else:
+        is_whole &= not waiting.soon_capped
+    need = capacity.workers_for(_sum(ready, soon), AHEAD_MS)
     return replace(need, at_least=need.workers is not None and (need.at_least or not is_whole))
 
 
 def _ready(waiting: Waiting) -> tuple[Mapping[Pair, float], bool]:
-    """Return how many messages of each pair are ready, and whether all of them were counted."""
-    ready = {one.pair: one.ready for one in waiting.counts.waiting if one.ready}
-    return ready, not (waiting.more_sets or any(one.ready_capped for one in waiting.counts.waiting))
+    """Return how many messages of each pair are ready, and whether all of them were counted or estimated."""
+    ready = Counter({one.pair: one.ready for one in waiting.counts.waiting if one.ready})
+    if waiting.estimate is not None:
+        return ready | waiting.estimate.ready, not waiting.more_sets  # the greater of both: a sample may miss some
+    return ready, not (waiting.more_sets or waiting.ready_capped)
 
 
 def _sum(left: Mapping[Pair, float], due: Mapping[Pair, int]) -> Mapping[Pair, float]:

@@ -7,7 +7,7 @@ import pytest
 from django_delayq.brokers.base import Counts, ExecutorInfo, SetCount, WorkerInfo
 from django_delayq.core.limits import Limits
 from django_delayq.monitor.forecast import Capacity, Drain, Hour, Need, forecast, teams_of, workers_needed
-from django_delayq.store.statistics import AHEAD_MS, HOURS, Waiting
+from django_delayq.store.statistics import AHEAD_MS, HOURS, Estimate, Waiting
 from django_delayq.support.timestamps import HOUR_MS
 
 EIGHT = 1_800_000_000_000  # 2027-01-15T08:00:00Z
@@ -149,3 +149,16 @@ def test_more_workers_may_be_needed_where_not_all_was_counted() -> None:
     found = waiting(EIGHT, {}, ready=1)
     found.due_soon = Counter({("default", "new"): 1})
     assert workers_needed(found, taking(1_000)) == Need(1, at_least=True)
+
+
+def test_what_was_not_counted_is_taken_as_it_was_estimated() -> None:
+    found = waiting(EIGHT, {}, ready=500, known_until_ms=EIGHT + 1, ready_capped=True)
+    found.due_soon = Counter({PAIR: 10, ("default", "l"): 900})
+    assert workers_needed(found, taking(1_000)) == Need(1, at_least=True)
+    found.estimate = Estimate(Counter({PAIR: 9_000}), Counter({PAIR: 1_800}))
+    assert workers_needed(found, taking(1_000)) == Need(12, at_least=True)  # of `l` no run time is known
+    found.due_soon = Counter({PAIR: 2_700})  # counted, so there are no fewer
+    assert workers_needed(found, taking(1_000)) == Need(13)
+    assert forecast(found, taking(1_000))[0].drain.ms == 9_000_000
+    found.more_sets = True
+    assert workers_needed(found, taking(1_000)) == Need(13, at_least=True)

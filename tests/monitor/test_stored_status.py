@@ -16,8 +16,8 @@ from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.management.delayq import status as delayq_status
 from django_delayq.models import ReadyMessage
 from django_delayq.monitor import Drain, Need, status
-from django_delayq.store import DatabaseBackend
-from django_delayq.store.statistics import Bounds
+from django_delayq.store import DatabaseBackend, statistics
+from django_delayq.store.statistics import AHEAD_MS, Bounds
 from django_delayq.support.timestamps import HOUR_MS
 from tests.commands.support import delayq, delayq_json
 from tests.figure_rows import write_figures
@@ -80,6 +80,19 @@ def test_the_workers_needed_are_those_for_the_next_quarter_of_an_hour(broker: Da
     broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0, executors=[ExecutorInfo(4, {"k": 4})]))
     send_delay_messages(Send("k", 1, delay=delay) for delay in ("14m", "16m") for _ in range(18))
     assert status().need == Need(2)
+
+
+def test_a_large_backlog_needs_more_workers_than_what_is_counted_of_it(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "FULL", Bounds(due=5, least=2))
+    write_figures(database, broker.database.now_ms(), ran_ms=AHEAD_MS)
+    broker.presence.heartbeat(WorkerInfo("w", ["default"], ["k"], 0, 0, executors=[ExecutorInfo(4, {"k": 4})]))
+    send(database, *map(str, range(20)))
+    is_sampled = bool(broker.database.dialect.table_pages)
+    seen = status()
+    assert seen.need == (Need(5) if is_sampled else Need(2, at_least=True))
+    assert (seen.ready, seen.capped) == (5, True)
 
 
 def test_the_forecast_is_by_the_hours_of_utc_unless_a_zone_is_asked_for(

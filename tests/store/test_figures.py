@@ -117,6 +117,34 @@ def test_large_sets_are_counted_in_part_and_say_so(broker: DatabaseBackend, data
     assert (many.ready, many.ready_capped, many.pending_capped) == (8, True, False)
 
 
+@pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
+def test_what_is_not_counted_of_a_large_backlog_is_estimated_from_a_sample(
+    broker: DatabaseBackend, database: str
+) -> None:
+    bounds = Bounds(pending=20, pile=20, due=16, least=5, sample=150)
+    now_ms = broker.database.now_ms()
+    _insert(broker, "k", 12_000, now_ms - 1)
+    assert look(broker, bounds._replace(sample=0)).estimate is None
+    broker.database.changed("UPDATE delayq_ready SET token = 1, worker = 'w' WHERE mod(id, 2) = 0")
+    _insert(broker, "l", 12_000, now_ms + statistics.AHEAD_MS - 1)
+    _insert(broker, "l", 12_000, now_ms + 2 * statistics.AHEAD_MS)
+    estimate = waiting(broker.database, now_ms, bounds=bounds).estimate
+    assert estimate is not None
+    assert estimate.ready == {("default", "k"): pytest.approx(6_000, rel=0.25), ("default", "l"): 0}
+    assert estimate.due_soon == {("default", "k"): 0, ("default", "l"): pytest.approx(12_000, rel=0.25)}
+    broker.database.changed("DELETE FROM delayq_ready WHERE mod(id, 100) > 0")
+    assert look(broker, Bounds()).estimate is None
+
+
+def _insert(broker: DatabaseBackend, key: str, count: int, due_ms: int) -> None:
+    broker.database.changed(
+        'INSERT INTO delayq_ready (alias, message_id, queue, "key", data, due_at, scheduled_at, sent_at, at_most_once,'
+        " failures, crashes, error, worker, history) SELECT 'default', %s || n, 'default', %s, '{}', %s, %s, %s, false,"
+        " 0, 0, '', '', '[]' FROM generate_series(1, %s) AS n",
+        [f"{key} due at {due_ms}, ", key, due_ms, due_ms, due_ms, count],
+    )
+
+
 def test_a_large_set_is_told_by_the_hour_beside_small_ones(broker: DatabaseBackend, database: str) -> None:
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
     send_delay_messages(Send("many", 1, at=hour + timedelta(seconds=i)) for i in range(41))

@@ -209,6 +209,13 @@ class Dialect:
     would take any index that begins with the alias, and sort the rows. For an alias out of a list it expects ten times
     as many.
     """
+    table_pages = ""
+    """The number of pages of `delayq_ready`; '' if the database can't read a sample of them."""
+    sample = ""
+    """The text after a table in FROM that makes the database read `percent` of its pages, spread over the table.
+
+    They are the same ones each time, so that an estimate from them is steady.
+    """
     most_selects = 1_000
     """The most SELECTs that one UNION joins."""
 

@@ -59,6 +59,8 @@ class PostgreSQL(Dialect):
     limit = "LIMIT (SELECT {count})"
     of_alias = "r.alias = ANY(ARRAY(SELECT %s))"
     of_alias_by_id = checked("r.alias = %s")
+    table_pages = "pg_relation_size('delayq_ready') / current_setting('block_size')::int"
+    sample = "TABLESAMPLE SYSTEM ({percent}) REPEATABLE (0)"
 
     def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return the rows as one array for each column, or as JSON if a column is a `LongText`.
