@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.docs.blocks import run_page
 from tests.docs.site import Site
@@ -157,9 +158,21 @@ def quick_start_without_redis() -> str:
     return start.replace(with_redis, without, 1)
 
 
-def test_a_package_names_the_repository_that_it_was_built_from(wheel: Path) -> None:
+def metadata_of(wheel: Path) -> list[str]:
     (metadata,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".dist-info/METADATA"))
-    lines = zipfile.ZipFile(wheel).read(metadata).decode().splitlines()
+    return zipfile.ZipFile(wheel).read(metadata).decode().splitlines()
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_extra_for_tasks_brings_them_to_django_5_2_on_every_python(wheel: Path, version: str) -> None:
+    prefix = "Requires-Dist: "
+    needed = [Requirement(line.removeprefix(prefix)) for line in metadata_of(wheel) if line.startswith(prefix)]
+    env = {"extra": "tasks", "python_version": version}
+    assert "django-tasks" in {each.name for each in needed if each.marker and each.marker.evaluate(env)}
+
+
+def test_a_package_names_the_repository_that_it_was_built_from(wheel: Path) -> None:
+    lines = metadata_of(wheel)
     at = "https://git.example.com/shops/django-delayq"
     assert {line.removeprefix("Project-URL: ") for line in lines if line.startswith("Project-URL: ")} == {
         f"Source, {at}",
