@@ -1,5 +1,6 @@
 """Build the site of the documentation (`make site`) from the Markdown of the repository, whose root is its source."""
 
+import os
 from importlib.metadata import version as installed_version
 from typing import Any
 
@@ -17,6 +18,7 @@ copybutton_exclude = ".linenos, .gp"
 
 html_theme = "furo"
 html_title = f"django-delayq {release}"
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")  # search engines take the default version of a page
 templates_path = ["templates"]
 html_additional_pages = {"index": "index.html"}  # leads to the README, which is the front page
 
