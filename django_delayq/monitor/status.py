@@ -221,9 +221,9 @@ def _with_store(
         decides_ms, ours = mark.time_and_identity(database)
         skew_ms, told_ns = skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = statistics.waiting(database, decides_ms, zone, bounds)
-        pairs = [one.pair for one in found.counts.waiting]
+        keys = {one.key for one in found.counts.waiting}
         measured = measure(database, decides_ms, [last_hour(decides_ms), last_day(decides_ms)])
-        ran_ms = mean_run_times_ms(measured, pairs)
+        ran_ms = mean_run_times_ms(measured, keys)
     pauses, workers, server, broker_skew_ms = backend.presence.pauses(), None, None, None
     try:
         before_ms = decides_ms + (time.monotonic_ns() - told_ns) // 1_000_000
@@ -267,7 +267,7 @@ def _with_store(
         ever=measured.ever,
         forecast=forecast(found, capacity),
         need=workers_needed(found, capacity),
-        untimed=tuple(sorted({key for _, key in pairs} - ran_ms.keys())),
+        untimed=tuple(sorted(keys - ran_ms.keys())),
     )
 
 

@@ -3,7 +3,7 @@
 The current minute is not known yet, because workers write its figures when it is over.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from django_delayq.core.figures import MINUTE_MS, Figures, Quantiles
@@ -95,19 +95,19 @@ def measure(database: Database, now_ms: int, spans: Sequence[Span]) -> Measured:
     return Measured(throughputs, _by_pair(by_pair), _by_pair(ever))
 
 
-def mean_run_times_ms(measured: Measured, pairs: Iterable[Pair]) -> dict[str, float]:
-    """Return for each key of `pairs` how long a message runs on average, in ms, all of its attempts together.
+def mean_run_times_ms(measured: Measured, keys: Collection[str]) -> dict[str, float]:
+    """Return for each of `keys` how long a message runs on average, in ms, all of its attempts together.
 
-    Each pair counts with the last span, or with all time if nothing of it ran in that span. A key is left out if none
-    of its messages has ever run.
+    A key counts with what ran in the last span, in whatever queue and priority, or with all time if nothing of it did.
+    It is left out if none of its messages has ever run.
     """
-    of_keys: dict[str, list[Figures]] = {}
-    for pair in pairs:
-        for known in (measured.by_pair, measured.ever):
-            if pair in known and known[pair].attempts:
-                of_keys.setdefault(pair[1], []).append(known[pair])
-                break
-    sums = {key: Figures.sum(each) for key, each in of_keys.items()}
+    sums: dict[str, Figures] = {}
+    for known in (measured.ever, measured.by_pair):
+        of_keys: dict[str, list[Figures]] = {}
+        for (_, key), figures in known.items():
+            if key in keys and figures.attempts:
+                of_keys.setdefault(key, []).append(figures)
+        sums |= {key: Figures.sum(each) for key, each in of_keys.items()}
     return {key: each.run_times.total_ms / (each.ended or each.attempts) for key, each in sums.items()}
 
 

@@ -107,7 +107,7 @@ def test_the_forecast_is_by_the_hours_of_utc_unless_a_zone_is_asked_for(
 
 def test_a_key_of_which_nothing_has_run_is_named(broker: DatabaseBackend, database: str) -> None:
     write_figures(database, broker.database.now_ms())
-    send(database, "b")
+    send_delay_message("k", 1, priority=5)  # it has run, but never in this priority
     send_delay_message("new", 1, id="cancelled")
     broker.queue.cancel(["cancelled"])
     send_delay_message("new", 1)

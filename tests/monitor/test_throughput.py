@@ -5,7 +5,6 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq.core.figures import MINUTE_MS, OTHERS, Figures
-from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SettleAction
 from django_delayq.models import FigureRow
 from django_delayq.monitor.throughput import (
@@ -125,34 +124,34 @@ def test_the_number_of_statements_does_not_grow_with_what_was_done(broker: Datab
     assert statements() == 1
 
 
-def means(broker: DatabaseBackend, *pairs: Pair) -> dict[str, float]:
+def means(broker: DatabaseBackend, *keys: str) -> dict[str, float]:
     """Return the mean run times that the forecast asks for."""
-    return mean_run_times_ms(measure(broker.database, NOW, [last_hour(NOW), last_day(NOW)]), pairs)
+    return mean_run_times_ms(measure(broker.database, NOW, [last_hour(NOW), last_day(NOW)]), keys)
 
 
 def test_a_message_ran_for_as_long_as_all_its_attempts(broker: DatabaseBackend, database: str) -> None:
     write_figures(database, NOW, SettleAction.RETRY, number=3, ran_ms=1_000)
-    assert means(broker, ("default", "k")) == {"k": 1_000}  # as long as none has ended, by attempt
+    assert means(broker, "k") == {"k": 1_000}  # as long as none has ended, by attempt
     write_figures(database, NOW, SettleAction.FINISH, ran_ms=2_000)
     write_figures(database, NOW, SettleAction.BURY, ran_ms=3_000)
-    assert means(broker, ("default", "k")) == {"k": 4_000}
+    assert means(broker, "k") == {"k": 4_000}
 
 
 def test_how_long_messages_of_a_key_run_is_told_by_the_last_day_or_else_by_all_time(
     broker: DatabaseBackend, database: str
 ) -> None:
     write_figures(database, NOW - 40 * DAY_MS, period=Period.TOTAL, number=100, ran_ms=9_000)
-    assert means(broker, ("default", "k")) == {"k": 9_000}
+    assert means(broker, "k") == {"k": 9_000}
     write_figures(database, NOW - DAY_MS // 2, period=Period.HOUR, ran_ms=1_000)
-    assert means(broker, ("default", "k")) == {"k": 1_000}
+    assert means(broker, "k") == {"k": 1_000}
     write_figures(database, NOW, queue="mail", ran_ms=3_000)
-    assert means(broker, ("default", "k"), ("mail", "k"), ("mail", "new")) == {"k": 2_000}
-    assert means(broker, ("mail", "new")) == {}
+    assert means(broker, "k", "new") == {"k": 2_000}
+    assert means(broker, "new") == {}
 
 
 def test_figures_of_what_never_started_tell_no_run_time(broker: DatabaseBackend, database: str) -> None:
     write_figures(database, NOW, number=0)
     FigureRow.objects.using(database).update(buried=4)
     assert measure(broker.database, NOW, [last_day(NOW)]).by_pair["default", "k"].buried == 4
-    assert means(broker, ("default", "k")) == {}
+    assert means(broker, "k") == {}
     assert Figures.sum([]).attempts == 0
