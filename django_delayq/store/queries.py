@@ -14,6 +14,7 @@ from typing import Any
 from django_delayq.brokers.base import BATCH, Counts, Header, Info, SetCount, pages
 from django_delayq.core.history import Ended, PastAttempt, read
 from django_delayq.core.message import State
+from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database
 from django_delayq.store.sql.dialect import MESSAGE, WAITING, Row, Sql
@@ -56,11 +57,25 @@ def buried_attempt(
 
 def union_all(database: Database, *selects: SelectRuns) -> list[Row]:
     """Return the rows of all these SELECTs, by one statement, or by as few as the database allows."""
-    parts = [(one.replace("{i}", str(i)), each) for one, parameters in selects for i, each in enumerate(parameters)]
+    return _union_all(
+        database,
+        [Sql(one.replace("{i}", str(i)), each) for one, parameters in selects for i, each in enumerate(parameters)],
+    )
+
+
+def of_each_pair(database: Database, pairs: Sequence[Pair], selects: Sequence[Sql]) -> list[Row]:
+    """Return the rows of all these SELECTs for each pair, as `Dialect.of_each_pair` does for one SELECT."""
+    if not pairs:
+        return []
+    dialect, alias = database.dialect, database.alias
+    return _union_all(database, [part for one in selects for part in dialect.of_each_pair(alias, pairs, one)])
+
+
+def _union_all(database: Database, parts: Sequence[Sql]) -> list[Row]:
     return [row for page in pages(parts, database.dialect.most_selects) for row in _union(database, page)]
 
 
-def _union(database: Database, parts: Sequence[tuple[str, tuple[Any, ...]]]) -> list[Row]:
+def _union(database: Database, parts: Sequence[Sql]) -> list[Row]:
     return database.rows(" UNION ALL ".join(sql for sql, _ in parts), [value for _, each in parts for value in each])
 
 

@@ -13,8 +13,8 @@ from django_delayq.brokers.base import Counts, SetCount, earliest
 from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store.database import Database
-from django_delayq.store.queries import SelectRuns, union_all, waiting_pairs
-from django_delayq.store.sql.dialect import WAITING, Row
+from django_delayq.store.queries import of_each_pair, waiting_pairs
+from django_delayq.store.sql.dialect import WAITING, Row, Sql
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 HOURS = 12
@@ -60,7 +60,7 @@ QUICK = Bounds(pending=5_000, pile=5_000, least=100, sample=0)
 """The bounds for a look that takes no longer however many rows wait."""
 
 _NEAR, _PILE, _NEXT, _LATER, _DUE = range(5)
-_OF_SET = 'delayq_ready WHERE alias = %s AND queue = %s AND "key" = %s'
+_OF_PAIR = "delayq_ready WHERE {pair}"
 
 
 class Estimate(NamedTuple):
@@ -119,8 +119,8 @@ def waiting(database: Database, now_ms: int, zone: tzinfo = UTC, bounds: Bounds 
     found.more_sets = len(pairs) > MOST_PAIRS
     most = {_PILE: bounds.pile, _NEXT: bounds.least, _LATER: bounds.later, _DUE: bounds.due}
     shares = {kind: max(number // max(len(sets), 1), bounds.least) for kind, number in most.items()}
-    pending = _pending(database, sets, found, beyond_ms, shares)
-    rows = union_all(database, *pending, _due(database, sets, now_ms, shares[_DUE]))
+    selects = [*_pending(found, beyond_ms, shares), _due(now_ms, shares[_DUE])]
+    rows = of_each_pair(database, pairs[:MOST_PAIRS], selects)
     _count_pending(sets, [row for row in rows if row[0] != _DUE], beyond_ms, shares, found)
     _count_due(sets, [row for row in rows if row[0] == _DUE], shares[_DUE], found.counts)
     found.counts.waiting = [one for one in sets if one.pending or one.ready]
@@ -164,9 +164,7 @@ def _counted(database: Database, now_ms: int, ends_ms: int, most_pending: int) -
     return error, errors_last_hour, retried, beyond_ms
 
 
-def _pending(
-    database: Database, sets: Sequence[SetCount], found: Waiting, beyond_ms: int | None, shares: Mapping[int, int]
-) -> list[SelectRuns]:
+def _pending(found: Waiting, beyond_ms: int | None, shares: Mapping[int, int]) -> list[Sql]:
     """Return the SELECTs that count the pending rows of each queue and key.
 
     Those due before `beyond_ms`, those due at it, and the next few after it are counted by the hour. Those due after
@@ -176,33 +174,26 @@ def _pending(
     hour = f"due_at - (due_at - {began_ms}) %% {HOUR_MS}"
     soon = f"sum(CASE WHEN due_at <= {now_ms + AHEAD_MS} THEN 1 ELSE 0 END)"
     by_hour = f"count(*), {hour}, min(due_at), {soon}, 0, 0 FROM"
-    near = f"SELECT {_NEAR}, {{i}}, {by_hour} {_OF_SET} AND due_at > %s AND due_at < %s GROUP BY {hour}"
+    near = f"SELECT {_NEAR}, {{i}}, {by_hour} {_OF_PAIR} AND due_at > %s AND due_at < %s GROUP BY {hour}"
     pile = (
-        f"SELECT {_PILE}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at = %s LIMIT %s) AS pile"
+        f"SELECT {_PILE}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_PAIR} AND due_at = %s LIMIT %s) AS pile"
         f" GROUP BY {hour}"
     )
     following = (
-        f"SELECT {_NEXT}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_SET} AND due_at > %s AND due_at < %s"
+        f"SELECT {_NEXT}, {{i}}, {by_hour} (SELECT due_at FROM {_OF_PAIR} AND due_at > %s AND due_at < %s"
         f" ORDER BY due_at LIMIT %s) AS following GROUP BY {hour}"
     )
     later = (
-        f"SELECT {_LATER}, {{i}}, count(*), {ends_ms}, min(due_at), 0, 0, 0 FROM (SELECT due_at FROM {_OF_SET}"
+        f"SELECT {_LATER}, {{i}}, count(*), {ends_ms}, min(due_at), 0, 0, 0 FROM (SELECT due_at FROM {_OF_PAIR}"
         f" AND due_at >= %s ORDER BY due_at LIMIT %s) AS later HAVING count(*) > 0"
     )
-    of = [(database.alias, one.queue, one.key) for one in sets]
-    selects: list[SelectRuns] = [
-        (near, [(*each, now_ms, beyond_ms or ends_ms) for each in of]),
-        (later, [(*each, ends_ms, shares[_LATER]) for each in of]),
-    ]
+    selects = [Sql(near, [now_ms, beyond_ms or ends_ms]), Sql(later, [ends_ms, shares[_LATER]])]
     if beyond_ms is not None:
-        selects += [
-            (pile, [(*each, beyond_ms, shares[_PILE]) for each in of]),
-            (following, [(*each, beyond_ms, ends_ms, shares[_NEXT]) for each in of]),
-        ]
+        selects += [Sql(pile, [beyond_ms, shares[_PILE]]), Sql(following, [beyond_ms, ends_ms, shares[_NEXT]])]
     return selects
 
 
-def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -> SelectRuns:
+def _due(now_ms: int, most: int) -> Sql:
     """Return the SELECT that counts the due rows of each queue and key, up to `most` of each."""
     suspect = f"{WAITING} AND r.crashes >= {SUSPECT_CRASHES}"
     ready = f"{WAITING} AND NOT ({suspect})"
@@ -210,9 +201,9 @@ def _due(database: Database, sets: Sequence[SetCount], now_ms: int, most: int) -
         f"SELECT {_DUE}, {{i}}, count(*), 0, min(CASE WHEN {ready} THEN r.due_at END),"
         f" sum(CASE WHEN {ready} THEN 1 ELSE 0 END), sum(CASE WHEN {WAITING} THEN 0 ELSE 1 END),"
         f" sum(CASE WHEN {suspect} THEN 1 ELSE 0 END) FROM ("
-        f" SELECT due_at, token, crashes FROM {_OF_SET} AND due_at <= %s ORDER BY due_at LIMIT %s) AS r"
+        f" SELECT due_at, token, crashes FROM {_OF_PAIR} AND due_at <= %s ORDER BY due_at LIMIT %s) AS r"
     )
-    return due, [(database.alias, one.queue, one.key, now_ms, most) for one in sets]
+    return Sql(due, [now_ms, most])
 
 
 def _estimate(database: Database, now_ms: int, pages: int) -> Estimate:

@@ -136,6 +136,17 @@ def test_what_is_not_counted_of_a_large_backlog_is_estimated_from_a_sample(
     assert look(broker, Bounds()).estimate is None
 
 
+@pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
+def test_postgresql_plans_no_more_for_many_keys_than_for_one(broker: DatabaseBackend, database: str) -> None:
+    plans = []
+    for keys in 1, 30:
+        send_delay_messages(Send(f"key {i}", 1, delay="1h") for i in range(keys))
+        with CaptureQueriesContext(connections[database]) as queries:
+            look(broker)
+        plans.append(sum(query["sql"].count("SELECT") for query in queries))
+    assert plans[0] == plans[1]
+
+
 def _insert(broker: DatabaseBackend, key: str, count: int, due_ms: int) -> None:
     broker.database.changed(
         'INSERT INTO delayq_ready (alias, message_id, queue, "key", data, due_at, scheduled_at, sent_at, at_most_once,'

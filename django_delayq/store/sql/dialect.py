@@ -304,6 +304,18 @@ class Dialect:
         columns = ", ".join([_NEW, *(_OPTIONAL[name] for name in optional)])
         return Sql(f"({columns}) VALUES {', '.join(rows)}", parameters)
 
+    def of_each_pair(self, alias: str, pairs: Sequence[tuple[str, str]], select: Sql) -> list[Sql]:
+        """Return SELECTs that together give the rows of `select` for each pair of queue and key.
+
+        In its text, `{pair}` stands for the condition that a row is of the alias and the pair, and `{i}` for the place
+        of the pair in `pairs`. Its parameters follow those of `{pair}`.
+        """
+        of_pair = select.text.replace("{pair}", 'alias = %s AND queue = %s AND "key" = %s')
+        return [
+            Sql(of_pair.replace("{i}", str(i)), [alias, queue, key, *select.parameters])
+            for i, (queue, key) in enumerate(pairs)
+        ]
+
     def change(self, database: Executor, changes: Sql, found: Sql, returning: str) -> list[Row]:
         """Set `changes` in the rows `r` of `found`, and return their columns `returning` with the new values.
 

@@ -79,6 +79,20 @@ class PostgreSQL(Dialect):
         objects = [dict(zip(columns, row, strict=True)) for row in rows]
         return Sql(f"json_to_recordset(%s) AS {name} ({defined})", [codec.dumps(objects).decode()])
 
+    def of_each_pair(self, alias: str, pairs: Sequence[tuple[str, str]], select: Sql) -> list[Sql]:
+        """Return one SELECT for all pairs, because to plan one for each would take longer than to run them."""
+        values = self.values_table(
+            "pairs", {"i": int, "queue": str, "key": str}, [(i, *of) for i, of in enumerate(pairs)]
+        )
+        text = select.text.replace("{pair}", 'alias = %s AND queue = pairs.queue AND "key" = pairs."key"')
+        text = text.replace("{i}", "pairs.i")
+        return [
+            Sql(
+                f"SELECT of_pair.* FROM {values.text} CROSS JOIN LATERAL ({text}) AS of_pair",
+                [*values.parameters, alias, *select.parameters],
+            )
+        ]
+
     def among(self, column: str, pks: Sequence[int]) -> Sql:
         """Return the condition that the column is one of `pks`.
 
