@@ -22,7 +22,7 @@ help:
 	@echo "make lint    style, types and layers"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-spark   those of the pipeline on Spark"
-	@echo "make compare SCALE=0.1   other queues beside this one, in environments of their own; a table and pictures in var/compare/out"
+	@echo "make compare SCALE=0.1   other queues beside this one, in environments of their own; tables and pictures in var/compare/out"
 	@echo "make screenshots   the images in docs/, of what make demo left"
 
 demo: .venv/with-demo $(if $(filter rabbitmq,$(BROKER)),.venv/with-rabbitmq)
@@ -56,8 +56,8 @@ bench: .venv/with-dev
 bench-spark: .venv/with-dev
 	$(BIN)/python -m benchmarks spark
 
-compare: .venv/with-compare
-	$(BIN)/python -m benchmarks.compare $(if $(SCALE),--scale $(SCALE)) $(if $(ONLY),--only $(ONLY)) $(if $(OUT),--out $(OUT))
+compare: .venv/with-dev
+	$(BIN)/python -m benchmarks.compare $(if $(SCALE),--scale $(SCALE)) $(if $(ONLY),--only $(ONLY)) $(if $(MEASURES),--measures $(MEASURES)) $(if $(OUT),--out $(OUT))
 
 screenshots: .venv/with-dev
 	DJANGO_SETTINGS_MODULE=example_project.demo.settings $(BIN)/python -m example_project.demo.screenshots
@@ -77,10 +77,6 @@ screenshots: .venv/with-dev
 
 .venv/with-spark: pyproject.toml | .venv/with-demo
 	$(BIN)/python -m pip install --quiet --editable '.[demo,spark]'
-	@touch $@
-
-.venv/with-compare: pyproject.toml | .venv/with-dev
-	$(BIN)/python -m pip install --quiet --editable '.[dev,compare]'
 	@touch $@
 
 .venv/with-dev: pyproject.toml | $(BIN)/python

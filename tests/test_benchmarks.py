@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -77,6 +78,8 @@ def test_the_comparison_drains_the_same_messages_by_ours_and_by_hand_and_writes_
     assert written in ran.stdout
     assert written.count("/s") == 2, written
     assert "Not measured" not in written
+    picture = ElementTree.parse(tmp_path / "drain-per_s.svg")  # noqa: S314
+    assert {"django-delayq", "a loop by hand"} <= set(picture.getroot().itertext())
 
 
 def test_the_comparison_divides_by_ours_within_a_round_and_tells_what_could_not_be_measured() -> None:
@@ -84,7 +87,7 @@ def test_the_comparison_divides_by_ours_within_a_round_and_tells_what_could_not_
         return Result(round, "drain", name, {"per_s": per_s})
 
     rounds = [("1", 1_000, 100), ("2", 2_000, 1_000), ("3", 500, 100)]
-    text = report.table(
+    text = report.text(
         [
             *(drained(round, "delayq_redis", ours) for round, ours, _ in rounds),
             *(drained(round, "rq", theirs) for round, _, theirs in rounds),
@@ -92,8 +95,8 @@ def test_the_comparison_divides_by_ours_within_a_round_and_tells_what_could_not_
         ]
     )
     ours, rq, huey = (next(line for line in text.splitlines() if title in line) for title in ("alone", "RQ", "Huey"))
-    assert "1 (1,000/s)" in ours
-    assert "0.2 (100/s)" in rq
+    assert "1 (1,000/s ±75 %)" in ours
+    assert "0.2 (100/s ±450 %)" in rq
     assert "–" in huey
     assert "**Not measured**, install: there is no such version." in text
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.compare`: run contenders and measures, and write the table and pictures into a directory."""
+"""`python -m benchmarks.compare`: run contenders and measures, and write tables and pictures into a directory."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ from benchmarks.compare.stage import FailedError, Stage, prepared, servers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, and print the table. Return the exit code: 1 if nothing could be measured."""
+    """Compare, and print the tables. Return the exit code: 1 if nothing could be measured."""
     options = _parser().parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     contenders = [BY_NAME[name] for name in options.only]
@@ -34,10 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     figures, failure = _measured(measure, fresh, options.scale)
                     _tell(options.out, Result(f"{run} {number}", measure, name, figures, failure, version))
     sys.stdout.write(report.write(options.out))
-    try:
-        plots.write(options.out, report.read(options.out))
-    except ImportError:
-        sys.stderr.write("No pictures: they need matplotlib, pip install 'django-delayq[compare]'.\n")
+    plots.write(options.out, report.read(options.out))
     return 0 if any(result.figures for result in report.read(options.out)) else 1
 
 

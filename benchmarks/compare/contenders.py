@@ -29,13 +29,16 @@ CONTENDERS = (
     Contender(
         *("celery", "Celery", "Redis", "delayq_redis"),
         setting=(
-            "`acks_late`, `reject_on_worker_lost`, results ignored, 8 threads, `prefetch_multiplier` 16,"
+            "`acks_late`, `reject_on_worker_lost`, results ignored, 8 threads, `prefetch_multiplier` 128,"
             " `visibility_timeout` 30 s longer than the longest delay"
         ),
     ),
     Contender(
         *("dramatiq", "dramatiq", "Redis", "delayq_redis"),
-        setting="one process of 8 threads, `heartbeat_timeout` 15 s, `maintenance_chance` 100,000 in a million",
+        setting=(
+            "one process of 8 threads, `dramatiq_queue_prefetch` 1,000, `dramatiq_worker_timeout` 100 ms,"
+            " `heartbeat_timeout` 15 s, `maintenance_chance` 100,000 in a million"
+        ),
     ),
     Contender("huey", "Huey", "Redis", "delayq_redis", "`RedisHuey`, 4 threads, no results", 0.2),
     Contender(

@@ -1,4 +1,4 @@
-"""Write what was measured as a table in Markdown. Each figure is the median of the rounds, as a ratio to ours."""
+"""Write what was measured as tables in Markdown. Each figure is the median of the rounds, as a ratio to ours."""
 
 import json
 from collections.abc import Sequence
@@ -42,11 +42,15 @@ COLUMNS = (
     Column("lateness", "p99_ms", "lateness p99", "{:,.1f} ms"),
     Column("lateness", "early", "early", "{:,.0f}", is_ratio=False),
     Column("memory", "server_bytes", "server, a waiting message", "{:,.0f} bytes"),
-    Column("memory", "worker_mib", "worker, all that wait", "{:+,.1f} MiB", is_ratio=False),
+    Column("memory", "worker_mib", "worker, all that wait", "{:+z,.1f} MiB", is_ratio=False),
     Column("kill", "lost", "SIGKILL: not run again", "{:,.0f}", is_ratio=False),
     Column("kill", "doubled", "ended twice", "{:,.0f}", is_ratio=False),
     Column("kill", "again_s", "all had ended after", "{:,.1f} s", is_ratio=False),
 )
+
+
+TABLES = (("send", "bulk", "drain"), ("lateness", "memory"), ("kill",))
+"""The measures of each table: all in one would be too wide for a page."""
 
 
 def append(directory: Path, result: Result) -> None:
@@ -83,10 +87,26 @@ def ratio(results: Sequence[Result], column: Column, contender: Contender) -> fl
     return median(ratios) if ratios else None
 
 
-def table(results: Sequence[Result]) -> str:
-    """Return the table in Markdown, the contenders on Redis first, with what could not be measured below it."""
+def text(results: Sequence[Result]) -> str:
+    """Return the tables in Markdown, the contenders on Redis first, with what could not be measured below them."""
     shown = [contender for contender in CONTENDERS if any(result.name == contender.name for result in results)]
-    columns = [column for column in COLUMNS if any(values(results, column, contender) for contender in shown)]
+    tables = [_table(results, measures, shown) for measures in TABLES]
+    return "\n".join([*filter(None, tables), *_notes(results, shown)]) + "\n"
+
+
+def write(directory: Path) -> str:
+    """Write the tables of all results of a directory into it, and return them."""
+    written = text(read(directory))
+    (directory / TABLE).write_text(written)
+    return written
+
+
+def _table(results: Sequence[Result], measures: Sequence[str], shown: Sequence[Contender]) -> str:
+    """Return the table of these measures, or an empty string if none of them was taken."""
+    asked = [column for column in COLUMNS if column.measure in measures]
+    columns = [column for column in asked if any(values(results, column, contender) for contender in shown)]
+    if not columns:
+        return ""
     lines = [
         "| | on | " + " | ".join(column.title for column in columns) + " |",
         "|" + "---|" * (len(columns) + 2),
@@ -94,14 +114,7 @@ def table(results: Sequence[Result]) -> str:
     for contender in shown:
         cells = " | ".join(_cell(results, column, contender) for column in columns)
         lines.append(f"| {contender.title} | {contender.on} | {cells} |")
-    return "\n".join([*lines, "", *_notes(results, shown)]) + "\n"
-
-
-def write(directory: Path) -> str:
-    """Write the table of all results of a directory into it, and return it."""
-    text = table(read(directory))
-    (directory / TABLE).write_text(text)
-    return text
+    return "\n".join(lines) + "\n"
 
 
 def _is_of(result: Result, column: Column, name: str) -> bool:
@@ -109,11 +122,16 @@ def _is_of(result: Result, column: Column, name: str) -> bool:
 
 
 def _cell(results: Sequence[Result], column: Column, contender: Contender) -> str:
+    """Return the median, and how far the rounds are from each other: by half in percent, or as lowest and highest."""
     found = values(results, column, contender)
     if not found:
         return "–"
-    measured = column.shape.format(median(found))
-    times = ratio(results, column, contender) if column.is_ratio else None
+    lowest, measured, highest = (column.shape.format(of(found)) for of in (min, median, max))
+    if not column.is_ratio:
+        return measured if lowest == highest else f"{measured} ({lowest} to {highest})"
+    if half := round(50 * (max(found) - min(found)) / median(found)):
+        measured += f" ±{half} %"
+    times = ratio(results, column, contender)
     return measured if times is None else f"{times:.2g} ({measured})" if times < 100 else f"{times:,.0f} ({measured})"
 
 

@@ -14,7 +14,7 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     task_ignore_result=True,
-    worker_prefetch_multiplier=16,
+    worker_prefetch_multiplier=128,  # large, because the tasks are short
     broker_connection_retry_on_startup=True,
     # It has to be longer than any delay, and nothing that a dead worker held is run before it has passed.
     broker_transport_options={"visibility_timeout": float(os.environ["COMPARE_LONGEST_DELAY_S"]) + 30},

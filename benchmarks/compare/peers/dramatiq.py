@@ -11,6 +11,8 @@ from benchmarks.compare.work import HANDLERS, now_ms
 
 # A worker is dead after this time in ms. One in ten calls of a live one looks for such, and not one in a thousand.
 RECOVERY = {"heartbeat_timeout": 15_000, "maintenance_chance": 100_000}
+# How many messages a worker fetches at once, and after how many ms at most it looks for more.
+WORKER = {"dramatiq_queue_prefetch": "1000", "dramatiq_worker_timeout": "100"}
 dramatiq.set_broker(RedisBroker(url=f"unix://{os.environ['COMPARE_REDIS']}", **RECOVERY))
 
 
@@ -34,4 +36,5 @@ def send_many(name: str, numbers: Iterable[int], due_ms: float | None) -> None:
 
 
 def worker() -> list[str]:
+    os.environ.update(WORKER)
     return [sys.executable, "-m", "dramatiq", "--processes", "1", "--threads", "8", "benchmarks.compare.peers.dramatiq"]
