@@ -25,13 +25,14 @@ def while_another_did(database: str, first: Callable[[], object], then: Callable
         first()
         other.start()
         until = monotonic() + PATIENCE_S
-        while other.is_alive() and not _waits_for_a_lock(database) and monotonic() < until:
+        while other.is_alive() and not waits_for_a_lock(database) and monotonic() < until:
             sleep(0.01)
     other.join(PATIENCE_S)
     return answers[0]
 
 
-def _waits_for_a_lock(database: str) -> bool:
+def waits_for_a_lock(database: str) -> bool:
+    """Return whether anybody waits for a lock on this server."""
     with connections[database].cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
         return bool(cursor.fetchone()[0])

@@ -20,7 +20,7 @@ from django_delayq.core import codec
 from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit
 from django_delayq.models import LimitRow
 from django_delayq.store.database import Database, in_transaction
-from django_delayq.store.sql.dialect import checked, marks
+from django_delayq.store.sql.dialect import Sql, checked, marks
 
 KEPT_MS = 60_000
 """How long a limit's row is kept, at least, after nothing counts any more.
@@ -45,6 +45,7 @@ class DatabaseLimiter:
         answers: dict[Limit, list[Throttled | None]] = {}
         with self._database.available():
             for key, tokens in _by_key(requests, positions):
+                _insert_missing(self._database, key, _values_of(tokens))
                 answers |= _acquire(self._database, key, tokens, lease_ms)
         return in_order(positions.values(), [answers[limit] for limit in positions])
 
@@ -99,10 +100,14 @@ class _Held:
     turn_us: int
 
 
+def _values_of(tokens: Tokens) -> set[str]:
+    """Return the values whose rows have the permits and turns of these limits."""
+    return {limit.value for limit in tokens} | {"" for limit in tokens if limit.interval_us}
+
+
 @in_transaction
 def _acquire(database: Database, key: str, tokens: Tokens, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
-    of_turns = {""} if any(limit.interval_us for limit in tokens) else set[str]()
-    held = _lock(database, key, of_turns.union(limit.value for limit in tokens))
+    held = _lock(database, key, _values_of(tokens))
     now_ms = _look(database, held.values(), lease_ms)
     answers = {}
     for limit, own in tokens.items():
@@ -134,26 +139,39 @@ def _release(database: Database, key: str, tokens: Tokens) -> None:
 
 def _lock(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Held]:
     """Lock the rows of a key and these values, and return them by value. Insert those that are missing first."""
-    rows = _locked(database, key, values)
+    if database.dialect.updates_in_place:
+        database.prove_writes()  # SQLite must write before it reads
+    rows = _rows(database, key, values, database.dialect.lock)
     if missing := values - rows.keys():
         _insert(database, key, missing)
-        rows = _locked(database, key, values)
-    return {value: _Held(row, _permits_of(row), row.turn_us) for value, row in sorted(rows.items())}
+        rows = _rows(database, key, values, database.dialect.lock)
+    return {value: _Held(row, _permits_of(row), row.turn_us) for value, row in rows.items()}
 
 
-def _locked(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Row]:
-    """Lock the rows of a key and these values in the order of values, and return the newest of each that is there."""
-    columns, names = ", ".join(_Row._fields), [database.alias, key]
+def _insert_missing(database: Database, key: str, values: AbstractSet[str]) -> None:
+    """Insert the rows that are missing.
+
+    It comes before the transaction that locks rows. An INSERT waits for another of the same row, and who waits so while
+    it holds locks may wait for somebody who waits for these.
+    """
+    if missing := values - _rows(database, key, values).keys():
+        _insert(database, key, missing)
+
+
+def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = "") -> dict[str, _Row]:
+    """Return the newest row of a key and each of the values, by value. They are locked in the order of values."""
+    columns = ", ".join(f"r.{name}" for name in _Row._fields)
     if database.dialect.updates_in_place:
-        named, names = f'alias = %s AND "key" = %s AND value IN ({marks(len(values))})', [*names, *sorted(values)]
-        database.changed(f"UPDATE delayq_limit SET version = 0 WHERE {named}", names)  # SQLite must write first
-        rows = database.rows(f"SELECT {columns} FROM delayq_limit WHERE {named}{database.dialect.lock}", names)
+        named = Sql('r.alias = %s AND r."key" = %s AND r.value = input.value AND r.version = 0', [database.alias, key])
+        wanted = database.dialect.values_table("input", {"value": str}, [(value,) for value in sorted(values)])
+        found = database.dialect.joined(wanted, named, lock, "delayq_limit")
+        rows = database.rows(f"SELECT {columns} FROM {found.text}", found.parameters)
     else:
         rows = database.rows(
-            f"SELECT r.* FROM (VALUES {marks(len(values), '(%s)')}) AS input (value) CROSS JOIN LATERAL ("
-            f'SELECT {columns} FROM delayq_limit r WHERE alias = %s AND "key" = %s AND r.value = input.value'
-            f" ORDER BY version DESC LIMIT 1{database.dialect.lock}) AS r",
-            [*sorted(values), *names],
+            f"SELECT {columns} FROM (VALUES {marks(len(values), '(%s)')}) AS input (value) CROSS JOIN LATERAL ("
+            f'SELECT * FROM delayq_limit r WHERE alias = %s AND "key" = %s AND r.value = input.value'
+            f" ORDER BY version DESC LIMIT 1{lock}) AS r",
+            [*sorted(values), database.alias, key],
         )
     return {row.value: row for row in map(_Row._make, rows)}
 
