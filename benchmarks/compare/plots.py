@@ -1,4 +1,4 @@
-"""Draw what was measured as SVG: a picture for each figure, which follows the dark mode of who looks at it."""
+"""Draw what was measured as SVG: a picture for each figure, which follows the dark mode of its reader."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -67,9 +67,9 @@ def _powers(figures: Sequence[float]) -> range:
 
 
 def _grid_line(column: Column, figure: float, x: float, height: int) -> str:
-    told = escape(column.shape.format(figure))
+    label = escape(column.shape.format(figure))
     line = f'<path class="grid" d="M{x:.0f} {TOP - 8}V{height - BOTTOM}"/>'
-    return f'{line}<text x="{x:.0f}" y="{height - 14}" class="mid">{told}</text>'
+    return f'{line}<text x="{x:.0f}" y="{height - 14}" class="mid">{label}</text>'
 
 
 def _row(column: Column, row: int, each: Contender, figures: list[float], x: Callable[[float], float]) -> str:

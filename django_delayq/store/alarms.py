@@ -174,7 +174,7 @@ class Degraded:
             self.foreign = self.on = True
             logger.warning(
                 "Degraded: the broker is marked as another site's. Going on from the tables alone, up to a second "
-                "later; messages with limits wait."
+                "later."
             )
 
     def end(self) -> None:

@@ -3,7 +3,7 @@
 The tables keep them, by the database's time, so that nobody who can write to the broker moves a limit. core/limits.py
 has the arithmetic. A worker locks the rows that it changes, so that workers take turns. Permits are in a row for each
 key and value, and turns by rate in the row of the key and the value ''. The rows of a key are locked in the order of
-their values, so that two workers can't deadlock.
+their values, so that two workers don't wait for each other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
@@ -138,7 +138,10 @@ def _release(database: Database, key: str, tokens: Tokens) -> None:
 
 
 def _lock(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Held]:
-    """Lock the rows of a key and these values, and return them by value. Insert those that are missing first."""
+    """Lock the rows of a key and these values, and return them by value.
+
+    Insert those that are missing first. An acquisition has done so before, so few are: of limits that are over.
+    """
     if database.dialect.updates_in_place:
         database.prove_writes()  # SQLite must write before it reads
     rows = _rows(database, key, values, database.dialect.lock)

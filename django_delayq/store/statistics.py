@@ -78,7 +78,7 @@ class Waiting:
     an hour, by the epoch ms at which the hour begins, for `HOURS`; its last entry has all that fall due later.
     `due_soon` has how many fall due within `AHEAD_MS`. Both are complete up to `known_until_ms`, or altogether if that
     is None. `more_sets` tells that there are more queues and keys than `MOST_PAIRS`; the others are left out.
-    `estimate` is given if not all that is ready or falls due soon was counted, and the database can take a sample.
+    `estimate` is set if not all that is ready or falls due soon was counted, and the database can take a sample.
     """
 
     counts: Counts

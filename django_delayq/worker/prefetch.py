@@ -77,13 +77,8 @@ class PrefetchBuffer:
     @property
     def is_idle_only(self) -> bool:
         """Return whether to claim only for idle slots, because a message that is leased must start at once."""
-        return self.handler.at_most_once or self._most_ahead == 0
-
-    @property
-    def _most_ahead(self) -> int:
-        """Return how many messages may be leased before a slot starts them."""
         limits = self.handler.limits
-        return MAX_PER_SLOT * self.max_slots if limits is None else limits.most_ahead
+        return self.handler.at_most_once or (limits is not None and limits.most_ahead == 0)
 
     @property
     def is_draining(self) -> bool:
@@ -96,7 +91,8 @@ class PrefetchBuffer:
         """Return how many messages one slot gets through in a time slice."""
         if self.has_at_most_once or self.mean_s is None:
             return 1
-        most = min(MAX_PER_SLOT, self._most_ahead // self.max_slots)
+        limits = self.handler.limits
+        most = MAX_PER_SLOT if limits is None else min(limits.most_ahead // self.max_slots, MAX_PER_SLOT)
         return int(max(min(TIME_SLICE_S / max(self.mean_s, 1e-6), most), 1))
 
     def note_run(self, count: int, seconds: float) -> None:

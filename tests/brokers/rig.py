@@ -245,7 +245,7 @@ def memory_rig(options: Options = OPTIONS) -> Rig:
     return Rig(broker, broker, advance, lambda: now[0] * 1000)
 
 
-def real_time_memory_rig(options: Options = OPTIONS, kind: type[MemoryBroker] = MemoryBroker) -> Rig:
+def real_time_memory_rig(options: Options = OPTIONS) -> Rig:
     """A memory broker on the machine's clock, which can be moved ahead."""
     ahead = [0]
 
@@ -255,7 +255,7 @@ def real_time_memory_rig(options: Options = OPTIONS, kind: type[MemoryBroker] = 
     def advance(ms: int) -> None:
         ahead[0] += ms
 
-    broker = kind(Alias("default", options=options), now_ms)
+    broker = MemoryBroker(Alias("default", options=options), now_ms)
     return Rig(broker, broker, advance, lambda: now_ms() * 1000)
 
 

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from time import monotonic, sleep
 
 import pytest
 from django.db import connections, transaction
@@ -12,6 +11,7 @@ from django_delayq.brokers.base import PermitRequest
 from django_delayq.models import LimitRow
 from django_delayq.store import DatabaseBackend
 from tests.races import waits_for_a_lock
+from tests.servers.cluster import until
 from tests.worker.rig import PATIENCE_S
 
 A, B = (PermitRequest("k", value, 1, 1) for value in "ab")
@@ -33,13 +33,6 @@ def _another_does(work: Callable[[], object]) -> Iterator[None]:
     yield
     other.join(PATIENCE_S)
     assert not other.is_alive()
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    until = monotonic() + PATIENCE_S
-    while not is_so():
-        assert monotonic() < until
-        sleep(0.01)
 
 
 @pytest.mark.parametrize("database", ["postgres_database", "mariadb_database"])
@@ -68,7 +61,7 @@ def test_rows_are_locked_in_the_order_of_their_values(
     with _another_does(hold_b):
         assert held.wait(PATIENCE_S)
         with _another_does(lambda: backend.limiter.renew([B, A], lease_ms=LEASE_MS)):
-            _until(is_a_locked)
+            until(is_a_locked)
             seen.set()
     looker.close()
 
@@ -82,7 +75,7 @@ def test_who_waits_for_the_insert_of_a_row_holds_no_other(
     with ExitStack() as ended, transaction.atomic(using=postgres_database):
         limiter.acquire([A], lease_ms=LEASE_MS)
         ended.enter_context(_another_does(lambda: limiter.acquire([A, B], lease_ms=LEASE_MS)))
-        _until(lambda: waits_for_a_lock(postgres_database))
+        until(lambda: waits_for_a_lock(postgres_database))
         with connections[postgres_database].cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = 200")
         limiter.release([B])
