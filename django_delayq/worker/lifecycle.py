@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
@@ -284,8 +284,11 @@ def _run_watched(make_worker: Callable[[], Runnable]) -> None:
         finally:
             ended.set()
 
+    # Django's `run_with_reloader` would exit anew on each SIGTERM, and so in the middle of winding down.
+    signal.signal(signal.SIGTERM, _exit_once)
     try:
-        autoreload.run_with_reloader(run)
+        with suppress(KeyboardInterrupt):
+            autoreload.start_django(autoreload.get_reloader(), run)
     finally:
         for worker in workers:
             _hurry_on_ctrl_c(worker)
@@ -294,9 +297,14 @@ def _run_watched(make_worker: Callable[[], Runnable]) -> None:
             ended.wait()
 
 
-def _hurry_on_ctrl_c(worker: Runnable) -> None:
+def _exit_once(signum: int, frame: object) -> None:
     # SIGTERM may come twice, from the outer process and from whoever signals the whole group.
-    signal.signal(signal.SIGTERM, lambda signum, frame: None)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
+
+
+def _hurry_on_ctrl_c(worker: Runnable) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, lambda signum, frame: worker.hurry())
 
 

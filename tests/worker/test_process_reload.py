@@ -78,6 +78,34 @@ def test_sigterm_finishes_what_runs_before_the_end(site: Site, to_group: bool) -
     assert site.totals()["finished"] == 1
 
 
+AGAIN = """
+import os, signal, sys
+from tests.worker.settings import *
+
+def again(frame, event, arg):
+    if event == "call" and sys.exc_info()[0] is SystemExit:
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sys.setprofile(again)
+"""
+"""Settings that send their process SIGTERM once more, at the first call that it makes while it exits."""
+
+
+def test_a_second_sigterm_does_not_break_off_what_the_first_has_begun(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "again_settings.py").write_text(AGAIN)
+    site.env["DJANGO_SETTINGS_MODULE"] = "again_settings"
+    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    worker = site.worker("--reload")
+    site.send("a", key="hold")
+    held = site.line.next()
+    worker.signal(signal.SIGTERM)
+    worker.until_says("finishing what runs")
+    held.release()
+    assert worker.wait() == 0
+    worker.until_says("Messages: finish 1")
+
+
 def test_a_second_ctrl_c_interrupts_what_runs(site: Site) -> None:
     worker = site.worker("--reload")
     site.send("a", key="hold")
