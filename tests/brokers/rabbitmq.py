@@ -6,11 +6,12 @@ from typing import Self
 
 from amqp import Channel
 
-from django_delayq.brokers.base import BATCH, Alarm, ClaimRequest, Claims, Pause
+from django_delayq.brokers.base import BATCH, Alarm, ClaimRequest, Claims, MaintenanceResult, Pause
 from django_delayq.brokers.rabbitmq import RabbitMQBroker
 from django_delayq.brokers.rabbitmq.alarms import Envelope, outgoing, pack, unpack
 from django_delayq.brokers.rabbitmq.names import LEVELS, Names
 from tests.servers import RabbitMQServer
+from tests.servers.cluster import until
 
 ROUNDS = 100
 """How often a claim looks whether all has arrived: each look waits a little."""
@@ -35,6 +36,23 @@ class PatientBroker(RabbitMQBroker):
         return super().take_due(requests, lease_ms=lease_ms, worker=worker)
 
     claim = take_due
+
+    def maintain(self, *, lease_ms: int) -> MaintenanceResult:
+        """Maintain, and wait until what was given back is there again.
+
+        A quorum queue takes back what was rejected only when its log is written, and answers questions meanwhile.
+        """
+        with self._receiving():
+            self._consumer.flush()
+            before = self._here()
+            result = super().maintain(lease_ms=lease_ms)
+            until(lambda: self._here() >= before + result.reclaimed)
+        return result
+
+    def _here(self) -> int:
+        """Return how many alarms of all pairs are not leased."""
+        at_server = sum(map(self._consumer.waiting, self._consumer.subscriptions))
+        return at_server + sum(len(each.ready) + len(each.held) for each in self._consumer.subscriptions.values())
 
     @property
     def queue(self) -> Self:  # type: ignore[override]
