@@ -5,7 +5,8 @@ The names are those of Sentry's queues module, whose destination is the queue he
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from django_delayq import tracing
 from django_delayq.core.errors import Retry, Snooze
@@ -17,11 +18,17 @@ from django_delayq.worker import failure
 
 try:
     import sentry_sdk
+    from sentry_sdk.scope import add_global_event_processor
     from sentry_sdk.tracing import Span, Transaction
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'django-delayq[sentry]'") from error
 
+if TYPE_CHECKING:
+    from sentry_sdk.types import Event, Hint
+
 _ORIGIN = "auto.queue.delayq"
+_reported: ContextVar[tuple[str, int] | None] = ContextVar("django_delayq_reported", default=None)
+"""The id and the token of the attempt that this thread or task has reported last as a text."""
 
 
 def instrument() -> None:
@@ -70,7 +77,7 @@ class Sentry:
             span.set_data("messaging.message.id", message.id)
             span.set_data("messaging.message.receive.latency", message.started_ms - message.due_ms)
             span.set_data("messaging.message.retry.count", message.attempt - 1)
-            return _Attempt(handler, transaction, span, stack.pop_all())
+            return _Attempt(handler, message, transaction, span, stack.pop_all())
 
 
 class _Send:
@@ -88,8 +95,16 @@ class _Send:
 class _Attempt:
     """An attempt that goes on."""
 
-    def __init__(self, handler: tracing.Traced, transaction: Transaction, span: Span, opened: ExitStack) -> None:
+    def __init__(
+        self,
+        handler: tracing.Traced,
+        message: Message[Any],
+        transaction: Transaction,
+        span: Span,
+        opened: ExitStack,
+    ) -> None:
         self._handler = handler
+        self._message = message
         self._transaction = transaction
         self._span = span
         self._opened = opened
@@ -109,5 +124,19 @@ class _Attempt:
             scope = sentry_sdk.get_current_scope()
             scope.set_context("traceback", {"text": failure.traceback_of(error, self._handler.func)})
             scope.capture_message(failure.line(error), "error")
+            _reported.set((self._message.id, self._message.token))
         else:
             sentry_sdk.capture_exception(error)
+
+
+def _drop_twin(event: "Event", hint: "Hint") -> "Event | None":
+    """Drop the event of a log line about an attempt that was reported as a text.
+
+    Where the exception itself was reported, Sentry drops the twin by that.
+    """
+    record = hint.get("log_record")
+    twin = (getattr(record, "id", None), getattr(record, "token", None))
+    return None if twin == _reported.get() else event
+
+
+add_global_event_processor(_drop_twin)

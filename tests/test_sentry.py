@@ -103,6 +103,24 @@ def test_a_site_that_has_texts_scrubbed_sends_no_exception(sentry: Kept, setting
     assert "4111111111" not in str(sentry.items)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_scrubbed_failure_for_good_is_no_second_event_by_its_log_line(
+    sentry: Kept, settings: Settings, is_async: bool
+) -> None:
+    settings.DELAYQ = {"default": settings.DELAYQ["default"] | {"OPTIONS": {"scrub": "tests.scrubs.without_cards"}}}
+
+    def run(message: Message[Any]) -> None:
+        raise ValueError(message.id)
+
+    async def arun(message: Message[Any]) -> None:
+        raise ValueError(message.id)
+
+    rig = Rig()
+    rig.send("a", "b")
+    rig.drain(make_handler(arun if is_async else run, max_attempts=1))
+    assert sorted(event["message"] for event in sentry.errors) == ["ValueError: a", "ValueError: b"]
+
+
 @pytest.mark.usefixtures("site")
 def test_sends_and_attempts_have_the_spans_of_queue_insights(sentry: Kept) -> None:
     with sentry_sdk.start_transaction(name="request"):
