@@ -68,7 +68,7 @@ def test_messages_go_through_the_server_of_a_cache(
 
 
 # django-redis passes CONNECTION_POOL_KWARGS to redis-py, Django all of its OPTIONS, and both read the address too.
-TLS: dict[str, Callable[[str, dict[str, str]], dict[str, Any]]] = {
+TLS: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]] = {
     "django-redis": lambda address, tls: {
         "BACKEND": OF_DJANGO_REDIS,
         "LOCATION": address,
@@ -101,6 +101,16 @@ def test_the_tls_options_of_a_cache_are_used(
         pytest.raises(BrokerRefused, match="give the file of its CA as ssl_ca_certs"),
     ):
         broker.open()
+
+
+@pytest.mark.parametrize("name", ["django-redis", "django"])
+def test_a_cache_that_checks_no_certificate_is_used_without_a_check(
+    settings: Settings, tls_server: Server, certificates: Path, name: str
+) -> None:
+    address = f"rediss://127.0.0.1:{tls_server.options['tls_port']}/3"
+    client = str(certificates / "client.pem")
+    tls: dict[str, Any] = {"ssl_cert_reqs": None, "ssl_certfile": client, "ssl_keyfile": client}
+    carries_beside_the_cache(settings, TLS[name](address, tls))
 
 
 @pytest.mark.parametrize(("store", "lost"), [(None, "all messages;"), (Store(), "the alarms, which workers restore")])

@@ -312,6 +312,8 @@ def _cache_address(alias: str) -> tuple[str, dict[str, Any]]:
         servers = servers.replace(";", ",").split(",")
     first = servers[0].strip() if servers else ""  # both caches write to the first server; the others are replicas
     login = {name: flat[name] for name in taken if flat[name] is not None}
+    if "ssl_cert_reqs" in taken and "ssl_cert_reqs" not in login:
+        login["ssl_cert_reqs"] = "none"  # to redis-py None means that no certificate is checked
     if "SENTINELS" not in options:
         return first, login
     own = {f"sentinel_{name}": value for name, value in options.get("SENTINEL_KWARGS", {}).items() if name in _USER}
