@@ -10,6 +10,7 @@ result's id is the message's id.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from inspect import iscoroutinefunction
@@ -175,6 +176,8 @@ class DelayqBackend(BaseTaskBackend):
     ) -> AnyResult:
         """Send the task as a message: a part of the caller's transaction or, without a store, after its commit.
 
+        If a task that waits or runs keeps its id, return that task's result, and send no `task_enqueued`.
+
         Raises like `validate_task` and `send_delay_message`, and like Django for arguments that JSON does not carry.
         """
         self.validate_task(task)
@@ -204,7 +207,12 @@ class DelayqBackend(BaseTaskBackend):
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any], now: datetime, sent: Sent
     ) -> AnyResult:
         result = _result(task, sent.id, self.alias, args, kwargs, now)
-        emit(task_enqueued, type(self), task_result=result)
+        is_kept = sent.created is False and (sent.running or getattr(task, "on_conflict", "keep") != "replace")
+        if not is_kept:
+            emit(task_enqueued, type(self), task_result=result)
+        elif self.supports_get_result:  # of the earlier task, whose arguments these may not be
+            with suppress(TaskResultDoesNotExist):
+                return self.get_result(sent.id)
         return result
 
     def get_result(self, result_id: str) -> AnyResult:

@@ -156,6 +156,25 @@ def test_a_task_can_have_an_id_of_its_own_and_be_replaced_cancelled_and_reschedu
     assert (result.status, result.errors[0].exception_class) == (TaskResultStatus.FAILED, DelayqError)
 
 
+def test_a_task_that_keeps_its_id_is_the_result_and_is_not_enqueued_again(functions: Any) -> None:
+    close = functions.add.using(id="order:7:close", run_after=timezone.now() + timedelta(days=1))
+    told: list[Any] = []
+
+    def tell(**kwargs: Any) -> None:
+        told.append(kwargs["task_result"].args)
+
+    task_enqueued.connect(tell)
+    try:
+        close.enqueue(1)
+        assert close.enqueue(2).args == [1]
+        assert close.using(on_conflict="latest").enqueue(3).args == [1]
+        assert async_to_sync(close.aenqueue)(4).args == [1]
+        assert close.using(on_conflict="replace").enqueue(5).args == [5]
+    finally:
+        task_enqueued.disconnect(tell)
+    assert told == [[1], [5]]
+
+
 def test_an_option_of_the_handler_is_refused_once_it_is_registered(functions: Any) -> None:
     with pytest.raises(InvalidTask, match=r"max_attempts=2 comes too late for 'tests\.tasks\.functions\.add'.*@task"):
         functions.add.using(max_attempts=2)
