@@ -1,10 +1,15 @@
 """Build the site of the documentation (`make site`) from the Markdown of the repository, whose root is its source."""
 
+import inspect
 import os
+import re
 from importlib.metadata import version as installed_version
 from typing import Any
 
+from docutils import nodes
 from pygments.lexers.configs import IniLexer
+
+import django_delayq
 
 project = "django-delayq"
 author = copyright = "the authors of django-delayq"
@@ -47,7 +52,21 @@ def _add_navigation(app: Any, docname: str, source: list[str]) -> None:
             source[0] += f"\n```{{toctree}}\n:caption: {section}\n:hidden:\n:glob:\n\n{listed}\n```\n"
 
 
+def _add_names(app: Any, doctree: nodes.document) -> None:
+    """Add the public names to the inventory for intersphinx, each with its section of the API page."""
+    if app.env.docname != "docs/reference/api":
+        return
+    sections = list(doctree.findall(nodes.section))
+    for name in django_delayq.__all__:
+        titled = [each for each in sections if each[0].astext() == name]
+        place = (titled or [each for each in sections if re.search(rf"\b{name}\b", each.astext())])[-1]
+        value = getattr(django_delayq, name)
+        kind = "class" if isinstance(value, type) else "function" if inspect.isroutine(value) else "data"
+        app.env.get_domain("py").note_object(f"django_delayq.{name}", kind, place["ids"][0])
+
+
 def setup(app: Any) -> None:
     """Connect what is above to Sphinx, and have blocks of redis.conf coloured like other settings."""
     app.add_lexer("conf", IniLexer)
     app.connect("source-read", _add_navigation)
+    app.connect("doctree-read", _add_names)
