@@ -183,6 +183,15 @@ def test_a_package_names_the_repository_that_it_was_built_from(wheel: Path) -> N
     }
 
 
+def test_the_readme_of_a_package_has_whole_links(wheel: Path) -> None:
+    text = "\n".join(metadata_of(wheel))
+    links = re.findall(r"\]\((.+?)\)", text)
+    assert "https://git.example.com/shops/django-delayq/blob/v1.2.3/docs/tutorial.md" in links
+    assert "![A send " in text
+    assert "](https://git.example.com/shops/django-delayq/raw/v1.2.3/docs/images/how-it-works.svg)" in text
+    assert all(link.startswith(("https://", "#")) for link in links)
+
+
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
@@ -196,11 +205,12 @@ def test_a_release_without_an_address_is_refused_and_changes_nothing(
     tmp_path: Path, changed: dict[str, str], error: str
 ) -> None:
     (tmp_path / ".ci").mkdir()
-    for name in (".ci/project_urls.py", "pyproject.toml"):
+    for name in (".ci/project_urls.py", "pyproject.toml", "README.md"):
         shutil.copyfile(ROOT / name, tmp_path / name)
     refused = write_urls(tmp_path, **RELEASE | changed)
     assert refused.returncode == 1
     assert error in refused.stderr
-    assert (tmp_path / "pyproject.toml").read_bytes() == (ROOT / "pyproject.toml").read_bytes()
+    for name in ("pyproject.toml", "README.md"):
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
     assert write_urls(tmp_path, **RELEASE).returncode == 0
     assert "has [project.urls] already" in write_urls(tmp_path, **RELEASE).stderr
