@@ -1,12 +1,14 @@
 """Messages are listed by tag, key, beginning of the id and state, wherever their rows are."""
 
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from pytest_django import Settings
 
 from django_delayq import (
@@ -47,6 +49,8 @@ def messages(registry: None, settings: Settings) -> Any:
         cancel_delay_messages("order:7:cancelled")
         remind.send("waits", id="order:7:waits", tag="order:7", delay="1h")
         remind.send("is due", id="order:70:due", tag="order:70")
+        past = timezone.now() - timedelta(seconds=1)  # SQLite's clock rounds a due time up, to the next millisecond
+        ReadyMessage.objects.filter(message_id="order:70:due").update(due_at=past)
         remind.send("runs", id="order:7:runs", tag="order:7", queue="other")
         ReadyMessage.objects.filter(message_id="order:7:runs").update(token=1, worker="w")
         yield
