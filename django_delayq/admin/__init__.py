@@ -6,11 +6,13 @@ Importing this package registers the lists with Django's default site. Call `reg
 from django.contrib.admin import AdminSite, site as default_site
 
 from django_delayq.admin.lists.admins import ErrorMessageAdmin, FinishMessageAdmin, ReadyMessageAdmin, ReportRowAdmin
-from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, ReportRow
+from django_delayq.admin.lists.messages import AnyMessageAdmin
+from django_delayq.models import AnyMessage, ErrorMessage, FinishMessage, ReadyMessage, ReportRow
 
 
 def register(site: AdminSite) -> None:
-    """Register the three lists of messages, and the report, with `site`."""
+    """Register the page of all messages, their three lists, and the report, with `site`."""
+    site.register(AnyMessage, AnyMessageAdmin)
     site.register(ReadyMessage, ReadyMessageAdmin)
     site.register(FinishMessage, FinishMessageAdmin)
     site.register(ErrorMessage, ErrorMessageAdmin)

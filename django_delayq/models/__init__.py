@@ -159,6 +159,16 @@ class ErrorMessage(MessageRow):
         ]
 
 
+class AnyMessage(ReadyMessage):
+    """A message of any of the three tables. It has no rows of its own: it gives the admin's page of all its place."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ()
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+
+
 class PayloadDifference(models.Model):
     """A change of a message's payload by an operator. Both the old and the new payload can be restored from it.
 

@@ -75,6 +75,7 @@ NEEDS: dict[str, frozenset[str]] = {
     **{f"{name}_{page}": frozenset({f"view_{name}"}) for name in LISTS.values() for page in ("changelist", "job")},
     **{f"{name}_{page}": NOBODY for name in LISTS.values() for page in ("add", "delete")},
     "reportrow_changelist": frozenset({"view_reportrow"}),
+    "anymessage_changelist": frozenset({"sees a list"}),
     "errormessage_groups": frozenset({"view_errormessage", "view_error"}),
     "errormessage_payload": frozenset({"view_errormessage", "edit_payload", "view_payload", "rescue_message"}),
     "dashboard": ANY_VIEW,
@@ -118,6 +119,7 @@ def expected(account: Account, name: str) -> set[Any]:
     if not account.enters:
         return {LOGIN}
     has = account.may | ({"sees all"} if account.sees_all else set())
+    has |= {"sees a list"} if account.may & {f"view_{each}" for each in LISTS.values()} else set()
     if not account.may & set(VIEWS):
         return {REFUSED, 405}
     return {200, 302, MISSING, 405} if NEEDS[name] <= has else {REFUSED, 405}

@@ -106,7 +106,12 @@ def of_each_kind(broker: DatabaseBackend, registry: None) -> None:
 def test_the_pages_speak_the_language_of_the_site(
     of_each_kind: None, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = [superuser.get(INDEX), superuser.get(url("errormessage", "groups")), superuser.get(url("reportrow"))]
+    shown = [
+        superuser.get(INDEX),
+        superuser.get(url("anymessage")),
+        superuser.get(url("errormessage", "groups")),
+        superuser.get(url("reportrow")),
+    ]
     failed = pk_of(database, "1", ErrorMessage)
     editor = url("errormessage", failed, "payload")
     shown += [

@@ -63,7 +63,7 @@ def test_axe_finds_nothing(page: Page, site: Site, database: str, scheme: str) -
     site.send("waits", tag="order:42")
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     found = {}
-    for address in ("readymessage/?due_from=2026-01-01T00:00", "errormessage/", "errormessage/groups/"):
+    for address in ("anymessage/", "readymessage/?due_from=2026-01-01T00:00", "errormessage/", "errormessage/groups/"):
         page.goto(f"/admin/delayq/{address}")
         found[address] = violations(page)
     page.goto(LIST)

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _, ngettext
 
-from django_delayq.admin.access import address, alias_of, check_may_look, database_of, query_of
+from django_delayq.admin.access import address, alias_of, check_may_look, database_of, query_of, site_of
 from django_delayq.admin.dashboard import charts, sections
 from django_delayq.admin.dashboard.storeless import groups
 from django_delayq.admin.formatting import exact
@@ -21,6 +21,7 @@ from django_delayq.conf import alias_names, get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.figures import Figures
 from django_delayq.core.requests import Pair
+from django_delayq.models import AnyMessage
 from django_delayq.monitor import Status, Throughput, last_month, measure, status
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
@@ -43,11 +44,19 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
     names = alias_names()
     return context | {
         "aliases": [(name, query_of(name)) for name in names] if len(names) > 1 else [],
+        "search_address": _search_address(request, alias),
         "update_address": address(request, "delayq_dashboard", alias, **({BACK: MONTH} if _is_month(request) else {})),
         "groups": [] if context["trouble"] else _groups(request, alias),
         "move_address": address(request, "delayq_dashboard_storeless", alias),
         "request": request,
     }
+
+
+def _search_address(request: HttpRequest, alias: str) -> str:
+    """Return the address of the page of all messages; empty if this site has none, or no message is kept."""
+    if get_alias(alias).store is None or not site_of(request).is_registered(AnyMessage):
+        return ""
+    return address(request, "delayq_anymessage_changelist", alias)
 
 
 def figures_context(request: HttpRequest) -> dict[str, Any]:

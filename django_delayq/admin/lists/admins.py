@@ -47,6 +47,19 @@ from django_delayq.models import MessageRow, ReportRow
 from django_delayq.support.units import to_text
 
 
+def refusal(request: HttpRequest, text: str) -> str:
+    """Return why nothing is searched for `text`, which `meant` has returned; empty if it is searched for."""
+    if not (asks_for_data(text) or is_over(text)):
+        return ""
+    if not may_search(request, alias_of(request)):
+        return _("Nothing is shown: you may not look into payloads, or they are masked.")
+    if is_over(text):
+        return _("Nothing is shown: this search in payloads is over, so type it again.")
+    if is_in_address(request):
+        return _("Nothing is shown: type a search in payloads into the box, because addresses stay in logs.")
+    return ""
+
+
 class MessageAdmin(Columns, BoundedAdmin):
     """The base of the three lists. Rows are not added or changed here, but by sends and moves."""
 
@@ -68,21 +81,12 @@ class MessageAdmin(Columns, BoundedAdmin):
         text = request.delayq_search = meant(request, search_term)  # type: ignore[attr-defined]
         if not text:
             return queryset, False
-        if not (asks_for_data(text) or is_over(text)):
+        if why_not := refusal(request, text):
+            messages.warning(request, why_not)
+            return queryset.none(), False
+        if not asks_for_data(text):
             request.delayq_named = text  # type: ignore[attr-defined]
             return find(queryset, text), False
-        if not may_search(request, alias_of(request)):
-            messages.warning(request, _("Nothing is shown: you may not look into payloads, or they are masked."))
-            return queryset.none(), False
-        if is_over(text):
-            messages.warning(request, _("Nothing is shown: this search in payloads is over, so type it again."))
-            return queryset.none(), False
-        if is_in_address(request):
-            messages.warning(
-                request,
-                _("Nothing is shown: type a search in payloads into the box, because addresses stay in logs."),
-            )
-            return queryset.none(), False
         try:
             with time_limit(queryset.db):
                 found = find_on_page(queryset, text)
