@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from django.utils import autoreload
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
+from django_delayq.worker.process.spawn import die_with_parent
 
 LOOK_S = 1.0
 """How often the main thread wakes to handle signals, in seconds.
@@ -221,16 +222,15 @@ def run_reloading(make_worker: Callable[[], Runnable]) -> None:
 def _start_again_and_again() -> int:
     """Run the worker in an inner process, and start that again when it asks, or when code that failed has changed.
 
-    Pass SIGTERM on to the inner process, and return the exit code with which to end.
+    Pass SIGTERM and SIGINT on to the inner process as SIGTERM, and return the exit code with which to end.
     """
     inner: list[subprocess.Popen[bytes]] = []
     stopping = threading.Event()
 
     def stop(signum: int, frame: object) -> None:
         stopping.set()
-        for process in inner:
-            if signum == signal.SIGTERM:  # a terminal's Ctrl-C reaches it by itself
-                process.terminate()
+        for process in inner:  # a terminal's Ctrl-C reaches it by itself, but not that of an IDE
+            process.terminate()
 
     # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -284,11 +284,12 @@ def _run_watched(make_worker: Callable[[], Runnable]) -> None:
         finally:
             ended.set()
 
-    # Django's `run_with_reloader` would exit anew on each SIGTERM, and so in the middle of winding down.
-    signal.signal(signal.SIGTERM, _exit_once)
+    # Django's `run_with_reloader` would exit anew on each signal, and so in the middle of winding down.
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, _exit_once)
+    die_with_parent(os.getppid(), signal.SIGTERM)  # an IDE may kill the outer process
     try:
-        with suppress(KeyboardInterrupt):
-            autoreload.start_django(autoreload.get_reloader(), run)
+        autoreload.start_django(autoreload.get_reloader(), run)
     finally:
         for worker in workers:
             _hurry_on_ctrl_c(worker)
@@ -298,8 +299,9 @@ def _run_watched(make_worker: Callable[[], Runnable]) -> None:
 
 
 def _exit_once(signum: int, frame: object) -> None:
-    # SIGTERM may come twice, from the outer process and from whoever signals the whole group.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # A second signal comes from the outer process, if the first one went to the whole group.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
     sys.exit(0)
 
 

@@ -78,6 +78,19 @@ def test_sigterm_finishes_what_runs_before_the_end(site: Site, to_group: bool) -
     assert site.totals()["finished"] == 1
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+def test_the_stop_button_of_an_ide_stops_the_worker_that_it_does_not_see(site: Site, signum: signal.Signals) -> None:
+    worker = site.worker("--reload")
+    site.send("a", key="hold")
+    held = site.line.next()
+    worker.signal(signum)
+    worker.until_says("finishing what runs")
+    held.release()
+    assert site.line.next().what == "ran"
+    worker.until_says("Messages: finish 1")
+    worker.wait()
+
+
 AGAIN = """
 import os, signal, sys
 from tests.worker.settings import *

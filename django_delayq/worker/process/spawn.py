@@ -33,13 +33,13 @@ def death_of(code: int) -> str:
     return f"its process died ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
 
 
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when the thread that started it ends (on Linux; elsewhere do nothing).
+def die_with_parent(parent: int, signum: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send this process `signum` when the thread that started it ends (on Linux; elsewhere do nothing).
 
-    That works even while a handler holds the interpreter's lock. End at once if `parent` is not the parent any more.
+    SIGKILL works even while a handler holds the interpreter's lock. End at once if `parent` is not the parent any more.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)
         if os.getppid() != parent:  # the parent died before the call
             os._exit(1)
