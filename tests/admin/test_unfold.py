@@ -45,6 +45,7 @@ def test_every_page_has_that_look_and_all_that_it_tells(shown: dict[str, str]) -
         "finishmessage": ["order:2:close"],
         "errormessage": ["ValueError: no order 3", "By kind of failure", 'x-model="action"'],  # shows Run
         "range": ['name="due_from" value="2026-01-01T00:00"'],
+        "messages": ["order:1:close", "order:2:close", "order:3:close"],
         "groups": ["ValueError in shop", "Run this 1 again"],
         "message": ["What happens next", "Run again", "&quot;order&quot;: 3"],
         "edit": ["Change and run again"],
@@ -52,7 +53,7 @@ def test_every_page_has_that_look_and_all_that_it_tells(shown: dict[str, str]) -
         "reschedule": ["New due time"],
     }
     assert shown.keys() == told.keys()
-    for name in ("pause", "groups", "edit", "confirm", "reschedule"):  # unfold's header names the list at most
+    for name in ("pause", "messages", "groups", "edit", "confirm", "reschedule"):  # unfold's header names the list at most
         assert re.search(r'<h2 class="delayq-title">[^<]+</h2>', shown[name]), name
     for name, texts in told.items():
         assert "/static/unfold/css/styles.css" in shown[name], name

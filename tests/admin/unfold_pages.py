@@ -30,6 +30,7 @@ shown = {
     "pause": client.get(url("readymessage", "dashboard", "pause")),
     **{name: client.get(url(name)) for name in ("readymessage", "finishmessage", "errormessage")},
     "range": client.get(url("readymessage"), {"due_from": "2026-01-01T00:00"}),
+    "messages": client.get(url("anymessage"), {"q": "order:*"}),
     "groups": client.get(url("errormessage", "groups")),
     "message": client.get(url("errormessage", failed, "change")),
     "edit": client.get(url("errormessage", failed, "payload")),
