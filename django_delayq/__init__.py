@@ -30,7 +30,7 @@ from django_delayq.core.errors import (
     UnknownKey,
     Unsupported,
 )
-from django_delayq.core.message import Message, MessageInfo, OnConflict, Send, Sent, SentMany, State
+from django_delayq.core.message import IdScope, Message, MessageInfo, OnConflict, Send, Sent, SentMany, State
 from django_delayq.core.retry import Backoff, Exponential
 from django_delayq.support.units import Duration
 
@@ -46,6 +46,7 @@ __all__ = [
     "Exponential",
     "Handler",
     "HandlerTimeout",
+    "IdScope",
     "LeaseLost",
     "Message",
     "MessageInfo",

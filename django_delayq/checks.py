@@ -49,6 +49,7 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     - E004: `using` names no alias.
     - E005: the annotation of its argument is wrong.
     - E009: `concurrency_key` names a field that its data does not have.
+    - E018: `id_scope` is "all", and its alias has no store.
     - W001: it is `atomic`, and its alias has no store.
     - I001: it is sync and has a time-out of its own, which only `--processes` can enforce.
 
@@ -308,6 +309,14 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
             hint='It may run a second time after its commit: make it idempotent, or set up a store ("STORE": {}).',
             obj=handler,
             id="delayq.W001",
+        )
+    if handler.id_scope == "all" and not _has_store(handler):
+        yield Error(
+            f'{name} has id_scope="all", but without a store nothing that has ended is kept: each send with an id is '
+            "refused.",
+            hint='Set up a store ("STORE": {}), or leave id_scope out.',
+            obj=handler,
+            id="delayq.E018",
         )
     if not handler.is_async and handler.timeout_ms != to_ms(DEFAULT_TIMEOUT, "timeout"):
         yield Info(

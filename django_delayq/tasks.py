@@ -31,7 +31,7 @@ from django_delayq.conf import DEFAULT_ALIAS, alias_names, get_alias
 from django_delayq.core.errors import Bury, DelayqError, Snooze
 from django_delayq.core.history import Ended, PastAttempt
 from django_delayq.core.lanes import lane_of, split_lane
-from django_delayq.core.message import Message, OnConflict, Sent, State
+from django_delayq.core.message import IdScope, Message, OnConflict, Sent, State
 from django_delayq.core.retry import Backoff
 from django_delayq.core.transitions import Policy
 from django_delayq.django_tasks import (
@@ -101,6 +101,7 @@ class DelayqTask(AnyTask):
 
     id: str | None = None
     on_conflict: OnConflict = "keep"
+    id_scope: IdScope | None = None
     tag: str | None = None
     trace_id: str | None = None
 
@@ -176,7 +177,7 @@ class DelayqBackend(BaseTaskBackend):
     ) -> AnyResult:
         """Send the task as a message: a part of the caller's transaction or, without a store, after its commit.
 
-        If a task that waits or runs keeps its id, return that task's result, and send no `task_enqueued`.
+        If an earlier task keeps its id, return that task's result, and send no `task_enqueued`.
 
         Raises like `validate_task` and `send_delay_message`, and like Django for arguments that JSON does not carry.
         """
@@ -195,7 +196,7 @@ class DelayqBackend(BaseTaskBackend):
         return await sync_to_async(self._enqueued)(task, args, kwargs, now, sent)
 
     def _when(self, task: AnyTask) -> dict[str, Any]:
-        own = ("id", "on_conflict", "tag", "trace_id") if isinstance(task, DelayqTask) else ()
+        own = ("id", "on_conflict", "id_scope", "tag", "trace_id") if isinstance(task, DelayqTask) else ()
         return {name: getattr(task, name) for name in own} | {
             "at": task.run_after,
             "queue": task.queue_name,
@@ -207,7 +208,8 @@ class DelayqBackend(BaseTaskBackend):
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any], now: datetime, sent: Sent
     ) -> AnyResult:
         result = _result(task, sent.id, self.alias, args, kwargs, now)
-        is_kept = sent.created is False and (sent.running or getattr(task, "on_conflict", "keep") != "replace")
+        is_replaced = getattr(task, "on_conflict", "keep") == "replace" and not (sent.running or sent.ended)
+        is_kept = sent.created is False and not is_replaced
         if not is_kept:
             emit(task_enqueued, type(self), task_result=result)
         elif self.supports_get_result:  # of the earlier task, whose arguments these may not be

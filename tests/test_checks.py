@@ -73,6 +73,7 @@ def test_a_wrong_setting_is_found(settings: Settings, delayq: Any, id: str, reas
         (handle, {"atomic": True}, "W001", "is atomic, but without a store"),
         (handle, {"max_concurrency": 1, "concurrency_key": "a:{id}"}, "E009", "names 'id', which is no field"),
         (sends_parcel, {"max_concurrency": 1, "concurrency_key": "a:{}"}, "E009", "names '', which is no field"),
+        (handle, {"id_scope": "all"}, "E018", 'has id_scope="all", but without a store'),
         (handle, {"timeout": "10s"}, "I001", "only under `run_delayq --processes`"),
     ],
 )
@@ -90,6 +91,12 @@ def test_atomic_with_a_store_is_exactly_once_and_no_matter_for_a_warning(setting
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
     delay_execute("k", atomic=True)(handle)
     assert "delayq.W001" not in [message.id for message in found()]
+
+
+def test_ids_that_are_refused_once_they_have_ended_pass_with_a_store(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
+    delay_execute("k", id_scope="all")(handle)
+    assert "delayq.E018" not in [message.id for message in found()]
 
 
 @pytest.mark.parametrize(

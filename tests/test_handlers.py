@@ -45,6 +45,7 @@ def test_the_defaults_are_those_of_the_docs() -> None:
     assert (handler.concurrency, handler.expires_ms, handler.former_keys) == (None, None, ())
     assert handler.backoff == Exponential()
     assert (handler.atomic, handler.at_most_once, handler.is_async) == (False, False, False)
+    assert handler.id_scope == "waiting"
 
 
 def test_options_are_kept_lengths_in_milliseconds() -> None:
@@ -121,6 +122,7 @@ def test_a_second_handler_of_a_key_is_refused_and_both_are_named(second: dict[st
         ({"expires": -1}, r"expires=-1 is too short; give 1ms or more"),
         ({"atomic": "yes"}, r"atomic='yes' is str; give True or False"),
         ({"at_most_once": 1}, r"at_most_once=1 is int; give True or False"),
+        ({"id_scope": "ever"}, r"id_scope='ever' is unknown: "),
     ],
 )
 def test_a_wrong_option_names_handler_value_and_fix(options: dict[str, Any], message: str) -> None:

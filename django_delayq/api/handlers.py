@@ -12,13 +12,13 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_delayq.api import registry
 from django_delayq.api.registry import name_of
-from django_delayq.api.send import asend_delay_message, send_delay_message
+from django_delayq.api.send import asend_delay_message, check_id_scope, send_delay_message
 from django_delayq.api.unknown import NoMethod, one_value, refuse_unknown
 from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.core.codec import decode_data, decoder_for, encode_data
 from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
-from django_delayq.core.message import Message, Send, Sent, When, WhenToSend
+from django_delayq.core.message import IdScope, Message, Send, Sent, When, WhenToSend
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
 from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
@@ -59,6 +59,7 @@ class Handler(Generic[T, R]):
     at_most_once: bool
     limits: Limits | None = None
     priority: int = 0
+    id_scope: IdScope = "waiting"
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())
@@ -149,6 +150,7 @@ def delay_execute(
     expires: Duration | None = None,
     atomic: bool = False,
     at_most_once: bool = False,
+    id_scope: IdScope = "waiting",
     **unknown: Never,
 ) -> Callable[[Callable[[Message[T]], R]], Handler[T, R]]:
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
@@ -167,6 +169,7 @@ def delay_execute(
     - `atomic`: run the handler in a transaction of the alias's database. With a store, the same transaction ends the
       message, so that what the handler writes takes effect exactly once.
     - `at_most_once`: never start a message a second time.
+    - `id_scope`: "all" refuses an id under which a message has ended, for as long as its row is kept. It needs a store.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """
@@ -202,6 +205,7 @@ def delay_execute(
                 atomic=check_flag(atomic, "atomic"),
                 at_most_once=check_flag(at_most_once, "at_most_once"),
                 limits=check_limits(max_concurrency, concurrency_key, rate_limit),
+                id_scope=check_id_scope(id_scope),
             )
             _check_own(handler)
             registry.register(handler)

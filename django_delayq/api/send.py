@@ -23,8 +23,9 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
+from django_delayq.core.errors import Unsupported
 from django_delayq.core.lanes import lane_of, new_lane, split_lane
-from django_delayq.core.message import OnConflict, Send, Sent, When
+from django_delayq.core.message import IdScope, OnConflict, Send, Sent, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
 from django_delayq.support.timestamps import check_aware, due_time_ms
@@ -39,6 +40,7 @@ from django_delayq.support.validation import (
 )
 
 _ON_CONFLICT = get_args(OnConflict)
+_ID_SCOPES = get_args(IdScope)
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order, as ids sort
@@ -65,6 +67,7 @@ def send_delay_message(
     expires: Duration | None = None,
     timeout: Duration | None = None,
     at_most_once: bool | None = None,
+    id_scope: IdScope | None = None,
     using: str | None = None,
     on_commit: bool | None = None,
     **unknown: Never,
@@ -80,7 +83,9 @@ def send_delay_message(
     Between messages of a queue that are due, one with a higher `priority`, from -100 to 100, starts first.
 
     If a message with this `id` waits already, `on_conflict` says what to do: `keep` it, `replace` it, give it the
-    `earliest` or the `latest` of the two due times, or `raise` `DuplicateMessage`.
+    `earliest` or the `latest` of the two due times, or `raise` `DuplicateMessage`. With `id_scope="all"` nothing is
+    sent either if a message with this `id` has ended, for as long as its row is kept: it finished, failed or was
+    cancelled. `raise` raises then too. That needs a store: without one it raises `Unsupported`.
 
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent. Raises
     `SendError` if the broker was away or did not answer within 2 seconds: it may have taken the message, unless the
@@ -104,6 +109,7 @@ def send_delay_message(
         expires=expires,
         timeout=timeout,
         at_most_once=at_most_once,
+        id_scope=id_scope,
         using=using,
     )
     backend = get_backend(using)
@@ -166,7 +172,7 @@ def _defer_to_commit(alias: Alias, on_commit: bool | None, message: NewMessage, 
 
 
 def _answer(enqueued: Enqueued) -> Sent:
-    return Sent(enqueued.id, enqueued.due_ms, enqueued.created, enqueued.running)
+    return Sent(enqueued.id, enqueued.due_ms, enqueued.created, enqueued.running, enqueued.ended_ms is not None)
 
 
 # Ids for messages that get none from their sender
@@ -204,8 +210,8 @@ def _moment(milliseconds: int) -> str:
 def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is_own: bool = False) -> NewMessage:
     """Check a send and return its message, with an id from `make_id` unless the send has one. Nothing is sent.
 
-    `is_own` says that django-delayq itself sends it. Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value
-    and the fix.
+    `is_own` says that django-delayq itself sends it. Raises `TypeError`, `ValueError`, `UnknownKey` or `Unsupported`,
+    naming the value and the fix.
     """
     if send.on_conflict != "keep":
         _check_on_conflict(send)
@@ -218,6 +224,7 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
         delay_ms,
         at_ms,
         has_new_id=send.id is None,
+        id_scope="waiting" if send.id is send.id_scope is None else _id_scope(send, header.key, alias),
     )
 
 
@@ -235,6 +242,29 @@ def _check_on_conflict(send: Send) -> None:
         raise ValueError(
             f"on_conflict={short_repr(send.on_conflict)} needs an id: without one no message is in conflict."
         )
+
+
+def check_id_scope(id_scope: IdScope) -> IdScope:
+    """Return `id_scope` unchanged. Raises `ValueError` for any other value than those of `IdScope`."""
+    if id_scope not in _ID_SCOPES:
+        raise ValueError(f"id_scope={short_repr(id_scope)} is unknown: {did_you_mean(str(id_scope), _ID_SCOPES)}")
+    return id_scope
+
+
+def _id_scope(send: Send, key: str, alias: Alias) -> IdScope:
+    """Return the `id_scope` of a send, or else that of its handler. Raises if it can't be had."""
+    if send.id_scope is None:
+        handler = registry.find(alias.name, key)
+        id_scope: IdScope = "waiting" if handler is None else handler.id_scope
+    else:
+        id_scope = check_id_scope(send.id_scope)
+        if send.id is None and id_scope == "all":
+            raise ValueError(f"id_scope={short_repr(id_scope)} needs an id: without one no id was used before.")
+    if id_scope == "all" and alias.store is None:
+        raise Unsupported(
+            f"id_scope={id_scope!r} needs a store, which keeps what has ended: set up STORE in DELAYQ[{alias.name!r}]."
+        )
+    return id_scope
 
 
 def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header, Any]:

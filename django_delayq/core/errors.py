@@ -26,7 +26,10 @@ class SendError(DelayqError):
 
 
 class DuplicateMessage(DelayqError):
-    """A send with `on_conflict="raise"` whose id belongs to a message that waits or runs already."""
+    """A send with `on_conflict="raise"` whose id belongs to a message that waits or runs already.
+
+    With `id_scope="all"` also one whose id belongs to a message that has ended.
+    """
 
 
 class UnknownKey(DelayqError, LookupError):

@@ -81,6 +81,9 @@ class Message(Generic[T]):
 
 OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
 
+IdScope = Literal["waiting", "all"]
+"""The messages among which an id is unique: those that wait or run, or also those that have ended and are kept."""
+
 
 class When(TypedDict, total=False):
     """The options of a handler's `prepare`: the ones of `send_delay_message`, except `using` and `on_commit`."""
@@ -97,6 +100,7 @@ class When(TypedDict, total=False):
     expires: Duration | None
     timeout: Duration | None
     at_most_once: bool | None
+    id_scope: IdScope | None
 
 
 class WhenToSend(When, total=False):
@@ -127,6 +131,7 @@ class Send:
     at_most_once: bool | None = None
     using: str | None = None
     priority: int | None = None
+    id_scope: IdScope | None = None
 
 
 @dataclass(slots=True)
@@ -134,14 +139,16 @@ class Sent:
     """The answer to a send.
 
     `created` is False if there was a message with this id already. `running` is True if that message runs now, so that
-    the send left it unchanged. If the send waits for the commit of a transaction, `created`, `due_ms` and `due_at` are
-    None, because nothing has been enqueued yet.
+    the send left it unchanged. `ended` is True if it has ended, and `id_scope="all"` kept the id from being used again.
+    If the send waits for the commit of a transaction, `created`, `due_ms` and `due_at` are None, because nothing has
+    been enqueued yet.
     """
 
     id: str
     due_ms: int | None
     created: bool | None
     running: bool = False
+    ended: bool = False
 
     @property
     def due_at(self) -> datetime | None:

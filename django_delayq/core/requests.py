@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeVar
 from django_delayq.core.codec import Instant, Natural
 from django_delayq.core.errors import DuplicateMessage
 from django_delayq.core.lanes import queue_of, serves
-from django_delayq.core.message import OnConflict, State
+from django_delayq.core.message import IdScope, OnConflict, State
+from django_delayq.support.timestamps import from_ms
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import check_name, check_queue
 
@@ -84,6 +85,8 @@ class NewMessage:
     at_ms: int | None = None
     has_new_id: bool = False
     """Whether the id was generated for this message, so that no other can have it."""
+    id_scope: IdScope = "waiting"
+    """If it is "all", the message is not taken if one with its id has ended. Only a store can do that."""
 
 
 @dataclass(slots=True)
@@ -91,13 +94,14 @@ class Enqueued:
     """The answer to an `enqueue`.
 
     `created` is True if the message is new. If it is False, the message that had the id already was kept or changed as
-    `on_conflict` says, or it is `running` and was left as it is.
+    `on_conflict` says, or it is `running` or has ended, at `ended_ms`, and was left as it is.
     """
 
     id: str
     due_ms: int
     created: bool
     running: bool = False
+    ended_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -500,7 +504,16 @@ def check_batch(batch: Sequence[object]) -> None:
 def refuse_duplicates(enqueued: list[Enqueued], on_conflict: OnConflict) -> list[Enqueued]:
     """Return `enqueued`. If `on_conflict` is "raise" and ids were in use, raise `DuplicateMessage` naming them."""
     if on_conflict == "raise":
-        refused = [answer.id for answer in enqueued if not answer.created]
-        if refused:
-            raise DuplicateMessage(f"Waiting or running already: {', '.join(map(repr, refused))}.")
+        refused = [answer for answer in enqueued if not answer.created]
+        texts = []
+        if waiting := [repr(answer.id) for answer in refused if answer.ended_ms is None]:
+            texts.append(f"Waiting or running already: {', '.join(waiting)}.")
+        if ended := [
+            f"{answer.id!r} (at {from_ms(answer.ended_ms):%Y-%m-%d %H:%M:%S} UTC)"
+            for answer in refused
+            if answer.ended_ms is not None
+        ]:
+            texts.append(f"Ended already: {', '.join(ended)}.")
+        if texts:
+            raise DuplicateMessage(" ".join(texts))
     return enqueued

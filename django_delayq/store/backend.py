@@ -21,6 +21,7 @@ from django_delayq.store.limits import DatabaseLimiter
 from django_delayq.store.mark import Mark
 from django_delayq.store.presence import DatabasePresence
 from django_delayq.store.queue import DatabaseQueue
+from django_delayq.store.sql.postgresql import PostgreSQL
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean
 
@@ -153,10 +154,7 @@ def problems(database: Database) -> list[str]:
 
 
 _FROZEN_LEVELS = {
-    "postgresql": (
-        "SELECT upper(level) FROM current_setting('transaction_isolation') AS level"
-        " WHERE level IN ('repeatable read', 'serializable')"
-    ),
+    "postgresql": PostgreSQL.hiding_level,
     "mariadb": (
         "SELECT DISTINCT concat(replace(level.variable_value, '-', ' '), ' with innodb_snapshot_isolation')"
         " FROM information_schema.session_variables level JOIN information_schema.session_variables snapshot"

@@ -1,7 +1,7 @@
 """Send: insert rows in the caller's transaction, and schedule the alarms that are due soon right after its commit.
 
 The due time is the database's clock plus the delay. For ids that are in use, `on_conflict` says what happens; one
-statement does it for many of them. `insert_new` also skips ids whose messages have ended.
+statement does it for many of them. A message of `id_scope` "all" is not inserted if one with its id has ended.
 
 Alarms are scheduled after the commit because the cursor may be past them already (alarms.py). That is one bounded call.
 If there are too many alarms for it, the cursor is set back, and the next pass schedules the rest. Messages that are due
@@ -11,6 +11,7 @@ later need no call. If the call fails, the sweep finds the rows.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from time import monotonic
 from typing import Any, NamedTuple
@@ -18,9 +19,9 @@ from typing import Any, NamedTuple
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker, Enqueued, NewMessage, OnConflict, pages
-from django_delayq.core.errors import PartlyUnavailable
+from django_delayq.core.errors import PartlyUnavailable, Unsupported
 from django_delayq.store.alarms import SOON_MS
-from django_delayq.store.database import Database, in_transaction
+from django_delayq.store.database import Database
 from django_delayq.store.mark import Mark
 from django_delayq.store.sql.dialect import WAITING, Dialect, LongText
 from django_delayq.store.sql.stepwise import delete
@@ -44,7 +45,12 @@ def enqueue(
     while todo:  # first one message of each id, then the second of each id that is given twice, and so on
         first = {message.id: i for i, message in reversed(todo.items())}
         by_id = {todo[i].id: todo.pop(i) for i in sorted(first.values())}
-        enqueued_now, alarms_now = _enqueue(database, by_id, on_conflict)
+        if any(message.id_scope == "all" for message in by_id.values()):
+            enqueued_now, alarms_now = database.transaction(
+                partial(_enqueue_unless_ended, database, by_id, on_conflict)
+            )
+        else:
+            enqueued_now, alarms_now = _enqueue(database, by_id, on_conflict)
         enqueued |= {first[id]: answer for id, answer in enqueued_now.items()}
         alarms += alarms_now
     return [enqueued[i] for i in range(len(messages))], alarms
@@ -155,41 +161,77 @@ def _new(message: NewMessage) -> tuple[Any, ...]:
     return *times, *names, header.expires_ms, header.max_attempts, header.timeout_ms, int(header.at_most_once)
 
 
+# Ids that are refused if a message has ended under them
+
 _ENDED = ("delayq_finish", "delayq_error")
 
 
-@in_transaction
 def insert_new(database: Database, messages: Sequence[NewMessage]) -> int:
     """Insert the messages whose id is in none of the three tables, in one transaction. Return how many."""
-    return sum(_insert_page(database, page) for page in pages(messages, BATCH))
+    new = [replace(message, id_scope="all") for message in messages]
+    return database.transaction(
+        lambda: sum(one.created for page in pages(new, BATCH) for one in enqueue(database, page, "keep")[0])
+    )
 
 
-def _insert_page(database: Database, messages: Sequence[NewMessage]) -> int:
-    ended = _ended(database, [message.id for message in messages])
-    enqueued, _ = enqueue(database, [message for message in messages if message.id not in ended], "keep")
-    created = [one.id for one in enqueued if one.created]
-    return len(created) - _take_back(database, created)
+def _enqueue_unless_ended(
+    database: Database, messages: dict[str, NewMessage], on_conflict: OnConflict
+) -> tuple[dict[str, Enqueued], list[Alarm]]:
+    """Enqueue like `_enqueue`, except for messages of `id_scope` "all" under whose id one has ended.
 
-
-def _take_back(database: Database, created: Sequence[str]) -> int:
-    """Delete the new rows whose message had ended before they were inserted, and return how many.
-
-    That message still ran when the ids were checked. Nobody has seen the new rows, because they are not committed yet.
+    A message may end between a look at the tables of those that have ended and the INSERT: then its id is free in the
+    ready table. So there is a second look after the INSERT, from which on no other message can have that id. If the
+    second look finds one, the new row is deleted before anybody sees it. This must be one transaction.
     """
-    ended = sorted(_ended(database, created, database.dialect.newest))
-    if ended:
-        dialect = database.dialect
-        found = dialect.under_ids(database.alias, ended, lock=dialect.lock)  # of an id, one that ended may be seen too
-        rows = database.rows(f"SELECT r.id FROM {found.text}", found.parameters)
-        delete(database, [pk for (pk,) in rows])
-    return len(ended)
+    once = [message.id for message in messages.values() if message.id_scope == "all"]
+    _refuse_hiding_level(database)
+    if database.vendor == "sqlite":
+        database.prove_writes()  # in SQLite, a transaction that has read can't write once another has written
+    ended = _ended(database, once)
+    not_ended = {id: message for id, message in messages.items() if id not in ended}
+    if not not_ended:
+        return ended, []
+    enqueued, alarms = _enqueue(database, not_ended, on_conflict)
+    created = [id for id in once if id in enqueued and enqueued[id].created]
+    ended_meanwhile = _ended(database, created, database.dialect.newest)
+    if ended_meanwhile:
+        taken_back = _take_back(database, ended_meanwhile)
+        alarms = [alarm for alarm in alarms if alarm.pk not in taken_back]
+    return enqueued | ended | ended_meanwhile, alarms
 
 
-def _ended(database: Database, ids: Sequence[str], lock: str = "") -> set[str]:
+def _refuse_hiding_level(database: Database) -> None:
+    """Raise `Unsupported` in a transaction whose isolation level would hide that a message has ended meanwhile."""
+    asked = database.dialect.hiding_level
+    for (level,) in database.rows(asked) if asked else []:
+        raise Unsupported(
+            f'id_scope="all" needs READ COMMITTED: at {level}, the isolation level of database {database.using!r}, '
+            "a transaction can't see whether a message has ended since it began."
+        )
+
+
+def _ended(database: Database, ids: Sequence[str], lock: str = "") -> dict[str, Enqueued]:
+    """Return the answers for those of `ids` under which a message has ended, by id; of several, the last counts."""
     if not ids:
-        return set()
+        return {}
     found = [database.dialect.under_ids(database.alias, ids, lock=lock, table=table) for table in _ENDED]
-    return {id for one in found for (id,) in database.rows(f"SELECT r.message_id FROM {one.text}", one.parameters)}
+    rows = database.rows(
+        " UNION ALL ".join(
+            f"SELECT * FROM (SELECT r.ended_at, r.due_at, r.message_id FROM {one.text}) AS ended" for one in found
+        ),
+        [value for one in found for value in one.parameters],
+    )
+    return {id: Enqueued(id, due_ms, created=False, ended_ms=ended_ms) for ended_ms, due_ms, id in sorted(rows)}
+
+
+def _take_back(database: Database, ids: Iterable[str]) -> set[str]:
+    """Delete the rows that this transaction has inserted under the ids. Return their pks."""
+    dialect = database.dialect
+    # Without a lock MariaDB may show the row that has ended in place of the new one, at REPEATABLE READ.
+    found = dialect.under_ids(database.alias, ids, lock=dialect.lock)
+    pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {found.text}", found.parameters)]
+    delete(database, pks)
+    return {str(pk) for pk in pks}
 
 
 WITHIN_S = 0.25

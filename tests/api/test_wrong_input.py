@@ -8,7 +8,7 @@ from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
-from django_delayq import Handler, send_delay_message
+from django_delayq import Handler, Message, Unsupported, delay_execute, send_delay_message
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.core.message import OnConflict
 from tests.api.support import waiting
@@ -41,6 +41,10 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
         ({"tag": "delayq.x"}, ValueError, r"tag='delayq.x' is for messages of .* itself; choose one without 'delayq.'"),
         ({"id": 5}, TypeError, r"id=5 is int; give one str"),
         ({"on_conflict": "replac"}, ValueError, r"on_conflict='replac' is unknown: did you mean 'replace'\?"),
+        ({"id": "a", "id_scope": "al"}, ValueError, r"id_scope='al' is unknown: did you mean 'all'\?"),
+        ({"id": "a", "id_scope": ["all"]}, ValueError, r"id_scope=\['all'\] is unknown"),
+        ({"id_scope": "all"}, ValueError, r"id_scope='all' needs an id"),
+        ({"id": "a", "id_scope": "all"}, Unsupported, r"needs a store, .*: set up STORE in DELAYQ\['default'\]"),
         ({"queue": "a:b"}, ValueError, r"queue='a:b' contains a colon"),
         ({"queue": "a^5"}, ValueError, r"queue='a\^5' is how .* priority are named; give queue='a', priority=5"),
         ({"priority": 101}, ValueError, r"priority=101 is too large; give 100 or less"),
@@ -118,6 +122,20 @@ def test_a_method_of_another_library_is_refused_with_ours(
 ) -> None:
     with pytest.raises(AttributeError, match=message):
         getattr(close_order, method)
+
+
+def test_without_a_store_a_handler_that_refuses_ids_that_have_ended_takes_no_id(
+    registry: None, broker: MemoryBroker
+) -> None:
+    @delay_execute("k", id_scope="all")
+    def handle(message: Message[int]) -> None: ...
+
+    with pytest.raises(Unsupported, match="id_scope='all' needs a store"):
+        handle.send(1, id="a", on_commit=False)
+    assert waiting(broker) == []
+    handle.send(1, on_commit=False)
+    handle.send(2, id="a", id_scope="waiting", on_commit=False)
+    assert len(waiting(broker)) == 2
 
 
 @pytest.mark.parametrize("on_conflict", ["replace", "earliest", "latest", "raise"])

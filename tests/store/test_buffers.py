@@ -26,11 +26,12 @@ from django_delayq.conf import Alias
 from django_delayq.core import transitions
 from django_delayq.core.figures import COUNTS, MINUTE_MS
 from django_delayq.core.transitions import Transition
-from django_delayq.models import ErrorMessage, FigureRow, ReadyMessage
+from django_delayq.models import ErrorMessage, FigureRow, FinishMessage, ReadyMessage
 from django_delayq.monitor import throughput
 from django_delayq.store import alarms, claim, enqueue, figures, operations, polling, queries, settle
 from django_delayq.store.database import Database
 from django_delayq.store.queries import waiting_pairs
+from django_delayq.support.timestamps import from_ms
 from tests.databases import database_on
 from tests.servers import PostgresServer
 
@@ -274,6 +275,30 @@ def _again(scene: Scene, count: int, on_conflict: OnConflict) -> Callable[[], ob
     return lambda: enqueue.enqueue(scene.database, new, on_conflict)
 
 
+def _ended(scene: Scene, count: int) -> Callable[[], object]:
+    """Ids that must not be used again."""
+    _end_many(scene)
+    new = [NewMessage(f"ended:{n}", HEADER, b"1", delay_ms=HOUR_MS, id_scope="all") for n in range(count)]
+    return lambda: enqueue.enqueue(scene.database, new, "keep")
+
+
+def _end_many(scene: Scene) -> None:
+    """Let so many have ended that neither table is so small that it had better be read as a whole."""
+    names = {"alias": "default", "queue": "default", "key": "k", "worker": "w"}
+    rest = {"data": "1", "at_most_once": False, "failures": 0, "crashes": 0, "error": "", "history": "[]"}
+    times = dict.fromkeys(("due_at", "scheduled_at", "sent_at", "ended_at"), from_ms(0))
+    rows = [{"id": 10**9 + n, "message_id": f"ended:{n}", **names, **rest, **times} for n in range(ENDED)]
+    using = scene.database.using
+    FinishMessage.objects.using(using).bulk_create(FinishMessage(**row, outcome="finished") for row in rows)
+    ErrorMessage.objects.using(using).bulk_create(ErrorMessage(**row, detail="", fingerprint="f") for row in rows)
+
+
+def _put_once(scene: Scene, count: int) -> Callable[[], object]:
+    _end_many(scene)
+    new = [NewMessage(f"new:{n}", HEADER, b"1", delay_ms=HOUR_MS, id_scope="all") for n in range(count)]
+    return lambda: enqueue.enqueue(scene.database, new, "raise")
+
+
 def _put(scene: Scene, count: int) -> Callable[[], object]:
     new = [NewMessage(f"new:{n}", HEADER, b"1", delay_ms=HOUR_MS) for n in range(count)]
     return lambda: enqueue.enqueue(scene.database, new, "raise")
@@ -409,6 +434,10 @@ USES: dict[str, tuple[Callable[[Scene, int], Callable[[], object]], int, int]] =
     "send of ids that wait: replace": (partial(_again, on_conflict="replace"), 100, WRITTEN),
     "send of ids that wait: earliest": (partial(_again, on_conflict="earliest"), 100, 3 * FOUND),
     "send of a batch of ids that wait: replace": (partial(_again, on_conflict="replace"), BATCH, WRITTEN),
+    "send of ids that have ended": (_ended, 100, 4 * FOUND),
+    "send of a batch of ids that have ended": (_ended, BATCH, 4 * FOUND),
+    "send of one that must be the first": (_put_once, 1, WRITTEN + 4 * FOUND),
+    "send of a batch that must be the first": (_put_once, BATCH, WRITTEN),
     "cancel of 100": (_cancel, 100, WRITTEN),
     "cancel of a batch": (_cancel, BATCH, WRITTEN),
     "purge of 100": (_purge, 100, 2 * FOUND),

@@ -175,6 +175,19 @@ def test_a_task_that_keeps_its_id_is_the_result_and_is_not_enqueued_again(functi
     assert told == [[1], [5]]
 
 
+def test_an_id_that_is_used_once_for_ever_is_refused_after_the_task_has_ended(functions: Any) -> None:
+    welcome = functions.add.using(id="welcome:7", id_scope="all")
+    welcome.enqueue(1, 2)
+    run_due()
+    for again in welcome, welcome.using(on_conflict="replace"):
+        result = again.enqueue(3, 4)
+        assert (result.status, result.args) == (TaskResultStatus.SUCCESSFUL, [1, 2])
+    run_due()
+    assert functions.calls == [(1, 2)]
+    with pytest.raises(DuplicateMessage, match=r"Ended already: 'welcome:7'"):
+        welcome.using(on_conflict="raise").enqueue(3, 4)
+
+
 def test_an_option_of_the_handler_is_refused_once_it_is_registered(functions: Any) -> None:
     with pytest.raises(InvalidTask, match=r"max_attempts=2 comes too late for 'tests\.tasks\.functions\.add'.*@task"):
         functions.add.using(max_attempts=2)

@@ -169,6 +169,7 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
             data,
             id=row.message_id,
             on_conflict="replace",
+            id_scope="waiting",  # an earlier message with the id may have ended
             queue=queue,
             priority=priority,
             tag=row.tag,

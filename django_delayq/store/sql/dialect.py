@@ -158,8 +158,11 @@ class Dialect:
     """The end of a SELECT that must see rows committed after its transaction began.
 
     If the isolation level would hide them, they are locked too. PostgreSQL and SQLite need no lock, because they refuse
-    to write what such a level hides.
+    to change a row that such a level hides.
     """
+    hiding_level = ""
+    """A query for the isolation level, which gives a row if the level hides what is committed meanwhile even from
+    `newest`; '' if none does."""
     skip_locked: str
     idle_in_transaction_timeout = ""
     """The first statement of the store's own transactions, by which a frozen process loses its locks; '' for none."""
@@ -194,6 +197,12 @@ class Dialect:
 
     On PostgreSQL the index of ids begins with them, and the alias is only checked. See `PageIndex` for the state in
     which PostgreSQL would take any index that has the alias.
+    """
+    of_alias_by_ended_id = "r.alias = %s"
+    """The condition on rows of the tables of messages that have ended, which are found by their ids.
+
+    Their index of ids begins with the alias. For an alias out of a list, PostgreSQL expects ten look-ups in the index,
+    and would rather read all of a small table for each id. It sees that this list has two, one of which no alias has.
     """
     pk_in_order = "r.id"
     """The primary key as it is written in the indexes that give pages of rows their order. See `PageIndex`."""
@@ -241,7 +250,7 @@ class Dialect:
 
     def of_alias_in(self, table: str) -> str:
         """Return the condition on the alias of rows of a table that are found by their ids."""
-        return self.of_alias_by_id if table == "delayq_ready" else self.of_alias
+        return self.of_alias_by_id if table == "delayq_ready" else self.of_alias_by_ended_id
 
     def under_ids(
         self, alias: str, ids: Iterable[str], condition: str = "", lock: str = "", table: str = "delayq_ready"

@@ -45,6 +45,10 @@ class PostgreSQL(Dialect):
     now = "floor(extract(epoch from statement_timestamp()) * 1000)::bigint"
     now_up = "ceil(extract(epoch from statement_timestamp()) * 1000)::bigint"
     lock = " FOR UPDATE OF r"
+    hiding_level = (
+        "SELECT upper(level) FROM current_setting('transaction_isolation') AS level"
+        " WHERE level IN ('repeatable read', 'serializable')"
+    )
     skip_locked = " FOR UPDATE OF r SKIP LOCKED"
     updates_in_place = False
     idle_in_transaction_timeout = idle_in_transaction_timeout(STALLED_MS)
@@ -59,6 +63,7 @@ class PostgreSQL(Dialect):
     limit = "LIMIT (SELECT {count})"
     of_alias = "r.alias = ANY(ARRAY(SELECT %s))"
     of_alias_by_id = checked("r.alias = %s")
+    of_alias_by_ended_id = "r.alias IN (%s, E'\\x01')"
     table_pages = "pg_relation_size('delayq_ready') / current_setting('block_size')::int"
     sample = "TABLESAMPLE SYSTEM ({percent}) REPEATABLE (0)"
 
