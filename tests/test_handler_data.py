@@ -113,6 +113,39 @@ def test_run_of_an_async_handler_is_awaited() -> None:
     assert asyncio.run(double.run(5)) == 10
 
 
+def test_data_may_be_left_out_just_where_it_may_be_none() -> None:
+    """Type checkers know it too: mypy finds an ignore that it does not need."""
+
+    @delay_execute("none")
+    def none(message: Message[None]) -> None: ...
+
+    @delay_execute("optional")
+    def optional(message: Message[int | str | None]) -> None: ...
+
+    @delay_execute("any")
+    def anything(message: Message[Any]) -> None: ...
+
+    @delay_execute("number")
+    def number(message: Message[int]) -> None: ...
+
+    for handler in (none, optional, anything):
+        assert handler.prepare().data is None
+    none.run()
+    none.prepare(None, delay=1)
+    optional.run()
+    optional.prepare(5)
+    anything.run(attempt=2)
+    with pytest.raises(TypeError, match=r"data doesn't fit int"):
+        number.run()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"data doesn't fit int"):
+        number.send()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"data doesn't fit int"):
+        number.send(delay=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"data doesn't fit int"):
+        asyncio.run(number.asend())  # type: ignore[call-arg]
+    number.prepare()  # type: ignore[call-arg]
+
+
 def test_run_refuses_data_that_send_would_refuse() -> None:
     with pytest.raises(TypeError, match=r"data doesn't fit Parcel"):
         delay_execute("k")(typed).run("x")  # type: ignore[arg-type]  # T flows from the annotation to run

@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Generic, Never, TypeVar, Unpack, cast
+from typing import Any, Generic, Never, TypeVar, Unpack, cast, overload
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -36,9 +36,9 @@ from django_delayq.support.validation import (
 
 T = TypeVar("T")
 R = TypeVar("R")
+S = TypeVar("S")
 
 DEFAULT_TIMEOUT = "1h"
-_NOTHING: Any = None  # data is None unless given, whatever T is; sending checks it against T
 
 
 @dataclass(eq=False, repr=False)
@@ -84,7 +84,14 @@ class Handler(Generic[T, R]):
         """Return how often a message of this handler may start if its sender does not say."""
         return Policy(self.at_most_once, max_attempts(None, self))
 
-    def run(self, data: T = _NOTHING, **message_fields: Any) -> R:
+    # Only a handler whose T may be None takes no data: type checkers refuse it for the others, and so does sending.
+
+    @overload
+    def run(self: "Handler[S | None, R]", **message_fields: Any) -> R: ...
+    @overload
+    def run(self, data: T, **message_fields: Any) -> R: ...
+
+    def run(self, data: Any = None, **message_fields: Any) -> R:
         """Call the function in a unit test, with `data` as it would arrive, and return its result.
 
         If the function is `async def`, the result is a coroutine, which the test awaits. `message_fields` are fields of
@@ -110,7 +117,12 @@ class Handler(Generic[T, R]):
         enqueue = NoMethod("send(data)")
         aenqueue = NoMethod("asend(data)")
 
-    def prepare(self, data: T = _NOTHING, *more: Never, **when: Unpack[When]) -> Send:
+    @overload
+    def prepare(self: "Handler[S | None, R]", **when: Unpack[When]) -> Send: ...
+    @overload
+    def prepare(self, data: T, *more: Never, **when: Unpack[When]) -> Send: ...
+
+    def prepare(self, data: Any = None, *more: Never, **when: Unpack[When]) -> Send:
         """Return a message to send later with `send_delay_messages`."""
         if more:
             raise one_value((data, *more))
@@ -120,13 +132,23 @@ class Handler(Generic[T, R]):
             refuse_unknown(when)
             raise
 
-    def send(self, data: T = _NOTHING, *more: Never, **when: Unpack[WhenToSend]) -> Sent:
+    @overload
+    def send(self: "Handler[S | None, R]", **when: Unpack[WhenToSend]) -> Sent: ...
+    @overload
+    def send(self, data: T, *more: Never, **when: Unpack[WhenToSend]) -> Sent: ...
+
+    def send(self, data: Any = None, *more: Never, **when: Unpack[WhenToSend]) -> Sent:
         """Send a message to this handler: `send_delay_message` with its key and alias."""
         if more:
             raise one_value((data, *more))
         return send_delay_message(self.key, data, using=self.using, **when)
 
-    async def asend(self, data: T = _NOTHING, *more: Never, **when: Unpack[WhenToSend]) -> Sent:
+    @overload
+    async def asend(self: "Handler[S | None, R]", **when: Unpack[WhenToSend]) -> Sent: ...
+    @overload
+    async def asend(self, data: T, *more: Never, **when: Unpack[WhenToSend]) -> Sent: ...
+
+    async def asend(self, data: Any = None, *more: Never, **when: Unpack[WhenToSend]) -> Sent:
         """Send a message to this handler like `send`, from async code."""
         if more:
             raise one_value((data, *more))

@@ -104,9 +104,10 @@ def test_an_option_of_another_library_is_refused_with_ours(
 
 
 def test_several_values_are_refused_with_what_to_write(close_order: Handler[Any, None]) -> None:
-    for send in (close_order.send, close_order.prepare, async_to_sync(close_order.asend)):
+    sends: list[Any] = [close_order.send, close_order.prepare, async_to_sync(close_order.asend)]
+    for send in sends:
         with pytest.raises(TypeError, match=r"one value as data, not 2; send a list or a dict: \[1, 2\]"):
-            send(1, 2)  # type: ignore[arg-type]
+            send(1, 2)
 
 
 @pytest.mark.parametrize(
