@@ -393,6 +393,23 @@ MARIADB = pytest.mark.parametrize("database", ["mariadb_database"], ids=["mariad
 
 
 @MARIADB
+def test_mariadb_lets_others_end_beside_the_ids_that_a_transaction_has_looked_for(
+    broker: DatabaseBackend, database: str
+) -> None:
+    send_and_end(broker, "b")
+    row = FinishMessage.objects.using(database).get()
+
+    def end_others() -> None:
+        for row.id, row.message_id in enumerate(("bb", "cc"), 1_000):
+            row.save(using=database, force_insert=True)
+
+    with ThreadPoolExecutor(1) as pool, transaction.atomic(using=database):
+        assert once("b").ended
+        assert once("c").created
+        pool.submit(in_another_thread(end_others)).result(PATIENCE_S)
+
+
+@MARIADB
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_mariadb_sees_what_ended_after_the_transaction_began(
     broker: DatabaseBackend, database: str, level: str

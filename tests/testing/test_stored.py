@@ -40,6 +40,13 @@ class InATestCase(DelayqMixin, TestCase):
             assert [info.data for info in sent_messages()] == ["a", "b"]
         assert [info.data for info in sent_messages("testing.note")] == ["a", "b"]
 
+    def test_an_id_that_has_ended_is_refused_as_it_would_be_on_the_site(self) -> None:
+        note.send("first", id="a", id_scope="all")
+        self.assert_sent("testing.note", data="first")
+        run_due()
+        assert note.send("second", id="a", id_scope="all").ended
+        self.assert_not_sent("testing.note")
+
     def test_what_was_rolled_back_or_cancelled_is_not(self) -> None:
         with transaction.atomic():
             note.send("rolled back")
