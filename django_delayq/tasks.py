@@ -208,8 +208,8 @@ class DelayqBackend(BaseTaskBackend):
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any], now: datetime, sent: Sent
     ) -> AnyResult:
         result = _result(task, sent.id, self.alias, args, kwargs, now)
-        is_replaced = getattr(task, "on_conflict", "keep") == "replace" and not (sent.running or sent.ended)
-        is_kept = sent.created is False and not is_replaced
+        replaces = getattr(task, "on_conflict", "keep") == "replace"
+        is_kept = sent.created is False and (sent.running or sent.ended or not replaces)
         if not is_kept:
             emit(task_enqueued, type(self), task_result=result)
         elif self.supports_get_result:  # of the earlier task, whose arguments these may not be
