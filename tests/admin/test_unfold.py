@@ -53,7 +53,8 @@ def test_every_page_has_that_look_and_all_that_it_tells(shown: dict[str, str]) -
         "reschedule": ["New due time"],
     }
     assert shown.keys() == told.keys()
-    for name in ("pause", "messages", "groups", "edit", "confirm", "reschedule"):  # unfold's header names the list at most
+    titled = "pause", "messages", "groups", "edit", "confirm", "reschedule"  # unfold's header names the list at most
+    for name in titled:
         assert re.search(r'<h2 class="delayq-title">[^<]+</h2>', shown[name]), name
     for name, texts in told.items():
         assert "/static/unfold/css/styles.css" in shown[name], name
