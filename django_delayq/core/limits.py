@@ -243,22 +243,26 @@ def acquire(
     `turn_us` is when the key's next start is allowed, in epoch µs. Return an answer for each token (None grants), and
     the new `turn_us`.
     """
-    now_ms, interval_us = now_us // 1000, limit.interval_us or 0
-    turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
+    now_ms, interval_us = now_us // 1000, limit.interval_us
+    waits_us = 0
+    if interval_us is not None:  # a request without a rate leaves the turn of its key alone
+        turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
+        waits_us = max(turn_us - now_us, 0)
     permits.trim(now_ms, lease_ms)
     answers: list[Throttled | None] = []
     refused = 0
     for token in tokens:
         holds = token in permits.ends
         is_free = limit.most is None or len(permits.ends) < limit.most
-        if holds or (is_free and turn_us <= now_us):
-            if not holds:
+        if holds or (is_free and not waits_us):
+            if not holds and interval_us is not None:
+                waits_us = interval_us
                 turn_us = now_us + interval_us
             if limit.most is not None:
                 permits.take(token, now_ms + lease_ms)
             answers.append(None)
         else:
-            until_turn_ms = -((now_us - turn_us - refused * interval_us) // 1000) if turn_us > now_us else 0
+            until_turn_ms = -(-(waits_us + refused * (interval_us or 0)) // 1000) if waits_us else 0
             wait_ms = max(until_turn_ms, 0 if is_free else permits.wait_in_line(now_ms))
             answers.append(Throttled(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
             refused += 1

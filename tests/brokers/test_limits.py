@@ -149,6 +149,14 @@ def test_those_that_wait_for_their_turn_are_told_theirs(rig: Rig) -> None:
     assert 0 < first.wait_ms <= 60_000
 
 
+def test_a_request_without_a_rate_leaves_the_turn_of_its_key_alone(rig: Rig) -> None:
+    assert granted(rig, [turn(1)]) == [1]
+    assert granted(rig, [permit(2)]) == [2]
+    assert granted(rig, [turn(3)]) == []
+    rig.advance(MINUTE_US // 1000)
+    assert granted(rig, [turn(4)]) == [4]
+
+
 def test_who_finds_no_permit_takes_no_turn_and_who_waits_for_a_turn_takes_no_permit(rig: Rig) -> None:
     granted(rig, [permit(1)])
     assert granted(rig, [PermitRequest("k", "", 2, 1, MINUTE_US)]) == []
