@@ -15,7 +15,7 @@ at its end, a millisecond apart, so that a few calls serve them.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -250,7 +250,6 @@ def acquire(
         waits_us = max(turn_us - now_us, 0)
     permits.trim(now_ms, lease_ms)
     answers: list[Throttled | None] = []
-    refused = 0
     for token in tokens:
         holds = token in permits.ends
         is_free = limit.most is None or len(permits.ends) < limit.most
@@ -262,8 +261,23 @@ def acquire(
                 permits.take(token, now_ms + lease_ms)
             answers.append(None)
         else:
-            until_turn_ms = -(-(waits_us + refused * (interval_us or 0)) // 1000) if waits_us else 0
+            until_turn_ms = -(-waits_us // 1000)
             wait_ms = max(until_turn_ms, 0 if is_free else permits.wait_in_line(now_ms))
             answers.append(Throttled(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
-            refused += 1
     return answers, turn_us
+
+
+def spread(requests: Sequence[PermitRequest], answers: Sequence[Throttled | None]) -> list[Throttled | None]:
+    """Let requests that wait for a turn of one key, whatever their values, wait for one turn after the other.
+
+    `acquire` tells each of them the next turn. The order is that of the requests.
+    """
+    refused: Counter[str] = Counter()
+    result: list[Throttled | None] = []
+    for request, answer in zip(requests, answers, strict=True):
+        if answer is not None and answer.of_key and request.interval_us is not None:
+            later_ms = -(-refused[request.key] * request.interval_us // 1000)
+            answer = answer._replace(wait_ms=answer.wait_ms + later_ms)
+            refused[request.key] += 1
+        result.append(answer)
+    return result

@@ -17,7 +17,7 @@ from django.db.models.expressions import RawSQL
 
 from django_delayq.brokers.base import PermitRequest, Throttled, check_batch, in_order
 from django_delayq.core import codec
-from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit
+from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit, spread
 from django_delayq.models import LimitRow
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql.dialect import Sql, checked, marks
@@ -47,7 +47,7 @@ class DatabaseLimiter:
             for key, tokens in _by_key(requests, positions):
                 _insert_missing(self._database, key, _values_of(tokens))
                 answers |= _acquire(self._database, key, tokens, lease_ms)
-        return in_order(positions.values(), [answers[limit] for limit in positions])
+        return spread(requests, in_order(positions.values(), [answers[limit] for limit in positions]))
 
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
         check_batch(requests)

@@ -149,6 +149,14 @@ def test_those_that_wait_for_their_turn_are_told_theirs(rig: Rig) -> None:
     assert 0 < first.wait_ms <= 60_000
 
 
+def test_those_of_other_values_are_told_the_turns_after_it(rig: Rig) -> None:
+    asks = [PermitRequest("k", value, token, 1, MINUTE_US) for token, value in enumerate("abacad")]
+    assert granted(rig, asks[:1]) == [0]
+    waits_ms = [refusal.wait_ms for refusal in refusals(rig, asks[1:])]
+    assert [round((later - waits_ms[0]) / 60_000) for later in waits_ms] == [0, 1, 2, 3, 4]
+    assert 0 < waits_ms[0] <= 60_000
+
+
 def test_a_request_without_a_rate_leaves_the_turn_of_its_key_alone(rig: Rig) -> None:
     assert granted(rig, [turn(1)]) == [1]
     assert granted(rig, [permit(2)]) == [2]

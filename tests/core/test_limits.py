@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from django_delayq import Message, delay_execute
 from django_delayq.core.errors import DataMismatch
-from django_delayq.core.limits import Limit, Permits, acquire, check_limits
+from django_delayq.core.limits import Limit, Permits, acquire, check_limits, spread
+from django_delayq.core.requests import PermitRequest
 
 LEASE_MS = 1_000
 
@@ -132,7 +133,7 @@ def test_who_asks_again_when_told_gets_its_turn(count: int, interval_us: int) ->
     limit, permits, turn_us, now_us = Limit("k", "", None, interval_us), Permits(), 0, 1_700_000_000_000_000
     answers, turn_us = acquire(limit, permits, turn_us, range(count), LEASE_MS, now_us)
     at_us = now_us
-    for answer in answers[1:]:
+    for answer in spread([PermitRequest("k", "", n, None, interval_us) for n in range(count)], answers)[1:]:
         assert answer is not None
         # A wait is whole milliseconds, so that it may end later than the turn comes.
         at_us = max(now_us + answer.wait_ms * 1000, at_us + interval_us)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 
 from django_delayq.brokers.base import PermitRequest, Throttled, check_batch, in_order
-from django_delayq.core.limits import Limit, Permits, acquire, by_limit
+from django_delayq.core.limits import Limit, Permits, acquire, by_limit, spread
 
 
 class MemoryLimiter:
@@ -24,7 +24,7 @@ class MemoryLimiter:
             answers = [
                 self._acquire(limit, [requests[i].token for i in own], lease_ms) for limit, own in limits.items()
             ]
-        return in_order(limits.values(), answers)
+        return spread(requests, in_order(limits.values(), answers))
 
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
         check_batch(requests)

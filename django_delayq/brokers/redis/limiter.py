@@ -13,7 +13,7 @@ from django_delayq.brokers.base import PermitRequest, Throttled, check_batch, in
 from django_delayq.brokers.redis.access import Access
 from django_delayq.brokers.redis.client import Call, Operation, SkipUnavailable
 from django_delayq.brokers.redis.shards import LimitKeys, load
-from django_delayq.core.limits import Limit, by_limit
+from django_delayq.core.limits import Limit, by_limit, spread
 
 
 class RedisLimiter:
@@ -47,7 +47,7 @@ class RedisLimiter:
         for limit, (*waits, identity) in zip(limits, replies, strict=True):
             self._access.client.hear(LimitKeys(prefix, limit.key, limit.value).permits, identity)
             granted.append(_read(limit, waits))
-        answers = in_order(limits.values(), granted)
+        answers = spread(requests, in_order(limits.values(), granted))
         refusals = self._too_soon(requests, answers, lease_ms)
         if refusals:
             yield from _release(prefix, [requests[i] for i in refusals])

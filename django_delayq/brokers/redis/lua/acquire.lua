@@ -12,7 +12,7 @@ redis.call('ZREM', KEYS[1], '') -- if memory is full, Redis allows other writes 
 for _, late in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * lease, '+inf')) do
   redis.call('ZADD', KEYS[1], now + 10 * lease, late) -- the clock went back
 end
-local held, waits, refused = redis.call('ZCOUNT', KEYS[1], now + 1, '+inf'), {}, 0
+local held, waits = redis.call('ZCOUNT', KEYS[1], now + 1, '+inf'), {}
 for i = 4, #ARGV do
   local holds = most and tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or '0') > now
   local is_free = not most or held < most
@@ -24,9 +24,8 @@ for i = 4, #ARGV do
     end
     waits[#waits + 1], waits[#waits + 2] = 0, 0
   else
-    local until_turn = turn > now_us and math.ceil((turn + refused * interval - now_us) / 1000) or 0
+    local until_turn = turn > now_us and math.ceil((turn - now_us) / 1000) or 0
     waits[#waits + 1], waits[#waits + 2] = math.max(until_turn, is_free and 0 or wait_in(line)), until_turn > 0 and 1 or 0
-    refused = refused + 1
   end
 end
 for _, lapsed in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('ZREM', KEYS[1], lapsed) end
