@@ -187,9 +187,12 @@ class Permits:
         latest = now_ms + MOST_LEASES * lease_ms
         self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
 
-    def hold_until(self, end_ms: int) -> None:
-        """Let no permit lapse before `end_ms`, so that after a jump of the clock its holder can renew it first."""
-        self.ends = {token: max(end, end_ms) for token, end in self.ends.items()}
+    def hold_until(self, end_ms: int, lapsed_ms: int) -> None:
+        """Let no permit lapse before `end_ms`, so that after a jump of the clock its holder can renew it first.
+
+        Those that had ended by `lapsed_ms`, a time before the jump, stay so.
+        """
+        self.ends = {token: max(end, end_ms) if end > lapsed_ms else end for token, end in self.ends.items()}
 
     def take(self, token: int, end_ms: int) -> None:
         """Hold a permit for this token until `end_ms`."""

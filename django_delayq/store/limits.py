@@ -198,11 +198,11 @@ def _insert(database: Database, key: str, values: Iterable[str]) -> None:
 
 def _look(database: Database, held: Iterable[_Held], lease_ms: int) -> int:
     """Return the time, after the wait for the locks. After a jump of the clock, no permit lapses yet."""
-    asked_at = monotonic()
+    asked_at, monitor = monotonic(), database.clock_monitor
     now_ms = database.now_ms()
-    if hold_off_ms := database.clock_monitor.hear(now_ms, asked_at, lease_ms):
+    if hold_off_ms := monitor.hear(now_ms, asked_at, lease_ms):
         for each in held:
-            each.permits.hold_until(now_ms + hold_off_ms)
+            each.permits.hold_until(now_ms + hold_off_ms, lapsed_ms=monitor.trusted_ms)
     return now_ms
 
 

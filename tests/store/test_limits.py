@@ -113,6 +113,21 @@ def test_after_a_jump_ahead_a_permit_is_left_to_who_renews_it(
     assert other.limiter.acquire([OTHER_ASK], lease_ms=lease_ms) != [None]
 
 
+def test_a_permit_that_had_lapsed_before_a_jump_ahead_is_free_after_it(
+    broker: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
+) -> None:
+    lease_ms = 60_000
+    broker.limiter.acquire([ASK], lease_ms=1)
+    alive = replace(ASK, value="account:2", interval_us=None)
+    broker.limiter.acquire([alive], lease_ms=lease_ms)
+    sleep(0.002)
+    other.queue.look_again()
+    other.queue.maintain(lease_ms=lease_ms)
+    clock.jump(3 * lease_ms)
+    assert other.limiter.acquire([OTHER_ASK, replace(alive, token=2)], lease_ms=lease_ms)[0] is None
+    assert other.limiter.acquire([replace(alive, token=3)], lease_ms=lease_ms) != [None]
+
+
 def test_a_worker_that_starts_after_a_jump_ahead_leaves_it_too(broker: DatabaseBackend, clock: DatabaseClock) -> None:
     lease_ms = 60_000
     broker.limiter.acquire([ASK], lease_ms=lease_ms)
