@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from time import monotonic, sleep
@@ -190,10 +190,8 @@ class Settler:
             answers = list(zip(batch, settled, strict=True))
             self._retry_locked += [ended for ended, was_held in answers if was_held is None]
             over = [lease for (lease, _), was_held in answers if was_held is not None]
-            freed = release_permits(self._backend, over)
+            self._release_permits(over)
             self._leases.remove(over)
-            if freed:
-                self._wake()  # other messages of the handler may have waited for these permits
             written = [ended for ended, was_held in answers if was_held]
             if self._count is not None:
                 self._count(written)
@@ -214,8 +212,14 @@ class Settler:
         lost: list[Settlement] = []
         for lease, transition in batch:
             (lost if lease.lost and not transition.is_written else held).append((lease, transition))
-        self._report_lost(lost, repeated=False)
+        if lost:
+            self._release_permits(lease for lease, _ in lost if not lease.runs)
+            self._report_lost(lost, repeated=False)
         return held
+
+    def _release_permits(self, leases: Iterable[Lease]) -> None:
+        if release_permits(self._backend, leases):
+            self._wake()  # other messages of the handler may have waited for these permits
 
     def _report_lost(self, lost: Sequence[Settlement], repeated: bool) -> None:
         """Log each settlement whose lease is gone, except releases.

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerUnavailable, Message
-from django_delayq.brokers.base import PermitRequest, Throttled
+from django_delayq.brokers.base import Claimed, PermitRequest, Throttled
 from django_delayq.core.limits import LONGEST_WAIT_MS, Limits
 from django_delayq.core.message import State
 from django_delayq.worker import leases, limiter, maintenance
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.options import served_queues
 from django_delayq.worker.settler import Settler
-from tests.worker.rig import PATIENCE_S, Rig, WatchedLimiter, make_handler
+from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, WatchedLimiter, make_handler
 
 ONE = Limits(max_concurrency=1)
 ONE_EACH = Limits(max_concurrency=1, concurrency_key="account:{account}")
@@ -197,6 +197,28 @@ def test_a_permit_that_is_given_back_while_it_is_renewed_is_free(monkeypatch: py
     hold(rig, broker.limiter.asked, ONE)
     broker.until(lambda: broker.limiter.renewals)
     broker.until(lambda: not broker._limits._permits["k", ""].ends)
+    rig.stop()
+
+
+class LostLeases(WatchedBroker):
+    """A broker that says of each lease that another worker has it."""
+
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
+        return [False] * len(leases)
+
+
+def test_the_permit_of_a_lost_lease_is_held_until_its_handler_ends_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch, gate: threading.Event
+) -> None:
+    monkeypatch.setattr(leases, "LONGEST_PAUSE_S", 0.01)
+    broker = (rig := Rig(600_000, LostLeases)).broker
+    hold(rig, gate, ONE)
+    ((worker, _),) = rig._running
+    broker.until(lambda: not worker._leases.held())
+    permits = broker._limits._permits["k", ""]
+    assert len(permits.ends) == 1
+    gate.set()
+    broker.until(lambda: not permits.ends)
     rig.stop()
 
 
