@@ -256,20 +256,22 @@ class Database:
             self._tell_what_it_lacks(error)
             raise
 
-    def transaction(self, work: Callable[[], T]) -> T:
+    def transaction(self, work: Callable[[], T], begin: str | None = None) -> T:
         """Run `work` in a transaction of its own, or in the caller's without a savepoint. Return its result.
 
-        A transaction of its own is tried again after a deadlock. In the caller's transaction the error is raised,
-        because the deadlock has rolled that transaction back.
+        A transaction of its own begins with the statement `begin`, if the usual one will not do, and is tried again
+        after a deadlock. In the caller's transaction the error is raised, because the deadlock has rolled that
+        transaction back.
         """
         connection = self.connection
         is_own = not connection.in_atomic_block and connection.get_autocommit()
+        begin = self.dialect.idle_in_transaction_timeout if begin is None else begin
         tries_left = DEADLOCKS if is_own else 0
         while True:
             try:
                 with transaction.atomic(self.using, savepoint=False):
-                    if is_own and self.dialect.idle_in_transaction_timeout:
-                        self.rows(self.dialect.idle_in_transaction_timeout)
+                    if is_own and begin:
+                        self.rows(begin)
                     return work()
             except OperationalError as error:
                 if not (tries_left and _is_deadlock(error)):
@@ -411,6 +413,11 @@ def _was_stalled(error: InternalError) -> bool:
 def _is_deadlock(error: OperationalError) -> bool:
     # Some clients of MySQL give an SQLSTATE too, but there any rollback has the same.
     return getattr(error.__cause__, "sqlstate", None) == "40P01" or next(iter(error.args), None) == 1213
+
+
+def waited_for_lock(error: OperationalError) -> bool:
+    """Return whether a statement of a brief transaction gave up waiting for a lock."""
+    return _has_code(error, ("55P03", 1205))
 
 
 def is_about_tables(error: DatabaseError) -> bool:

@@ -4,22 +4,26 @@ The tables keep them, by the database's time, so that nobody who can write to th
 has the arithmetic. A worker locks the rows that it changes, so that workers take turns. Permits are in a row for each
 key and value, and turns by rate in the row of the key and the value ''. The rows of a key are locked in the order of
 their values, so that two workers don't wait for each other.
+
+A worker may be frozen, or its host cut off, while it has rows locked. So nobody waits long for a lock (see `_brief`),
+and such a worker loses its locks after `STALLED_MS`, except on MySQL.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial, wraps
 from itertools import groupby
 from secrets import randbits
 from time import monotonic
-from typing import NamedTuple
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from django.db.models.expressions import RawSQL
+from django.db import OperationalError
 
-from django_delayq.brokers.base import PermitRequest, Throttled, check_batch, in_order
+from django_delayq.brokers.base import BATCH, PermitRequest, Throttled, check_batch, in_order, pages
 from django_delayq.core import codec
+from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit, spread
-from django_delayq.models import LimitRow
-from django_delayq.store.database import Database, in_transaction
+from django_delayq.store.database import Database, in_transaction, waited_for_lock
 from django_delayq.store.sql.dialect import Sql, checked, marks
 
 KEPT_MS = 60_000
@@ -28,6 +32,11 @@ KEPT_MS = 60_000
 The time of its end is written ahead in whole multiples of this, so it changes seldom: its index keeps each value while
 another session keeps a transaction open.
 """
+
+P = ParamSpec("P")
+T = TypeVar("T")
+TRIES = 3
+"""How often missing rows are inserted. They may be removed again only if the clock jumps meanwhile."""
 
 Tokens = Mapping[Limit, Sequence[int]]
 """The tokens of requests, by their limit."""
@@ -45,15 +54,16 @@ class DatabaseLimiter:
         answers: dict[Limit, list[Throttled | None]] = {}
         with self._database.available():
             for key, tokens in _by_key(requests, positions):
-                _insert_missing(self._database, key, _values_of(tokens))
-                answers |= _acquire(self._database, key, tokens, lease_ms)
+                work = partial(_acquire, self._database, key, tokens, lease_ms)
+                answers |= _with_rows(self._database, key, _values_of(tokens), work)
         return spread(requests, in_order(positions.values(), [answers[limit] for limit in positions]))
 
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
         check_batch(requests)
         with self._database.available():
             for key, tokens in _by_key(requests, by_limit(requests)):
-                _renew(self._database, key, tokens, lease_ms)
+                work = partial(_renew, self._database, key, tokens, lease_ms)
+                _with_rows(self._database, key, {limit.value for limit in tokens}, work)
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
         check_batch(requests)
@@ -70,12 +80,18 @@ def _by_key(
         yield key, {limit: [requests[i].token for i in positions[limit]] for limit in limits}
 
 
+@in_transaction
 def forget_over(database: Database, since_ms: int, now_ms: int) -> None:
-    """Remove the rows of limits that ran out at `since_ms` or later, and before `now_ms`."""
-    database.changed(
-        f"DELETE FROM delayq_limit WHERE over_ms >= %s AND over_ms < %s AND {checked('alias = %s')}",
+    """Remove the rows of limits that ran out at `since_ms` or later, and before `now_ms`. Leave out locked ones."""
+    _write_first(database)
+    found = database.rows(
+        f"SELECT r.id FROM delayq_limit r WHERE r.over_ms >= %s AND r.over_ms < %s AND {checked('r.alias = %s')}"
+        f"{database.dialect.skip_locked}",
         [since_ms, now_ms, database.alias],
     )
+    for page in pages(found, BATCH):
+        among = database.dialect.among("id", [pk for (pk,) in page])
+        database.changed(f"DELETE FROM delayq_limit WHERE {among.text}", among.parameters)
 
 
 class _Row(NamedTuple):
@@ -105,9 +121,34 @@ def _values_of(tokens: Tokens) -> set[str]:
     return {limit.value for limit in tokens} | {"" for limit in tokens if limit.interval_us}
 
 
-@in_transaction
+def _brief(work: Callable[Concatenate[Database, str, P], T]) -> Callable[Concatenate[Database, str, P], T]:
+    """Make a function of a database and a key run in a transaction that gives up if a row is locked for long.
+
+    It may be locked by a worker that was frozen. Whoever waited for it would hold up what doesn't need it.
+    """
+
+    @wraps(work)
+    def run(database: Database, key: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return database.transaction(partial(work, database, key, *args, **kwargs), database.dialect.brief)
+        except OperationalError as error:
+            if not waited_for_lock(error):
+                raise
+            raise StoreUnavailable(
+                f"Database {database.using!r}: the limits of {key!r} are locked by another session, perhaps that of a"
+                " frozen worker. Messages with these limits wait."
+            ) from error
+
+    return run
+
+
+@_brief
 def _acquire(database: Database, key: str, tokens: Tokens, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
-    held = _lock(database, key, _values_of(tokens))
+    """Return the answers by limit; none if a row is missing."""
+    values = _values_of(tokens)
+    held = _lock(database, key, values)
+    if held.keys() != values:
+        return {}
     now_ms = _look(database, held.values(), lease_ms)
     answers = {}
     for limit, own in tokens.items():
@@ -119,46 +160,55 @@ def _acquire(database: Database, key: str, tokens: Tokens, lease_ms: int) -> dic
     return answers
 
 
-@in_transaction
-def _renew(database: Database, key: str, tokens: Tokens, lease_ms: int) -> None:
-    held = _lock(database, key, {limit.value for limit in tokens})
+@_brief
+def _renew(database: Database, key: str, tokens: Tokens, lease_ms: int) -> bool:
+    """Renew permits, and return True; False if a row is missing."""
+    values = {limit.value for limit in tokens}
+    held = _lock(database, key, values)
+    if held.keys() != values:
+        return False
     now_ms = _look(database, held.values(), lease_ms)
     for limit, own in tokens.items():
         for token in own:
             held[limit.value].permits.take(token, now_ms + lease_ms)
     _write(database, held.values(), now_ms)
+    return True
 
 
-@in_transaction
+@_brief
 def _release(database: Database, key: str, tokens: Tokens) -> None:
     held = _lock(database, key, {limit.value for limit in tokens})
     for limit, own in tokens.items():
-        held[limit.value].permits.release(own)
+        if limit.value in held:  # else nobody holds its permits any more
+            held[limit.value].permits.release(own)
     _write(database, held.values(), now_ms=0)
 
 
 def _lock(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Held]:
-    """Lock the rows of a key and these values, and return them by value.
-
-    Insert those that are missing first. An acquisition has done so before, so few are: of limits that are over.
-    """
-    if database.dialect.updates_in_place:
-        database.prove_writes()  # SQLite must write before it reads
+    """Lock the rows of a key and these values, and return those that are there, by value."""
+    _write_first(database)
     rows = _rows(database, key, values, database.dialect.lock)
-    if missing := values - rows.keys():
-        _insert(database, key, missing)
-        rows = _rows(database, key, values, database.dialect.lock)
     return {value: _Held(row, _permits_of(row), row.turn_us) for value, row in rows.items()}
 
 
-def _insert_missing(database: Database, key: str, values: AbstractSet[str]) -> None:
-    """Insert the rows that are missing.
+def _write_first(database: Database) -> None:
+    """Begin a transaction with a write where the database is SQLite, which must write before it reads."""
+    if database.dialect.updates_in_place:
+        database.prove_writes()
 
-    It comes before the transaction that locks rows. An INSERT waits for another of the same row, and who waits so while
-    it holds locks may wait for somebody who waits for these.
+
+def _with_rows(database: Database, key: str, values: AbstractSet[str], work: Callable[[], T]) -> T:
+    """Return the result of `work`. If it is empty, because rows are missing, insert these first.
+
+    They are inserted in a transaction that has locked no others. An INSERT waits for another of the same row, and who
+    waits so while it holds locks may wait for somebody who waits for these.
     """
-    if missing := values - _rows(database, key, values).keys():
-        _insert(database, key, missing)
+    for _ in range(TRIES):
+        if result := work():
+            return result
+        if missing := values - _rows(database, key, values).keys():
+            _insert(database, key, missing)
+    raise StoreUnavailable(f"Database {database.using!r}: rows of the limits of {key!r} vanish.")
 
 
 def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = "") -> dict[str, _Row]:
@@ -168,7 +218,8 @@ def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = ""
         named = Sql('r.alias = %s AND r."key" = %s AND r.value = input.value AND r.version = 0', [database.alias, key])
         wanted = database.dialect.values_table("input", {"value": str}, [(value,) for value in sorted(values)])
         found = database.dialect.joined(wanted, named, lock, "delayq_limit")
-        rows = database.rows(f"SELECT {columns} FROM {found.text}", found.parameters)
+        statement = f"SELECT {columns} FROM {found.text}"
+        rows = database.rows(database.dialect.briefly(statement) if lock else statement, found.parameters)
     else:
         rows = database.rows(
             f"SELECT {columns} FROM (VALUES {marks(len(values), '(%s)')}) AS input (value) CROSS JOIN LATERAL ("
@@ -179,21 +230,22 @@ def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = ""
     return {row.value: row for row in map(_Row._make, rows)}
 
 
+@_brief
 def _insert(database: Database, key: str, values: Iterable[str]) -> None:
     """Insert rows without permits, unless a key and value have a row of version 0.
 
     If another worker's row has a higher version by then, that one counts, and this one is forgotten.
     """
-    LimitRow.objects.using(database.using).bulk_create(
-        [
-            LimitRow(
-                alias=database.alias, key=key, value=value, slots="{}", line_ms=0, since_ms=0, turn_us=0,
-                over_ms=RawSQL(f"{database.dialect.now} + %s", [KEPT_MS]),  # noqa: S611
-            )
-            for value in sorted(values)
-        ],
-        ignore_conflicts=True,
-    )  # fmt: skip
+    dialect = database.dialect
+    one = f"(%s, %s, %s, '{{}}', 0, 0, 0, {dialect.now} + %s, 0)"
+    rows = [[database.alias, key, value, KEPT_MS] for value in sorted(values)]
+    database.changed(
+        dialect.briefly(
+            'INSERT INTO delayq_limit (alias, "key", value, slots, line_ms, since_ms, turn_us, over_ms, version) VALUES'
+            f" {marks(len(rows), one)} {dialect.unless_limit_there}"
+        ),
+        [value for row in rows for value in row],
+    )
 
 
 def _look(database: Database, held: Iterable[_Held], lease_ms: int) -> int:

@@ -101,6 +101,11 @@ def test_rows_of_what_counts_no_more_are_removed(broker: DatabaseBackend, databa
     assert [(row.key, row.value) for row in rows.all()] == [("l", "")]
 
 
+def test_a_release_that_comes_late_inserts_no_row(broker: DatabaseBackend, database: str) -> None:
+    broker.limiter.release([ASK])
+    assert not LimitRow.objects.using(database).exists()
+
+
 def test_after_a_jump_ahead_a_permit_is_left_to_who_renews_it(
     broker: DatabaseBackend, other: DatabaseBackend, clock: DatabaseClock
 ) -> None:

@@ -17,6 +17,8 @@ from django_delayq.core.transitions import SUSPECT_CRASHES
 
 STALLED_MS = 15_000
 """How long a transaction of the store's own may be idle."""
+LOCK_WAIT_S = 1
+"""How long a brief transaction waits for a lock."""
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -166,12 +168,16 @@ class Dialect:
     skip_locked: str
     idle_in_transaction_timeout = ""
     """The first statement of the store's own transactions, by which a frozen process loses its locks; '' for none."""
+    brief = ""
+    """The first statement of a brief transaction: it waits for no lock for long, and loses its own soon if frozen."""
     updates_in_place = True
     """Whether an UPDATE leaves no earlier version of the row behind that others must walk over."""
     counted = "ON CONFLICT (alias, name) DO UPDATE SET count = delayq_tally.count + excluded.count"
     """The end of an INSERT into the tally that adds to the count if the name is there."""
     unless_there = "ON CONFLICT (alias, message_id) DO NOTHING"
     """The end of an INSERT into `delayq_ready` that does nothing if the id is there."""
+    unless_limit_there = 'ON CONFLICT (alias, "key", value, version) DO NOTHING'
+    """The end of an INSERT into `delayq_limit` that does nothing if the row is there."""
     update_held: str
     """An UPDATE of `delayq_ready` from a values table `held`, whose `pk` is the row's."""
     join: str
@@ -229,6 +235,10 @@ class Dialect:
     """The most SELECTs that one UNION joins."""
 
     # Pieces of statements
+
+    def briefly(self, sql: str) -> str:
+        """Return a statement of a brief transaction that may have to wait for a lock."""
+        return sql
 
     def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return SQL for FROM: a table `name` with these rows."""

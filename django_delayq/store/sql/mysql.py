@@ -8,7 +8,18 @@ from django.db import IntegrityError
 from django_delayq.brokers.base import NewMessage
 from django_delayq.core import codec
 from django_delayq.models.fields import COLLATIONS
-from django_delayq.store.sql.dialect import Columns, Executor, Inserted, LongText, Row, Rows, Sql, marks
+from django_delayq.store.sql.dialect import (
+    LOCK_WAIT_S,
+    STALLED_MS,
+    Columns,
+    Executor,
+    Inserted,
+    LongText,
+    Row,
+    Rows,
+    Sql,
+    marks,
+)
 from django_delayq.store.sql.stepwise import Stepwise
 
 TRIES = 5
@@ -18,10 +29,7 @@ _US = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
 class MySQL(Stepwise):
-    """The SQL of MySQL.
-
-    It sets no limit on idle transactions: MariaDB's would hold for the whole session, and the session is the site's.
-    """
+    """The SQL of MySQL, which has no limit on idle transactions."""
 
     now = f"({_US} DIV 1000)"
     now_up = f"(({_US} + 999) DIV 1000)"
@@ -30,10 +38,16 @@ class MySQL(Stepwise):
     skip_locked = " FOR UPDATE SKIP LOCKED"
     counted = "ON DUPLICATE KEY UPDATE count = count + VALUES(count)"
     unless_there = "ON DUPLICATE KEY UPDATE id = delayq_ready.id"
+    unless_limit_there = "ON DUPLICATE KEY UPDATE id = delayq_limit.id"
     update_held = "UPDATE {held} STRAIGHT_JOIN delayq_ready r FORCE INDEX (PRIMARY) ON r.id = held.pk SET {changes}"
     join = "{values} STRAIGHT_JOIN {table} r ON {on}{lock}"
     by_index = " FORCE INDEX ({index})"
     collation = COLLATIONS["mysql"]
+
+    def briefly(self, sql: str) -> str:
+        """Return the statement with a hint that holds for it alone."""
+        verb, rest = sql.split(" ", 1)
+        return f"{verb} /*+ SET_VAR(innodb_lock_wait_timeout = {LOCK_WAIT_S}) */ {rest}"
 
     def values_table(self, name: str, columns: Columns, rows: Rows) -> Sql:
         """Return the rows as JSON, because MySQL and MariaDB differ in how they write VALUES.
@@ -104,9 +118,18 @@ class MySQL(Stepwise):
 
 
 class MariaDB(MySQL):
-    """The SQL of MariaDB, which differs from MySQL's only in its collation."""
+    """The SQL of MariaDB, where it differs from MySQL's.
 
+    Its limit on idle transactions holds for the whole session, which may be the site's. So only brief transactions have
+    it, which are those of a worker's own threads.
+    """
+
+    brief = f"SET SESSION idle_transaction_timeout = {STALLED_MS // 1000}"
     collation = COLLATIONS["mariadb"]
+
+    def briefly(self, sql: str) -> str:
+        """Return the statement with time-outs that hold for it alone: of locks on rows, and on the table."""
+        return f"SET STATEMENT innodb_lock_wait_timeout = {LOCK_WAIT_S}, lock_wait_timeout = {LOCK_WAIT_S} FOR {sql}"
 
 
 def _rows_of(database: Executor, messages: Sequence[NewMessage], lock: str) -> list[Row]:

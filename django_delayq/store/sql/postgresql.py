@@ -8,6 +8,7 @@ from django_delayq.core import codec
 from django_delayq.core.message import State
 from django_delayq.core.transitions import Transition
 from django_delayq.store.sql.dialect import (
+    LOCK_WAIT_S,
     SHARED,
     STALLED_MS,
     Columns,
@@ -39,6 +40,11 @@ def idle_in_transaction_timeout(ms: int) -> str:
     return f"SELECT set_config('idle_in_transaction_session_timeout', '{ms}', true)"
 
 
+def lock_timeout(ms: int) -> str:
+    """Return the column that, added to such a statement, limits how long the transaction waits for a lock."""
+    return f", set_config('lock_timeout', '{ms}', true)"
+
+
 class PostgreSQL(Dialect):
     """The SQL of PostgreSQL. Most values are put into subqueries, so that plans don't depend on table statistics."""
 
@@ -52,6 +58,7 @@ class PostgreSQL(Dialect):
     skip_locked = " FOR UPDATE OF r SKIP LOCKED"
     updates_in_place = False
     idle_in_transaction_timeout = idle_in_transaction_timeout(STALLED_MS)
+    brief = idle_in_transaction_timeout + lock_timeout(LOCK_WAIT_S * 1000)
     update_held = (
         "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE delayq_ready r SET {changes} FROM held"
         " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
