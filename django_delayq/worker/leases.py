@@ -1,16 +1,17 @@
 """The leases of this process and their permits: renew each in time, or give it up in time."""
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from functools import partial
+from itertools import chain, compress, groupby
+from operator import attrgetter
 from time import monotonic
 from typing import Any
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, Backend, Claimed, PermitRequest, pages
-from django_delayq.core.errors import DelayqError
 from django_delayq.worker.logs import OutageLog, guarded
 
 HOLD = 0.8
@@ -23,6 +24,10 @@ LONGEST_PAUSE_S = 5.0
 
 They also send the heartbeats that keep a RabbitMQ connection open while a worker winds down.
 """
+
+
+PermitCall = Callable[[Sequence[PermitRequest]], None]
+"""A call about permits of one key."""
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +137,8 @@ class Leases:
         self._lock = threading.Lock()
         self._some = threading.Event()  # set while something is held; without it the threads sleep
         self._closed = threading.Event()
+        self._unreleased: deque[PermitRequest] = deque()  # permits of ended handlers that could not be released yet
+        self._away: set[str] = set()  # the keys whose limits could not be reached when last tried
         self._threads = [
             threading.Thread(target=self._renew_forever, name="delayq-renew", daemon=True),
             threading.Thread(target=self._cancel_expired_forever, name="delayq-give-up", daemon=True),
@@ -201,28 +208,91 @@ class Leases:
         renew_s = min(self._lease_ms / 3000, LONGEST_PAUSE_S)
         pause = renew_s
         while not self._closed.wait(pause):
-            if not self._held:
+            if not self._has_work():
                 self._some.clear()
-                if self._held or self._closed.is_set():
+                if self._has_work() or self._closed.is_set():
                     self._some.set()  # a lease came between the check and the clear
                 self._some.wait()
                 continue
             renewed = guarded(self._renew)
             pause = renew_s if renewed else min(self._lease_ms / 20_000, renew_s)
 
+    def _has_work(self) -> bool:
+        return bool(self._held or self._unreleased or self._away)
+
     def _renew(self) -> bool:
-        """Renew all leases, page by page, and return whether every page was renewed.
+        """Renew all leases and permits, page by page, and return whether every page was renewed.
 
         A page that fails must not keep the others from being renewed.
         """
         asked = pages(self.held(), BATCH)
         renewed = [self._renew_page(page) for page in asked]
-        # Permits come last and together, so that a limiter that is away is waited for only once.
-        answered = chain.from_iterable(compress(asked, renewed))
-        renew_permits(self._backend, [lease for lease in answered if not lease.lost], self._lease_ms)
         if all(renewed):
             self._outage_log.end("renewing")
-        return all(renewed)
+        # Permits come last, because leases must not wait for them.
+        answered = chain.from_iterable(compress(asked, renewed))
+        return self._renew_permits(lease for lease in answered if not lease.lost) and all(renewed)
+
+    def _renew_permits(self, leases: Iterable[Lease]) -> bool:
+        """Renew permits, and release those that could not be released before. Return whether all of that was done.
+
+        Keys that failed last time come last, and none begins once half the time to the next renewal is over: another
+        session may keep a limit locked, and each try waits for it.
+        """
+        unreleased = [self._unreleased.popleft() for _ in range(len(self._unreleased))]  # no lease has these any more
+        holders = {
+            request: lease
+            for lease in leases
+            if (request := lease.permit_request) is not None and request.most is not None
+        }
+        work: list[tuple[str, Sequence[PermitRequest], PermitCall]] = [
+            *((key, page, self._backend.limiter.release) for key, page in _by_key(unreleased)),
+            *((key, page, partial(self._renew_page_of_permits, holders)) for key, page in _by_key(holders)),
+        ]
+        until = monotonic() + min(self._lease_ms / 3000, LONGEST_PAUSE_S) / 2
+        is_done = True
+        for key, page, call in sorted(work, key=lambda each: each[0] in self._away):
+            if monotonic() > until or not self._try_permits(key, call, page):
+                is_done = False
+                self._unreleased.extend(request for request in page if request not in holders)
+        if is_done:
+            self._away.clear()
+            self._outage_log.end("keeping permits")
+        return is_done
+
+    def _renew_page_of_permits(self, holders: Mapping[PermitRequest, Lease], page: Sequence[PermitRequest]) -> None:
+        self._backend.limiter.renew(page, lease_ms=self._lease_ms)
+        # If a permit was released just before, this renewal took it again, and nobody else would free it.
+        again = [request for request in page if holders[request].permit_request is not request]
+        if again:
+            self._backend.limiter.release(again)
+
+    def release_permits(self, leases: Iterable[Lease]) -> bool:
+        """Release the permits of `leases`, and return whether there were any.
+
+        Those that can't be released now are released with the next renewal. So whoever settles waits for a limit that
+        another session keeps locked only once.
+        """
+        released = [_take_permit(lease) for lease in leases]
+        requests = [request for request in released if request is not None and request.most is not None]
+        for key, page in _by_key(requests):
+            if key in self._away or not self._try_permits(key, self._backend.limiter.release, page):
+                self._unreleased.extend(page)
+                self._some.set()
+        return bool(requests)
+
+    def _try_permits(
+        self, key: str, call: Callable[[Sequence[PermitRequest]], None], page: Sequence[PermitRequest]
+    ) -> bool:
+        """Make a call about permits of a key, and return whether it worked."""
+        try:
+            call(page)
+        except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
+            self._outage_log.begin("keeping permits", error)
+            self._away.add(key)
+            return False
+        self._away.discard(key)
+        return True
 
     def _renew_page(self, page: Sequence[Lease]) -> bool:
         sent_at = monotonic()
@@ -262,30 +332,14 @@ def _cancel(lease: Lease) -> None:
         guarded(cancel)
 
 
-def renew_permits(backend: Backend, leases: Iterable[Lease], lease_ms: int) -> None:
-    """Renew the permits of `leases` for `lease_ms`. A permit that can't be renewed lapses, like a lease."""
-    requests = [
-        (lease, request)
-        for lease in leases
-        if (request := lease.permit_request) is not None and request.most is not None
-    ]
-    with contextlib.suppress(DelayqError):
-        for page in pages(requests, BATCH):
-            backend.limiter.renew([request for _, request in page], lease_ms=lease_ms)
-            # If a permit was released just before, this renewal took it again, and nobody else would free it.
-            again = [request for lease, request in page if lease.permit_request is not request]
-            if again:
-                backend.limiter.release(again)
+def _by_key(requests: Iterable[PermitRequest]) -> Iterator[tuple[str, Sequence[PermitRequest]]]:
+    """Yield the requests page by page, each with its key."""
+    for key, of_key in groupby(sorted(requests, key=_key_of), key=_key_of):
+        for page in pages(list(of_key), BATCH):
+            yield key, page
 
 
-def release_permits(backend: Backend, leases: Iterable[Lease]) -> bool:
-    """Release the permits of `leases`, and return whether there were any. A permit that can't be released lapses."""
-    released = [_take_permit(lease) for lease in leases]
-    requests = [request for request in released if request is not None and request.most is not None]
-    with contextlib.suppress(DelayqError):
-        for page in pages(requests, BATCH):
-            backend.limiter.release(page)
-    return bool(requests)
+_key_of = attrgetter("key")
 
 
 def _take_permit(lease: Lease) -> PermitRequest | None:

@@ -15,7 +15,7 @@ from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, failure
 from django_delayq.worker.failure_kinds import FailureKinds
-from django_delayq.worker.leases import Lease, Leases, release_permits
+from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
 
 LINGER_S = 0.050
@@ -218,7 +218,7 @@ class Settler:
         return held
 
     def _release_permits(self, leases: Iterable[Lease]) -> None:
-        if release_permits(self._backend, leases):
+        if self._leases.release_permits(leases):
             self._wake()  # other messages of the handler may have waited for these permits
 
     def _report_lost(self, lost: Sequence[Settlement], repeated: bool) -> None:

@@ -37,7 +37,7 @@ from django_delayq.worker.events import AttemptEvents, UnstartedEvents
 from django_delayq.worker.executors.asyncio import AsyncioExecutor
 from django_delayq.worker.executors.threads import ThreadExecutor, in_thread
 from django_delayq.worker.figures import FigureWriter
-from django_delayq.worker.leases import Lease, LeaseLog, Leases, release_permits
+from django_delayq.worker.leases import Lease, LeaseLog, Leases
 from django_delayq.worker.lifecycle import LAST_WORDS_S, HeartbeatFile, teller
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog, backoff_delays, guarded
@@ -213,7 +213,7 @@ class Worker:
             with contextlib.suppress(DelayqError):  # the leases then lapse
                 ends = [_interrupted(lease) for lease in page]
                 settled = self._backend.queue.apply(ends)
-                release_permits(self._backend, page)
+                self._leases.release_permits(page)
                 for lease, transition, was_held in zip(page, ends, settled, strict=True):
                     if was_held and transition.action is SettleAction.BURY:
                         if self._figures is not None:
