@@ -13,8 +13,12 @@ from django_delayq.worker.leases import Lease
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer
 
-AWAY_MS = 1_000
-"""How long a message with limits waits if the limiter can't be asked."""
+AWAY_MS, AWAY_SHARE = 1_000, 5
+"""How long a message with limits waits if the limiter can't be asked: at least this, and so many times as long as the
+try took. The loop waits for each try, and needs most of its time for what has other limits or none.
+"""
+AGAIN_S = 10.0
+"""How long after a failed try for another handler an answer does not end the outage."""
 
 CLOSED_MS = 5_000
 """The longest that a buffer is closed for a line.
@@ -43,6 +47,7 @@ class Limiter:
         self._closed_until: dict[PrefetchBuffer, float] = {}
         self._refused: dict[Lease, int] = {}  # refused, and not settled when last looked at; with their waits
         self._last_at = 0.0
+        self._failed = "", 0.0  # for which handler the limiter could not be asked last, and when
 
     def free_permits(self, buffers: Iterable[PrefetchBuffer]) -> dict[str, int]:
         """Return how many more messages the limits may let start, by key of the handler.
@@ -110,12 +115,17 @@ class Limiter:
         return refusals
 
     def _acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Throttled | None]:
+        asked_at, key = monotonic(), requests[0].key  # all are of one handler
         try:
             answers = self._backend.limiter.acquire(requests, lease_ms=self._lease_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, messages without limits go on
             self._outage_log.begin("asking for limits", error)
-            return [Throttled(AWAY_MS, of_key=True)] * len(requests)
-        self._outage_log.end("asking for limits")
+            self._failed = key, monotonic()
+            took_ms = int((monotonic() - asked_at) * 1000)
+            wait_ms = min(max(AWAY_MS, AWAY_SHARE * took_ms), CLOSED_MS)
+            return [Throttled(wait_ms, of_key=True)] * len(requests)
+        if self._failed[0] == key or asked_at > self._failed[1] + AGAIN_S:
+            self._outage_log.end("asking for limits")
         return answers
 
     def _leave_alone(self, buffer: PrefetchBuffer, limits: Limits, refusals: Iterable[Throttled]) -> None:

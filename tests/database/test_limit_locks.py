@@ -5,20 +5,27 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connections, transaction
+from pytest_django import Settings
 
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import PermitRequest
 from django_delayq.core.errors import StoreUnavailable
-from django_delayq.models import LimitRow
+from django_delayq.models import LimitRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
+from tests.database.conftest import ALONE
+from tests.databases import environment
 from tests.races import waits_for_a_lock
 from tests.servers.cluster import until
+from tests.worker.processes import site_with
 from tests.worker.rig import PATIENCE_S
 
 A, B = (PermitRequest("k", value, 1, 1) for value in "ab")
-LEASE_MS = 15_000
+LEASE_MS, SHORT_LEASE_MS = 15_000, 3_000
 
 
 @contextmanager
@@ -36,6 +43,25 @@ def _another_does(work: Callable[[], object]) -> Iterator[None]:
     yield
     other.join(PATIENCE_S)
     assert not other.is_alive()
+
+
+@contextmanager
+def _locked(using: str, value: str) -> Iterator[None]:
+    """Let another session keep the row of a value locked during the block."""
+    locked, over = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        with transaction.atomic(using=using):
+            LimitRow.objects.using(using).select_for_update().get(value=value)
+            locked.set()
+            assert over.wait(PATIENCE_S)
+
+    with _another_does(stand_still):
+        assert locked.wait(PATIENCE_S)
+        try:
+            yield
+        finally:
+            over.set()
 
 
 SERVERS = pytest.mark.parametrize("database", ["postgres_database", "mariadb_database"])
@@ -77,19 +103,10 @@ def test_a_row_that_another_session_keeps_locked_is_not_waited_for(
     request: pytest.FixtureRequest, database: str, new_backend: Callable[[str], DatabaseBackend]
 ) -> None:
     using = request.getfixturevalue(database)
-    limiter, rows = new_backend(using).limiter, LimitRow.objects.using(using)
+    limiter = new_backend(using).limiter
     limiter.acquire([A], lease_ms=LEASE_MS)
-    locked, tried = threading.Event(), threading.Event()
-
-    def stand_still() -> None:
-        with transaction.atomic(using=using):
-            rows.select_for_update().get(value="a")
-            locked.set()
-            assert tried.wait(PATIENCE_S)
-
     said = r"Database '\w+': the limits of 'k' are locked by another session"
-    with _another_does(stand_still):
-        assert locked.wait(PATIENCE_S)
+    with _locked(using, "a"):
         with pytest.raises(StoreUnavailable, match=said):
             limiter.acquire([replace(A, token=2), B], lease_ms=LEASE_MS)
         with pytest.raises(StoreUnavailable, match=said):
@@ -97,7 +114,6 @@ def test_a_row_that_another_session_keeps_locked_is_not_waited_for(
         with pytest.raises(StoreUnavailable, match=said):
             limiter.release([A])
         assert limiter.acquire([B], lease_ms=LEASE_MS) == [None]
-        tried.set()
     assert limiter.acquire([replace(A, token=2)], lease_ms=LEASE_MS) != [None]
 
 
@@ -130,19 +146,9 @@ def test_old_rows_are_removed_although_another_session_keeps_one_locked(
     backend, rows = new_backend(using), LimitRow.objects.using(using)
     backend.limiter.acquire([A, B], lease_ms=LEASE_MS)
     rows.update(over_ms=1)
-    locked, tried = threading.Event(), threading.Event()
-
-    def stand_still() -> None:
-        with transaction.atomic(using=using):
-            rows.select_for_update().get(value="a")
-            locked.set()
-            assert tried.wait(PATIENCE_S)
-
-    with _another_does(stand_still):
-        assert locked.wait(PATIENCE_S)
+    with _locked(using, "a"):
         backend.queue.maintain(lease_ms=LEASE_MS)
         assert [row.value for row in rows.all()] == ["a"]
-        tried.set()
 
 
 @SERVERS
@@ -193,3 +199,39 @@ def test_who_waits_for_the_insert_of_a_row_holds_no_other(
         with connections[postgres_database].cursor() as cursor:
             cursor.execute("SET LOCAL lock_timeout = 200")
         limiter.release([B])
+
+
+@SERVERS
+def test_a_limit_that_is_locked_holds_up_neither_other_handlers_nor_leases(
+    settings: Settings, request: pytest.FixtureRequest, database: str
+) -> None:
+    """Another session has the row locked while a message with that limit runs, and another one waits for it."""
+    using = request.getfixturevalue(database)
+    alias = {"BROKER": ALONE, "STORE": {}, "OPTIONS": {"unknown_keys": "allow", "lease": f"{SHORT_LEASE_MS}ms"}}
+    settings.DELAYQ = {"default": alias | {"DATABASE": using}}
+    env = environment(connections.settings[using]) | {"DELAYQ_TEST_LIMITS": "1"}
+    row = ReadyMessage.objects.using(using).filter(message_id="a")
+    with site_with(alias, get_backend(), env, Path("/tmp")) as site:
+        worker = site.worker("--threads", "4")
+        site.send("a", key="each", data="x")
+        held = site.line.next()
+        with _locked(using, "x"):
+            site.send("b", key="each", data="x")
+            worker.until_says("the limits of 'each' are locked by another session")
+            site.send("c")
+            assert site.line.next().id == "c"
+            until(lambda: site.totals().get("finished") == 1)
+            renewed = row.get().lease_until + timedelta(milliseconds=2 * SHORT_LEASE_MS)
+            until(lambda: row.get().lease_until > renewed)
+            site.send("d")
+            assert site.line.next().id == "d"
+        assert worker.text.count("are locked by another session") == 1
+        held.release()
+        ran = site.line.next()
+        assert (ran.what, ran.id) == ("ran", "a")
+        again = site.line.next()
+        assert (again.id, again.attempt) == ("b", 1)
+        again.release()
+        assert worker.stop() == 0
+        assert site.totals()["finished"] == 4
+        assert "Traceback" not in worker.text

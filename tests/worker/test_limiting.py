@@ -1,6 +1,7 @@
 """Limits over all workers: what may not start yet goes back, uses no attempt and holds up nothing else."""
 
 import asyncio
+import logging
 import math
 import threading
 import time
@@ -15,7 +16,9 @@ from django_delayq.brokers.base import Claimed, PermitRequest, Throttled
 from django_delayq.core.limits import LONGEST_WAIT_MS, Limits
 from django_delayq.core.message import State
 from django_delayq.worker import leases, limiter, maintenance
+from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.limiter import Limiter
+from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.options import served_queues
 from django_delayq.worker.settler import Settler
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, WatchedLimiter, make_handler
@@ -172,6 +175,84 @@ def test_what_runs_counts_also_where_the_broker_has_forgotten_its_permit(gate: t
     rig.stop()
 
 
+class LimitsOfOneKeyAway(WatchedLimiter):
+    """The permits of the key "a" can be neither renewed nor released while `broken`."""
+
+    broken = False
+    tries = 0
+
+    def renew(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> None:
+        self._fail(asks)
+        super().renew(asks, lease_ms=lease_ms)
+
+    def release(self, asks: Sequence[PermitRequest]) -> None:
+        self._fail(asks)
+        super().release(asks)
+        self._tell()
+
+    def _fail(self, asks: Sequence[PermitRequest]) -> None:
+        if self.broken and any(ask.key == "a" for ask in asks):
+            self.tries += 1
+            self._tell()
+            raise BrokerUnavailable("The limits of 'a' are away.")
+
+
+class HeldLeases(WatchedBroker):
+    """A broker that renews each lease."""
+
+    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
+        return [True] * len(leases)
+
+
+def _lease(rig: Rig, key: str, token: int = 1) -> Lease:
+    """Return a lease with a permit."""
+    lease = Lease(Claimed(key, 1, 0, None, b""), make_handler(lambda message: None, key), 0.0, math.inf, 0.0)
+    lease.permit_request = PermitRequest(key, "", token, 9)
+    rig.broker.limiter.acquire([lease.permit_request], lease_ms=600_000)
+    return lease
+
+
+def test_permits_that_cannot_be_renewed_keep_no_others_from_it_and_are_tried_again_soon(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "django_delayq")
+    lease_ms = 9_000  # a renewal each 3 s
+    broker = (rig := Rig(lease_ms, HeldLeases, LimitsOfOneKeyAway)).broker
+    assert isinstance(broker.limiter, LimitsOfOneKeyAway)
+    broker.limiter.broken = True
+    held = Leases(rig.broker, lease_ms, OutageLog())
+    held.add(_lease(rig, key) for key in "ab")
+    held.start()
+    broker.until(lambda: broker.limiter.renewals)
+    limiter = broker.limiter
+    broker.until(lambda: limiter.tries > PATIENCE_S / 3 + 2)
+    assert [line for line in caplog.messages if "Trying again" in line] == [
+        "The limits of 'a' are away. Trying again until it works."
+    ]
+    broker.limiter.broken = False
+    ends = broker._limits._permits["a", ""].ends
+    before = dict(ends)
+    broker.until(lambda: ends != before)
+    held.close(PATIENCE_S)
+    assert "The broker is back." in caplog.messages
+
+
+def test_a_permit_that_cannot_be_released_is_released_soon_after() -> None:
+    broker = (rig := Rig(600_000, limiter_class=LimitsOfOneKeyAway)).broker
+    assert isinstance(broker.limiter, LimitsOfOneKeyAway)
+    held = Leases(rig.broker, 3_000, OutageLog())
+    held.start()
+    first, second = _lease(rig, "a"), _lease(rig, "a", token=2)
+    broker.limiter.broken = True
+    assert held.release_permits([first])
+    tries = broker.limiter.tries
+    assert held.release_permits([second])
+    assert broker.limiter.tries == tries, "whoever settles tried again"
+    broker.limiter.broken = False
+    broker.until(lambda: not broker._limits._permits["a", ""].ends)
+    held.close(PATIENCE_S)
+
+
 class LateRenewals(WatchedLimiter):
     """Whoever has a permit gives it back while its renewal is on the way."""
 
@@ -250,6 +331,14 @@ class NobodyToAsk(WatchedLimiter):
         return super().acquire(asks, lease_ms=lease_ms)
 
 
+class SlowToFail(WatchedLimiter):
+    """Its limits can't be asked for, and that takes long to find out."""
+
+    def acquire(self, asks: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
+        time.sleep(0.9)
+        raise BrokerUnavailable("The limits are locked.")
+
+
 class ForgedLine(WatchedLimiter):
     """Somebody else has written into the line that the first request must wait for long."""
 
@@ -300,6 +389,16 @@ def test_while_limits_cannot_be_asked_for_their_keys_wait_and_others_run() -> No
     assert rig.see("limited").failures == 0
     broker.limiter.broken = False
     rig.until_gone("limited")
+    rig.stop()
+
+
+def test_while_limits_are_asked_for_in_vain_most_of_the_time_is_left_to_others() -> None:
+    broker = (rig := Rig(limiter_class=SlowToFail)).broker
+    sent_ms = broker.counts().now_ms
+    rig.send("limited")
+    rig.start(make_handler(lambda message: None, limits=ONE))
+    broker.until(lambda: broker.counts().totals["released"])
+    assert rig.see("limited").due_ms >= sent_ms + 5 * 900
     rig.stop()
 
 
