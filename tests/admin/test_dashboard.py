@@ -89,9 +89,9 @@ def test_a_worker_tells_what_it_runs_and_for_how_long(
     broker: DatabaseBackend, superuser: Client, staff: Callable[..., Client]
 ) -> None:
     now_ms = broker.queue.counts().now_ms
-    runs = [RunInfo("order:42", "default", "order.close", now_ms - 90_000)]
-    broker.presence.heartbeat(WorkerInfo("host:1", ["default"], ["order.close"], 3, now_ms - 3_600_000, runs=runs))
-    assert re.search(r"host:1 default 1h 3 order\.close for \dm(\d+s)? order:42", text_of(superuser.get(INDEX)))
+    runs = [RunInfo("order:42", "default", "order.close", now_ms - 90_000_000)]
+    broker.presence.heartbeat(WorkerInfo("host:1", ["default"], ["order.close"], 3, now_ms - 2 * 90_000_000, runs=runs))
+    assert re.search(r"host:1 default 2d2h 3 order\.close for 1d1h order:42", text_of(superuser.get(INDEX)))
     assert "order:42" not in page(staff("view_errormessage").get(INDEX))
 
 
