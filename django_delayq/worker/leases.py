@@ -205,8 +205,7 @@ class Leases:
         self._log.forget(leases)
 
     def _renew_forever(self) -> None:
-        renew_s = min(self._lease_ms / 3000, LONGEST_PAUSE_S)
-        pause = renew_s
+        pause = self._renew_s
         while not self._closed.wait(pause):
             if not self._has_work():
                 self._some.clear()
@@ -215,7 +214,12 @@ class Leases:
                 self._some.wait()
                 continue
             renewed = guarded(self._renew)
-            pause = renew_s if renewed else min(self._lease_ms / 20_000, renew_s)
+            pause = self._renew_s if renewed else min(self._lease_ms / 20_000, self._renew_s)
+
+    @property
+    def _renew_s(self) -> float:
+        """Return the seconds from one renewal to the next."""
+        return min(self._lease_ms / 3000, LONGEST_PAUSE_S)
 
     def _has_work(self) -> bool:
         return bool(self._held or self._unreleased or self._away)
@@ -249,7 +253,7 @@ class Leases:
             *((key, page, self._backend.limiter.release) for key, page in _by_key(unreleased)),
             *((key, page, partial(self._renew_page_of_permits, holders)) for key, page in _by_key(holders)),
         ]
-        until = monotonic() + min(self._lease_ms / 3000, LONGEST_PAUSE_S) / 2
+        until = monotonic() + self._renew_s / 2
         is_done = True
         for key, page, call in sorted(work, key=lambda each: each[0] in self._away):
             if monotonic() > until or not self._try_permits(key, call, page):
@@ -281,9 +285,7 @@ class Leases:
                 self._some.set()
         return bool(requests)
 
-    def _try_permits(
-        self, key: str, call: Callable[[Sequence[PermitRequest]], None], page: Sequence[PermitRequest]
-    ) -> bool:
+    def _try_permits(self, key: str, call: PermitCall, page: Sequence[PermitRequest]) -> bool:
         """Make a call about permits of a key, and return whether it worked."""
         try:
             call(page)
