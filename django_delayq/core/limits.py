@@ -35,9 +35,11 @@ LEAST_LINE_MS, MOST_LINE_MS = 2_000, 60_000
 LINGER_MS = 1_000
 """How long after its end a line of refused requests is forgotten, if no request joins it. See the text above."""
 LONGEST_WAIT_MS = 300_000
-"""The longest wait in a line. What someone else writes into a line delays a message by no more."""
-MOST_LEASES = 10
-"""A permit that ends later than this many leases from now was taken before the clock went back."""
+"""The longest time after which a refused request asks again.
+
+So a raised limit, or places that others have left, are noticed soon, and what someone else writes into a line delays a
+message by no more.
+"""
 
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
@@ -88,12 +90,14 @@ class Limits:
         texts = [_text_of(field, data, self.concurrency_key) for field in self.fields]
         rest = iter(texts)
         value = _FIELD.sub(lambda _: next(rest), self.concurrency_key)
+        if len(texts) > 1:
+            value += f" {','.join(str(len(text)) for text in texts)}"
         if len(value) > MAX_NAME:
             raise DataMismatch(
                 f"concurrency_key={short_repr(self.concurrency_key)} makes {len(value)} characters of this data; "
                 f"at most {MAX_NAME} will do."
             )
-        return value if len(texts) == 1 else f"{value} {','.join(str(len(text)) for text in texts)}"
+        return value
 
     @property
     def fields(self) -> list[str]:
@@ -181,18 +185,31 @@ class Permits:
     """When the line ends: the time at which the request that was refused last may ask again."""
     since_ms: int = 0
     """When the first request was refused after the last grant; 0 if none was."""
+    looked_ms: int = 0
+    """When somebody looked at these last."""
 
-    def trim(self, now_ms: int, lease_ms: int) -> None:
-        """Forget the permits that have run out, and let none last longer than `MOST_LEASES` leases from now."""
-        latest = now_ms + MOST_LEASES * lease_ms
-        self.ends = {token: min(end, latest) for token, end in self.ends.items() if end > now_ms}
+    def look(self, now_ms: int, lease_ms: int) -> None:
+        """Bring these up to the present: forget the permits that have run out.
 
-    def hold_until(self, end_ms: int, lapsed_ms: int) -> None:
-        """Let no permit lapse before `end_ms`, so that after a jump of the clock its holder can renew it first.
-
-        Those that had ended by `lapsed_ms`, a time before the jump, stay so.
+        A holder that can renew its permit does so each third of a lease, so it always has more than half a lease left.
+        If such a permit has less left at the next look, that look comes late: the clock jumped ahead, or nobody could
+        look, and so nobody could renew. Then it gets half a lease, in which its holder can. It does so once: after that
+        it has no more than half a lease left. If the clock went back since the last look, so does everything here.
         """
-        self.ends = {token: max(end, end_ms) if end > lapsed_ms else end for token, end in self.ends.items()}
+        if now_ms < self.looked_ms:
+            self._move(now_ms - self.looked_ms)
+        half_ms = lease_ms // 2
+        renewed_after_ms, least_ms = self.looked_ms + half_ms, now_ms + half_ms
+        ends = {token: max(end, least_ms) if end > renewed_after_ms else end for token, end in self.ends.items()}
+        self.ends = {token: end for token, end in ends.items() if end > now_ms}
+        self.looked_ms = now_ms
+
+    def _move(self, ms: int) -> None:
+        self.ends = {token: end + ms for token, end in self.ends.items()}
+        self.line_ms += ms
+        if self.since_ms:
+            self.since_ms += ms
+        self.looked_ms += ms
 
     def take(self, token: int, end_ms: int) -> None:
         """Hold a permit for this token until `end_ms`."""
@@ -251,7 +268,7 @@ def acquire(
     if interval_us is not None:  # a request without a rate leaves the turn of its key alone
         turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
         waits_us = max(turn_us - now_us, 0)
-    permits.trim(now_ms, lease_ms)
+    permits.look(now_ms, lease_ms)
     answers: list[Throttled | None] = []
     for token in tokens:
         holds = token in permits.ends
@@ -264,23 +281,24 @@ def acquire(
                 permits.take(token, now_ms + lease_ms)
             answers.append(None)
         else:
-            until_turn_ms = -(-waits_us // 1000)
+            until_turn_ms = min(-(-waits_us // 1000), LONGEST_WAIT_MS)
             wait_ms = max(until_turn_ms, 0 if is_free else permits.wait_in_line(now_ms))
             answers.append(Throttled(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
     return answers, turn_us
 
 
 def spread(requests: Sequence[PermitRequest], answers: Sequence[Throttled | None]) -> list[Throttled | None]:
-    """Let requests that wait for a turn of one key, whatever their values, wait for one turn after the other.
+    """Let the refused requests of a key with a rate, whatever their values, ask again one turn after the other.
 
-    `acquire` tells each of them the next turn. The order is that of the requests.
+    `acquire` tells each of them the next turn. The order is that of the requests. None waits for longer than
+    `LONGEST_WAIT_MS`.
     """
     refused: Counter[str] = Counter()
     result: list[Throttled | None] = []
     for request, answer in zip(requests, answers, strict=True):
         if answer is not None and answer.of_key and request.interval_us is not None:
             later_ms = -(-refused[request.key] * request.interval_us // 1000)
-            answer = answer._replace(wait_ms=answer.wait_ms + later_ms)
+            answer = answer._replace(wait_ms=min(answer.wait_ms + later_ms, LONGEST_WAIT_MS))
             refused[request.key] += 1
         result.append(answer)
     return result

@@ -336,6 +336,7 @@ class LimitRow(models.Model):
     slots = models.TextField("slots")
     line_ms = models.BigIntegerField("line ends")
     since_ms = models.BigIntegerField("full since")
+    looked_ms = models.BigIntegerField("last look", default=0, db_default=0)
     turn_us = models.BigIntegerField("next turn")
     over_ms = models.BigIntegerField("over")
     version = models.BigIntegerField("version", default=0, db_default=0)

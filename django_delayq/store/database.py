@@ -70,8 +70,6 @@ class ClockMonitor:
         self._using = using
         self._seen: tuple[int, float, float] | None = None  # the database's time, and when it was asked for and came
         self._reclaims_from = 0.0
-        self.trusted_ms = 0
-        """The last time that was read while leases could be reclaimed: what had ended by then ended before any jump."""
 
     def start(self, lease_ms: int) -> None:
         """Let nothing be reclaimed until living workers have had time to renew: the clock may have jumped before."""
@@ -106,10 +104,7 @@ class ClockMonitor:
             if most_s > max(lease_ms / 2000, LEAST_GAP_S):
                 self.start(lease_ms)
         self._seen = now_ms, asked_at, told_at
-        hold_off_ms = max(int(min(self._reclaims_from - told_at, lease_ms / 1000) * 1000), 0)
-        if not hold_off_ms:
-            self.trusted_ms = now_ms
-        return hold_off_ms
+        return max(int(min(self._reclaims_from - told_at, lease_ms / 1000) * 1000), 0)
 
     def _note_jump(self, jump_ms: int, lease_ms: int) -> None:
         if jump_ms < 0:

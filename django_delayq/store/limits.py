@@ -10,11 +10,11 @@ and such a worker loses its locks after `STALLED_MS`, except on MySQL.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import groupby
 from secrets import randbits
-from time import monotonic
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from django.db import OperationalError
@@ -63,13 +63,17 @@ class DatabaseLimiter:
         with self._database.available():
             for key, tokens in _by_key(requests, by_limit(requests)):
                 work = partial(_renew, self._database, key, tokens, lease_ms)
-                _with_rows(self._database, key, {limit.value for limit in tokens}, work)
+                values = {limit.value for limit in tokens}
+                with _unless_locked(partial(work, _lock_unlocked)):
+                    _with_rows(self._database, key, values, partial(work, _lock))
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
         check_batch(requests)
         with self._database.available():
             for key, tokens in _by_key(requests, by_limit(requests)):
-                _release(self._database, key, tokens)
+                work = partial(_release, self._database, key, tokens)
+                with _unless_locked(partial(work, _lock_unlocked)):
+                    work(_lock)
 
 
 def _by_key(
@@ -103,6 +107,7 @@ class _Row(NamedTuple):
     slots: str
     line_ms: int
     since_ms: int
+    looked_ms: int
     turn_us: int
     over_ms: int
 
@@ -114,6 +119,10 @@ class _Held:
     row: _Row
     permits: Permits
     turn_us: int
+
+
+Lock = Callable[[Database, str, AbstractSet[str]], dict[str, _Held]]
+"""A function that locks rows of a key and these values, and returns them by value."""
 
 
 def _values_of(tokens: Tokens) -> set[str]:
@@ -149,7 +158,7 @@ def _acquire(database: Database, key: str, tokens: Tokens, lease_ms: int) -> dic
     held = _lock(database, key, values)
     if held.keys() != values:
         return {}
-    now_ms = _look(database, held.values(), lease_ms)
+    now_ms = database.now_ms()  # after the wait for the locks
     answers = {}
     for limit, own in tokens.items():
         turns = held["" if limit.interval_us else limit.value]
@@ -160,26 +169,39 @@ def _acquire(database: Database, key: str, tokens: Tokens, lease_ms: int) -> dic
     return answers
 
 
+@contextmanager
+def _unless_locked(for_others: Callable[[], object]) -> Iterator[None]:
+    """If the block fails because a row is locked, call a function that does its work for the other rows, too.
+
+    So a value whose row is locked takes no permit of another value away.
+    """
+    try:
+        yield
+    except StoreUnavailable:
+        for_others()
+        raise
+
+
 @_brief
-def _renew(database: Database, key: str, tokens: Tokens, lease_ms: int) -> bool:
-    """Renew permits, and return True; False if a row is missing."""
-    values = {limit.value for limit in tokens}
-    held = _lock(database, key, values)
-    if held.keys() != values:
-        return False
-    now_ms = _look(database, held.values(), lease_ms)
+def _renew(database: Database, key: str, tokens: Tokens, lease_ms: int, lock: Lock) -> bool:
+    """Renew the permits of the rows that `lock` returns, and return whether these are all."""
+    held = lock(database, key, {limit.value for limit in tokens})
+    now_ms = database.now_ms()  # after the wait for the locks
+    for each in held.values():
+        each.permits.look(now_ms, lease_ms)
     for limit, own in tokens.items():
-        for token in own:
+        for token in own if limit.value in held else ():
             held[limit.value].permits.take(token, now_ms + lease_ms)
     _write(database, held.values(), now_ms)
-    return True
+    return held.keys() == {limit.value for limit in tokens}
 
 
 @_brief
-def _release(database: Database, key: str, tokens: Tokens) -> None:
-    held = _lock(database, key, {limit.value for limit in tokens})
+def _release(database: Database, key: str, tokens: Tokens, lock: Lock) -> None:
+    """Release the permits of the rows that `lock` returns."""
+    held = lock(database, key, {limit.value for limit in tokens})
     for limit, own in tokens.items():
-        if limit.value in held:  # else nobody holds its permits any more
+        if limit.value in held:  # else nobody holds its permits any more, or it is locked
             held[limit.value].permits.release(own)
     _write(database, held.values(), now_ms=0)
 
@@ -187,7 +209,18 @@ def _release(database: Database, key: str, tokens: Tokens) -> None:
 def _lock(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Held]:
     """Lock the rows of a key and these values, and return those that are there, by value."""
     _write_first(database)
-    rows = _rows(database, key, values, database.dialect.lock)
+    return _to_hold(_rows(database, key, values, database.dialect.lock))
+
+
+def _lock_unlocked(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Held]:
+    """Lock the rows of a key and these values that nobody else has locked, and return them, by value."""
+    _write_first(database)
+    rows = _rows(database, key, values, database.dialect.skip_locked)
+    newest = _rows(database, key, values)  # if that one is locked, an older one was found instead
+    return _to_hold({value: row for value, row in rows.items() if row.id == newest[value].id})
+
+
+def _to_hold(rows: Mapping[str, _Row]) -> dict[str, _Held]:
     return {value: _Held(row, _permits_of(row), row.turn_us) for value, row in rows.items()}
 
 
@@ -248,19 +281,9 @@ def _insert(database: Database, key: str, values: Iterable[str]) -> None:
     )
 
 
-def _look(database: Database, held: Iterable[_Held], lease_ms: int) -> int:
-    """Return the time, after the wait for the locks. After a jump of the clock, no permit lapses yet."""
-    asked_at, monitor = monotonic(), database.clock_monitor
-    now_ms = database.now_ms()
-    if hold_off_ms := monitor.hear(now_ms, asked_at, lease_ms):
-        for each in held:
-            each.permits.hold_until(now_ms + hold_off_ms, lapsed_ms=monitor.trusted_ms)
-    return now_ms
-
-
 def _permits_of(row: _Row) -> Permits:
     ends = {int(token): end for token, end in codec.loads(row.slots).items()}
-    return Permits(ends, row.line_ms, row.since_ms)
+    return Permits(ends, row.line_ms, row.since_ms, row.looked_ms)
 
 
 def _write(database: Database, held: Iterable[_Held], now_ms: int) -> None:
@@ -274,8 +297,8 @@ def _write(database: Database, held: Iterable[_Held], now_ms: int) -> None:
     rows = [(each.row, _written(database, each, now_ms)) for each in held]
     if changed := [[*row[1:], before.id] for before, row in rows if row != before]:
         database.change_each(
-            "UPDATE delayq_limit SET version = %s, id = %s, slots = %s, line_ms = %s, since_ms = %s, turn_us = %s,"
-            " over_ms = %s WHERE id = %s",
+            "UPDATE delayq_limit SET version = %s, id = %s, slots = %s, line_ms = %s, since_ms = %s, looked_ms = %s,"
+            " turn_us = %s, over_ms = %s WHERE id = %s",
             changed,
         )
 
@@ -288,6 +311,7 @@ def _written(database: Database, held: _Held, now_ms: int) -> _Row:
         slots=codec.dumps({str(token): end for token, end in permits.ends.items()}).decode(),
         line_ms=permits.line_ms,
         since_ms=permits.since_ms,
+        looked_ms=permits.looked_ms,
         turn_us=held.turn_us,
         over_ms=before.over_ms if before.over_ms >= kept_until_ms else -(-kept_until_ms // KEPT_MS) * KEPT_MS,
     )

@@ -315,7 +315,12 @@ def age_rows(using: str, older: int) -> None:
     for ended in (FinishMessage, ErrorMessage):
         ended.objects.using(using).update(ended_at=F("ended_at") - older)
     limits = LimitRow.objects.using(using)
-    limits.update(line_ms=F("line_ms") - older, since_ms=F("since_ms") - older, turn_us=F("turn_us") - older * 1000)
+    limits.update(
+        line_ms=F("line_ms") - older,
+        since_ms=F("since_ms") - older,
+        looked_ms=F("looked_ms") - older,
+        turn_us=F("turn_us") - older * 1000,
+    )
     HeartbeatRow.objects.using(using).update(seen_ms=F("seen_ms") - older)
     for row in limits.all():
         row.slots = json.dumps({token: end - older for token, end in json.loads(row.slots).items()})

@@ -25,7 +25,7 @@ from tests.worker.processes import site_with
 from tests.worker.rig import PATIENCE_S
 
 A, B = (PermitRequest("k", value, 1, 1) for value in "ab")
-LEASE_MS, SHORT_LEASE_MS = 15_000, 3_000
+LEASE_MS, SHORT_LEASE_MS, LEAST_LEASE_MS = 15_000, 3_000, 1_000
 
 
 @contextmanager
@@ -46,13 +46,13 @@ def _another_does(work: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(using: str, value: str) -> Iterator[None]:
+def _locked(using: str, value: str, **names: int) -> Iterator[None]:
     """Let another session keep the row of a value locked during the block."""
     locked, over = threading.Event(), threading.Event()
 
     def stand_still() -> None:
         with transaction.atomic(using=using):
-            LimitRow.objects.using(using).select_for_update().get(value=value)
+            LimitRow.objects.using(using).select_for_update().get(value=value, **names)
             locked.set()
             assert over.wait(PATIENCE_S)
 
@@ -115,6 +115,51 @@ def test_a_row_that_another_session_keeps_locked_is_not_waited_for(
             limiter.release([A])
         assert limiter.acquire([B], lease_ms=LEASE_MS) == [None]
     assert limiter.acquire([replace(A, token=2)], lease_ms=LEASE_MS) != [None]
+
+
+@SERVERS
+def test_a_row_that_is_locked_keeps_no_other_from_being_renewed_and_released(
+    request: pytest.FixtureRequest, database: str, new_backend: Callable[[str], DatabaseBackend]
+) -> None:
+    using = request.getfixturevalue(database)
+    limiter, rows = new_backend(using).limiter, LimitRow.objects.using(using)
+    limiter.acquire([A, B], lease_ms=LEASE_MS)
+    before = rows.get(value="b").slots
+    with _locked(using, "a"):
+        with pytest.raises(StoreUnavailable, match="are locked by another session"):
+            limiter.renew([A, B], lease_ms=LEASE_MS)
+        assert before != rows.get(value="b").slots != "{}"
+        with pytest.raises(StoreUnavailable, match="are locked by another session"):
+            limiter.release([A, B])
+        assert rows.get(value="b").slots == "{}"
+    assert rows.get(value="a").slots != "{}"
+
+
+def test_a_row_under_a_locked_newer_one_is_left_alone(
+    postgres_database: str, new_backend: Callable[[str], DatabaseBackend]
+) -> None:
+    limiter, rows = new_backend(postgres_database).limiter, LimitRow.objects.using(postgres_database)
+    limiter.acquire([A], lease_ms=LEASE_MS)
+    newest = rows.get()
+    old = LimitRow(alias=newest.alias, key="k", value="a", slots="{}", line_ms=0, since_ms=0, turn_us=0, over_ms=0)
+    old.save(using=postgres_database)
+    with _locked(postgres_database, "a", version=newest.version), pytest.raises(StoreUnavailable):
+        limiter.renew([A], lease_ms=LEASE_MS)
+    assert rows.get(pk=old.pk).slots == "{}"
+
+
+@SERVERS
+def test_whoever_asks_first_after_a_row_was_locked_for_long_leaves_permits_to_who_renews_them(
+    request: pytest.FixtureRequest, database: str, new_backend: Callable[[str], DatabaseBackend]
+) -> None:
+    using = request.getfixturevalue(database)
+    holder, other = (new_backend(using).limiter for _ in "ab")
+    holder.acquire([A], lease_ms=LEAST_LEASE_MS)
+    with _locked(using, "a"), pytest.raises(StoreUnavailable):
+        holder.renew([A], lease_ms=LEAST_LEASE_MS)  # which took as long as the lease
+    assert other.acquire([replace(A, token=2)], lease_ms=LEAST_LEASE_MS) != [None]
+    holder.renew([A], lease_ms=LEAST_LEASE_MS)
+    assert other.acquire([replace(A, token=2)], lease_ms=LEAST_LEASE_MS) != [None]
 
 
 @SERVERS

@@ -24,7 +24,7 @@ for i = 4, #ARGV do
     end
     waits[#waits + 1], waits[#waits + 2] = 0, 0
   else
-    local until_turn = turn > now_us and math.ceil((turn - now_us) / 1000) or 0
+    local until_turn = turn > now_us and math.min(math.ceil((turn - now_us) / 1000), 300000) or 0
     waits[#waits + 1], waits[#waits + 2] = math.max(until_turn, is_free and 0 or wait_in(line)), until_turn > 0 and 1 or 0
   end
 end
