@@ -52,6 +52,11 @@ def test_names_may_hold_what_separates_them_elsewhere(rig: Rig) -> None:
     assert granted(rig, asks) == [1, 2, 3, 4]
 
 
+def test_values_that_a_language_might_hold_to_be_equal_have_permits_of_their_own(rig: Rig) -> None:
+    values = ["a", "A", "á", "a\N{COMBINING ACUTE ACCENT}", "a ", " a", "ß", "ss"]
+    assert granted(rig, [permit(n, value=value) for n, value in enumerate(values)]) == list(range(len(values)))
+
+
 def test_a_permit_lapses_with_its_lease(rig: Rig) -> None:
     granted(rig, [permit(1)])
     rig.advance(LEASE_MS // 2)

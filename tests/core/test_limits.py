@@ -87,6 +87,7 @@ def test_two_pairs_of_data_have_two_values(one: tuple[str, str], other: tuple[st
         ("a:{b}", {"b": [1]}, "the field 'b' is of type list"),
         ("a:{}", {"b": 1}, "the data itself is of type dict"),
         ("a:{b}", {"b": "x" * 300}, "makes 302 characters of this data"),
+        ("{a}{b}", {"a": "x" * 100, "b": "x" * 99}, "makes 206 characters of this data"),
     ],
 )
 def test_data_that_gives_no_concurrency_key_is_named(template: str, data: Any, said: str) -> None:
