@@ -15,8 +15,10 @@ from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias
 from django_delayq.store import enqueue
 from django_delayq.store.database import Database
+from django_delayq.store.polling import LATE_COMMITS_MS
 from tests.databases import database_on
 from tests.servers import PostgresServer
+from tests.store.skewed import DatabaseClock
 from tests.store.test_buffers import FROM_THE_LOW_END, HEADER, SENT, USES, Scene, reading
 
 DEAD = 50_000
@@ -39,7 +41,10 @@ def burst(postgres_server: PostgresServer, django_db_blocker: Any) -> Iterator[S
             other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             other.execute("SELECT 1")
             scene = Scene(Database("default", using), MemoryBroker(Alias("clock")))
-            _send(scene, "dead", DEAD, DATA)
+            earlier = DatabaseClock(using)
+            earlier.jump(-2 * LATE_COMMITS_MS)  # so that no claim that goes on where the last one ended begins there
+            with earlier.in_use():
+                _send(scene, "dead", DEAD, DATA)
             client.execute("UPDATE delayq_ready SET token = 1, worker = 'w', lease_until = due_at + 15000")
             client.execute("DELETE FROM delayq_ready")
             _send(scene, "message", SENT, b"1")
