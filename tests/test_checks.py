@@ -87,6 +87,12 @@ def test_a_wrong_handler_is_found_and_named(func: Any, options: dict[str, Any], 
     assert message.hint
 
 
+def test_a_hint_writes_the_name_of_an_alias_as_the_settings_do(settings: Settings) -> None:
+    settings.DELAYQ = {"Orders": {"BROKER": MEMORY, "STORE": None}}
+    delay_execute("k", using="billing")(handle)
+    assert [message.hint for message in found()] == ["There is: Orders."]
+
+
 def test_atomic_with_a_store_is_exactly_once_and_no_matter_for_a_warning(settings: Settings) -> None:
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
     delay_execute("k", atomic=True)(handle)
