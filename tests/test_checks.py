@@ -46,6 +46,7 @@ def test_right_settings_and_handlers_pass() -> None:
     ("delayq", "id", "reason", "hint"),
     [
         ([], "E001", "DELAYQ is list", "reference of settings"),
+        ({"LOCATION": "redis://h"}, "E001", 'write DELAYQ = {"default": {"LOCATION": ...}}.', "reference of settings"),
         ({"default": {"STOER": None}}, "E001", "did you mean 'STORE'?", "reference of settings"),
         ({"default": {"BROKER": "shop.Broker"}}, "E002", "'shop.Broker' can't be imported", "dotted path"),
         ({"default": {"BROKER": "django.db.models.Model"}}, "E002", "is no broker class, such as", "dotted path"),
