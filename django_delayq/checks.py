@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
+from django.utils.text import capfirst
 
 from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler, registered_handlers
 from django_delayq.api.registry import name_of
@@ -139,7 +140,7 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
     if alias.database not in settings.DATABASES:
         yield Error(
             f'DELAYQ["{name}"]["DATABASE"]={alias.database!r} is not in DATABASES.',
-            hint=did_you_mean(alias.database, settings.DATABASES).capitalize(),
+            hint=capfirst(did_you_mean(alias.database, settings.DATABASES)),
             id="delayq.E003",
         )
     elif alias.store is not None:
@@ -269,7 +270,7 @@ def _check_concurrency_key(handler: Handler[Any, Any], name: str) -> Iterator[Ch
         if field not in known and (field or known):
             yield Error(
                 f"{name} has a concurrency_key that names {field!r}, which is no field of its data.",
-                hint=did_you_mean(field, known).capitalize() if known else "Write {} for the data itself.",
+                hint=capfirst(did_you_mean(field, known)) if known else "Write {} for the data itself.",
                 obj=handler,
                 id="delayq.E009",
             )
@@ -288,7 +289,7 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
     if handler.using not in aliases:
         yield Error(
             f"{name} has using={handler.using!r}, which is not in DELAYQ.",
-            hint=did_you_mean(handler.using, aliases).capitalize(),
+            hint=capfirst(did_you_mean(handler.using, aliases)),
             obj=handler,
             id="delayq.E004",
         )

@@ -18,6 +18,7 @@ DEFAULT_ALIAS = "default"
 DEFAULT_QUEUE = "default"
 BROKER = "django_delayq.brokers.redis.RedisBroker"
 LOCATION = "redis://127.0.0.1:6379/0"
+_SETTINGS = ("BROKER", "LOCATION", "DATABASE", "STORE", "OPTIONS")
 MOST_SHARDS = 1_000
 """The most shards of an alias. A waiting worker polls each of them, on a single server once a second."""
 MOST_ERRORS = 10**9
@@ -117,7 +118,7 @@ def scrubs() -> Sequence[Scrub]:
 def parse_alias(name: str, configured: object) -> Alias:
     """Parse one entry of DELAYQ. Raises `ImproperlyConfigured`, naming the setting, the value and the fix."""
     path = f'DELAYQ["{name}"]'
-    settings_of_alias = _mapping(path, configured, ("BROKER", "LOCATION", "DATABASE", "STORE", "OPTIONS"))
+    settings_of_alias = _mapping(path, configured, _SETTINGS)
     return Alias(
         name=name,
         broker=_dotted_path(f'{path}["BROKER"]', settings_of_alias.get("BROKER", BROKER)),
@@ -132,6 +133,11 @@ def _configured() -> Mapping[str, object]:
     configured = getattr(settings, "DELAYQ", {DEFAULT_ALIAS: {}})
     if not isinstance(configured, Mapping):
         raise ImproperlyConfigured(f"DELAYQ is {type(configured).__name__}; make it a dict.")
+    for name in _SETTINGS:
+        if name in configured:
+            raise ImproperlyConfigured(
+                f'DELAYQ["{name}"] is a setting of an alias; write DELAYQ = {{"{DEFAULT_ALIAS}": {{"{name}": ...}}}}.'
+            )
     return configured
 
 

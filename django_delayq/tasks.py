@@ -22,6 +22,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules, import_string
+from django.utils.text import capfirst
 
 from django_delayq.api.handlers import Handler, delay_execute, get_handler
 from django_delayq.api.operations import cancel_delay_messages, reschedule_delay_messages
@@ -242,17 +243,20 @@ class DelayqBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         """Check that the alias exists (E016), and warn if it has no store to keep results (W013)."""
-        names = alias_names()
+        try:
+            names = alias_names()
+            if self.using in names and self.supports_get_result:
+                return []
+        except ImproperlyConfigured:
+            return []  # E001 reports it
         if self.using not in names:
             return [
                 Error(
                     f'TASKS["{self.alias}"]["OPTIONS"]["using"]={self.using!r} is no alias of DELAYQ.',
-                    hint=did_you_mean(self.using, names).capitalize(),
+                    hint=capfirst(did_you_mean(self.using, names)),
                     id="delayq.E016",
                 )
             ]
-        if self.supports_get_result:
-            return []
         return [
             Warning(
                 f'DELAYQ["{self.using}"] has no store, so the results of tasks can not be read.',

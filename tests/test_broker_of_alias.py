@@ -1,6 +1,7 @@
 """Which broker an alias uses: one for the process, until the settings change or the process forks."""
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -49,6 +50,15 @@ def test_a_forked_process_has_a_broker_of_its_own(settings: Settings) -> None:
 def test_a_broker_that_is_not_there_is_named(settings: Settings) -> None:
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.Nowhere"}}
     with pytest.raises(ImproperlyConfigured, match=r'DELAYQ\["default"\]\["BROKER"\]=.*Nowhere.* can\'t be imported'):
+        get_backend()
+
+
+def test_rabbitmq_without_its_client_names_the_extra(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("django_delayq.brokers.rabbitmq")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "amqp", None)
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.rabbitmq.RabbitMQBroker"}}
+    with pytest.raises(ImproperlyConfigured, match=r"amqp.*; pip install 'django-delayq\[rabbitmq\]'"):
         get_backend()
 
 

@@ -46,6 +46,7 @@ def test_right_settings_and_handlers_pass() -> None:
     ("delayq", "id", "reason", "hint"),
     [
         ([], "E001", "DELAYQ is list", "reference of settings"),
+        ({"LOCATION": "redis://h"}, "E001", 'write DELAYQ = {"default": {"LOCATION": ...}}.', "reference of settings"),
         ({"default": {"STOER": None}}, "E001", "did you mean 'STORE'?", "reference of settings"),
         ({"default": {"BROKER": "shop.Broker"}}, "E002", "'shop.Broker' can't be imported", "dotted path"),
         ({"default": {"BROKER": "django.db.models.Model"}}, "E002", "is no broker class, such as", "dotted path"),
@@ -85,6 +86,12 @@ def test_a_wrong_handler_is_found_and_named(func: Any, options: dict[str, Any], 
     assert f"tests.test_checks.{func.__name__} (key 'k')" in message.msg
     assert message.obj is handler
     assert message.hint
+
+
+def test_a_hint_writes_the_name_of_an_alias_as_the_settings_do(settings: Settings) -> None:
+    settings.DELAYQ = {"Orders": {"BROKER": MEMORY, "STORE": None}}
+    delay_execute("k", using="billing")(handle)
+    assert [message.hint for message in found()] == ["There is: Orders."]
 
 
 def test_atomic_with_a_store_is_exactly_once_and_no_matter_for_a_warning(settings: Settings) -> None:

@@ -116,6 +116,9 @@ class Handler(Generic[T, R]):
         schedule = NoMethod('send(data, delay="30m")')
         enqueue = NoMethod("send(data)")
         aenqueue = NoMethod("asend(data)")
+        defer = NoMethod("send(data)")
+        cancel = NoMethod("cancel_delay_messages(id)")
+        reschedule = NoMethod('reschedule_delay_messages(id, delay="30m")')
 
     @overload
     def prepare(self: "Handler[S | None, R]", **when: Unpack[When]) -> Send: ...
@@ -126,6 +129,8 @@ class Handler(Generic[T, R]):
         """Return a message to send later with `send_delay_messages`."""
         if more:
             raise one_value((data, *more))
+        if "using" in when:
+            raise self._has_alias()
         try:
             return Send(self.key, data, using=self.using, **when)
         except TypeError:
@@ -141,6 +146,8 @@ class Handler(Generic[T, R]):
         """Send a message to this handler: `send_delay_message` with its key and alias."""
         if more:
             raise one_value((data, *more))
+        if "using" in when:
+            raise self._has_alias()
         return send_delay_message(self.key, data, using=self.using, **when)
 
     @overload
@@ -152,7 +159,12 @@ class Handler(Generic[T, R]):
         """Send a message to this handler like `send`, from async code."""
         if more:
             raise one_value((data, *more))
+        if "using" in when:
+            raise self._has_alias()
         return await asend_delay_message(self.key, data, using=self.using, **when)
+
+    def _has_alias(self) -> TypeError:
+        return TypeError(f"using is an option of @delay_execute: {self!r} has {self.using!r}; leave it out here.")
 
 
 def delay_execute(

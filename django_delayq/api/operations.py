@@ -1,11 +1,13 @@
 """Cancel and reschedule messages by id or by tag, and read one by its id."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from django_delayq.api import registry
 from django_delayq.api.on_commit import cancel_waiting, reschedule_waiting
@@ -34,7 +36,8 @@ def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None =
     `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     backend = get_backend(using)
-    return _change(backend, ids, tag, backend.queue.cancel, cancel_waiting)
+    with _refusing_async_code("acancel_delay_messages"):
+        return _change(backend, ids, tag, backend.queue.cancel, cancel_waiting)
 
 
 async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
@@ -60,7 +63,8 @@ def reschedule_delay_messages(
     backend = get_backend(using)
     delay_ms, at_ms = _new_due_ms(delay, at)
     reschedule = partial(backend.queue.reschedule, delay_ms=delay_ms, at_ms=at_ms)
-    return _change(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
+    with _refusing_async_code("areschedule_delay_messages"):
+        return _change(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
 
 async def areschedule_delay_messages(
@@ -87,7 +91,8 @@ def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | Non
     `BrokerRefused`.
     """
     backend = get_backend(using)
-    info = backend.queue.get(check_name(id, "id"))
+    with _refusing_async_code("aget_delay_message"):
+        info = backend.queue.get(check_name(id, "id"))
     return None if info is None else message_info(backend.alias.name, info)
 
 
@@ -96,6 +101,15 @@ async def aget_delay_message(id: str, *, using: str | None = None) -> MessageInf
     backend = get_backend(using)
     info = await backend.queue.aget(check_name(id, "id"))
     return None if info is None else message_info(backend.alias.name, info)
+
+
+@contextmanager
+def _refusing_async_code(instead: str) -> Iterator[None]:
+    """Say in Django's error about a query in async code what to write in its place."""
+    try:
+        yield
+    except SynchronousOnlyOperation as error:
+        raise SynchronousOnlyOperation(f"This call is in async code: write `await {instead}(...)`.") from error
 
 
 def message_info(using: str, info: Info) -> MessageInfo:

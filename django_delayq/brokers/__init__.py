@@ -40,7 +40,8 @@ def broker_class(alias: Alias) -> type[Broker]:
     try:
         found = import_string(alias.broker)
     except ImportError as error:
-        raise ImproperlyConfigured(f"{setting} can't be imported: {error}") from error
+        fix = "; pip install 'django-delayq[rabbitmq]'" if error.name == "amqp" else ""
+        raise ImproperlyConfigured(f"{setting} can't be imported: {error}{fix}") from error
     if not isinstance(found, type) or not all(
         hasattr(found, name) for name in ("check", "places", "risks", "needs_store")
     ):

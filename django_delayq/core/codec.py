@@ -145,7 +145,8 @@ def _encode_typed(data: object, data_type: Any) -> bytes:
     try:
         body = _encode_with_models(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise TypeError(f"data can't be carried as {type_name(data_type)}: {error}") from None
+        fix = "; send its pk and load it in the handler" if hasattr(data, "pk") else ""
+        raise TypeError(f"data can't be carried as {type_name(data_type)}: {error}{fix}") from None
     # msgspec writes NaN and infinity as null, which a handler with an optional float would take for None.
     if b"null" in body and _has_unfinite(msgspec.to_builtins(data, enc_hook=_dump_model)):
         raise TypeError("data contains NaN or infinity, which JSON can't carry; send None or a number.")

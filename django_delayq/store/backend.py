@@ -142,8 +142,14 @@ def problems(database: Database) -> list[str]:
     lacking = []
     with database.available(), database.telling_what_it_lacks(), connection.cursor() as cursor:
         there = set(connection.introspection.table_names(cursor))
-        for model in apps.get_app_config("delayq").get_models():
-            table = model._meta.db_table
+        models = {
+            model._meta.db_table: model
+            for model in apps.get_app_config("delayq").get_models()
+            if not model._meta.proxy  # its table is that of another model
+        }
+        if there.isdisjoint(models):
+            return [database.lacks("the tables of delayq")]
+        for table, model in models.items():
             if table not in there:
                 lacking.append(f"the table {table}")
                 continue

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import ANY
 
+from django_delayq.api import registry
 from django_delayq.api.on_commit import WaitingSend, waiting_sends
 from django_delayq.api.operations import message_info
 from django_delayq.brokers import get_backend
@@ -44,8 +45,11 @@ def assert_sent(key: str, *, data: Any = ANY, delay: Duration | None = None, usi
 
     `data` or `delay` that is not given matches anything. `delay` may be up to a second off, so that it also fits a send
     with `at`. As in `sent_messages`, messages that were cancelled or have run don't count.
+
+    Raises `UnknownKey` for a key that a send would refuse.
     """
     __tracebackhide__ = True
+    _check_key(key, using)
     waiting = sent_messages(using=using)
     found = _matching(waiting, key, data, delay)
     if not found:
@@ -54,10 +58,18 @@ def assert_sent(key: str, *, data: Any = ANY, delay: Duration | None = None, usi
 
 
 def assert_not_sent(key: str, *, data: Any = ANY, delay: Duration | None = None, using: str = DEFAULT_ALIAS) -> None:
-    """Fail if `assert_sent` would pass with these arguments."""
+    """Fail if `assert_sent` would pass with these arguments. Raises `UnknownKey` like it."""
     __tracebackhide__ = True
+    _check_key(key, using)
     if found := _matching(sent_messages(using=using), key, data, delay):
         raise AssertionError(f"A message waits {_wanted(key, data, delay)}.\n{_listed(found)}")
+
+
+def _check_key(key: str, using: str) -> None:
+    """Raise `UnknownKey` for a key that nobody can send: with a misspelt one `assert_not_sent` would always pass."""
+    __tracebackhide__ = True
+    if get_alias(using).options.unknown_keys == "error" and registry.find(using, key) is None:
+        raise registry.unknown_key(using, key)
 
 
 def _matching(waiting: list[MessageInfo], key: str, data: Any, delay: Duration | None) -> list[MessageInfo]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
@@ -87,12 +88,18 @@ def test_data_is_checked_against_the_type_of_the_handler(close_order: Handler[in
         close_order.send("5")  # type: ignore[arg-type]  # and a type checker knows
 
 
+def test_an_object_with_a_primary_key_is_refused_with_what_to_send(close_order: Handler[Any, None]) -> None:
+    with pytest.raises(TypeError, match=r"can't be carried as int: .* User is unsupported; send its pk and load it"):
+        close_order.send(User(pk=5))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"countdown": 5}, r"there is no option 'countdown': write delay=\.\.\.\."),
         ({"eta": AT}, r"there is no option 'eta': write at=\.\.\.\."),
         ({"dealy": 5}, r"there is no option 'dealy': did you mean 'delay'\?"),
+        ({"using": "orders"}, r"an option of @delay_execute: <Handler 'order.close': .*> has 'default'; leave it out"),
     ],
 )
 def test_an_option_of_another_library_is_refused_with_ours(
@@ -115,6 +122,7 @@ def test_several_values_are_refused_with_what_to_write(close_order: Handler[Any,
     [
         ("delay", r"<Handler 'order.close': .*> has no attribute 'delay'; write send\(data\)\."),
         ("apply_async", r"has no attribute 'apply_async'; write send\(data, delay=\"30m\"\)\."),
+        ("cancel", r"has no attribute 'cancel'; write cancel_delay_messages\(id\)\."),
         ("sned", r"'Handler' object has no attribute 'sned'$"),
     ],
 )

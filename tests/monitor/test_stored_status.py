@@ -1,5 +1,6 @@
 """The figures of a store, against rows that real sends and runs made."""
 
+import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -112,7 +113,19 @@ def test_a_key_of_which_nothing_has_run_is_named(broker: DatabaseBackend, databa
     broker.queue.cancel(["cancelled"])
     send_delay_message("new", 1)
     assert status().untimed == ("new",)
-    assert "how long these take is not known, none has run yet: new" in delayq("status")
+    assert "how long these take is not known, none has run, or only in the last minute: new" in delayq("status")
+
+
+def test_the_text_tells_the_hours_of_the_forecast_and_small_rates_in_plain_words(
+    broker: DatabaseBackend, database: str
+) -> None:
+    sent = send_delay_message("k", 1, delay="2h")
+    assert sent.due_at
+    write_figures(database, broker.database.now_ms())
+    shown = delayq("status")
+    hour = sent.due_at.hour
+    assert f"due from {hour:02}:00 to {(hour + 1) % 24:02}:00 UTC: 1" in shown
+    assert re.search(r"last day: [0-9]+ finished, under 0\.01/s", shown)
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("nobody there"), BrokerRefused("wrong password")])

@@ -102,6 +102,24 @@ def test_a_cancel_is_part_of_the_transaction_and_keeps_the_row(broker: DatabaseB
     assert cancel_delay_messages("a") == 0
 
 
+@pytest.mark.parametrize(
+    ("call", "instead"),
+    [
+        (lambda: cancel_delay_messages("a"), "acancel_delay_messages"),
+        (lambda: reschedule_delay_messages("a", delay=1), "areschedule_delay_messages"),
+        (lambda: get_delay_message("a"), "aget_delay_message"),
+    ],
+)
+def test_a_call_by_id_in_async_code_is_refused_with_what_to_write(
+    broker: DatabaseBackend, call: Callable[[], object], instead: str
+) -> None:
+    async def change() -> None:
+        call()
+
+    with pytest.raises(SynchronousOnlyOperation, match=rf"write `await {instead}\(\.\.\.\)`"):
+        async_to_sync(change)()
+
+
 def test_a_send_in_async_code_is_refused_with_what_to_write(broker: DatabaseBackend) -> None:
     async def view() -> None:
         send_delay_message("k", 1)

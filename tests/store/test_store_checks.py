@@ -112,7 +112,7 @@ def own_log_level(caplog: pytest.LogCaptureFixture) -> None:
 def test_without_its_tables_the_check_the_worker_and_a_send_say_what_to_do(empty: str) -> None:
     (message,) = found(empty)
     assert message.id == "delayq.E006"
-    assert "lacks the table delayq_ready" in message.msg
+    assert "lacks the tables of delayq" in message.msg
     fix = f"run `manage.py migrate --database {empty}`"
     assert fix in message.msg
     with pytest.raises(CommandError, match=fix):

@@ -288,6 +288,12 @@ def test_wrong_options_are_told_by_name(options: dict[str, Any], reason: str) ->
         assert [message.id for message in DelayqBackend("default", {"OPTIONS": options}).check()] == ["delayq.E016"]
 
 
+@pytest.mark.parametrize("delayq", ["redis://cache-1", {"default": {"LOCATON": "redis://cache-1"}}])
+def test_a_wrong_setting_of_delayq_is_left_to_the_check_of_the_settings(delayq: Any) -> None:
+    with override_settings(DELAYQ=delayq):
+        assert DelayqBackend("default", TASKS["default"]).check() == []
+
+
 def test_without_a_store_tasks_run_and_results_can_not_be_read(functions: Any) -> None:
     with override_settings(DELAYQ={"default": {"STORE": None}}):
         backend = DelayqBackend("default", TASKS["default"])

@@ -7,7 +7,7 @@ import pytest
 from django.test import TestCase, override_settings
 from django.utils import timezone
 
-from django_delayq import cancel_delay_messages
+from django_delayq import UnknownKey, cancel_delay_messages
 from django_delayq.testing import DelayqMixin, run_due
 from tests.testing.handlers import chain, note
 
@@ -43,6 +43,11 @@ class InATestCase(DelayqMixin, TestCase):
         ]
         with pytest.raises(AssertionError, match=r"^A message waits with key='testing.chain'\.\n.*\n.*id='of 1'$"):
             self.assert_not_sent("testing.chain")
+
+    def test_a_misspelt_key_is_refused_and_not_taken_for_one_that_was_not_sent(self) -> None:
+        for check in (self.assert_sent, self.assert_not_sent):
+            with pytest.raises(UnknownKey, match=r"did you mean 'testing\.note'\?"):
+                check("testing.noet")
 
     def test_a_long_list_is_cut_and_an_empty_one_said(self) -> None:
         with pytest.raises(AssertionError, match=r"key='testing\.chain'\.\nNone waits\."):

@@ -13,6 +13,7 @@ from django_delayq.management.support.terminal import Write, end_words, queue_wo
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
 from django_delayq.store.database import skew_in_words
 from django_delayq.store.statistics import QUICK
+from django_delayq.support.timestamps import HOUR_MS, from_ms
 from django_delayq.support.units import to_text
 
 HELP = "Counts per state, queue and key, what is parked, what is paused, next due, lag, clock skew, live workers."
@@ -96,7 +97,7 @@ def _write_figures(write: Write, seen: Status) -> None:
     counted["failed"] = _counted(seen, "error", seen.error)
     write(_listed(counted) + (" (and more: large tables are counted in part)" if seen.capped else ""))
     if seen.retried is not None:
-        write(f"retried: {_counted(seen, 'retried', seen.retried)}")
+        write(f"retried, waiting or running again: {_counted(seen, 'retried', seen.retried)}")
     if seen.totals:
         write(f"totals: {_listed(seen.totals)}")
     write(f"suspects: {seen.suspects}")
@@ -111,9 +112,9 @@ def _write_figures(write: Write, seen: Status) -> None:
             write(f"last {name}: {_throughput_words(throughput)}")
     for hour in seen.forecast:
         if hour.due:
-            write(f"due from {to_words(hour.starts_ms, seen.now_ms)}: {_hour_words(hour)}")
+            write(f"due {_span_words(hour)}: {_hour_words(hour)}")
     if seen.untimed:
-        write(f"how long these take is not known, none has run yet: {', '.join(seen.untimed)}")
+        write(f"how long these take is not known, none has run, or only in the last minute: {', '.join(seen.untimed)}")
 
 
 def _counted(seen: Status, name: str, number: int) -> str:
@@ -121,11 +122,22 @@ def _counted(seen: Status, name: str, number: int) -> str:
 
 
 def _throughput_words(throughput: Throughput) -> str:
-    finished = f"{throughput.finished} finished, {throughput.per_s:.3g}/s"
+    finished = f"{throughput.finished} finished, {_rate_words(throughput.per_s)}"
     if throughput.lateness is None:
         return finished
     late = throughput.lateness
     return f"{finished}, lateness p50 {to_text(late.p50)}, p95 {to_text(late.p95)}, p99 {to_text(late.p99)}"
+
+
+def _rate_words(per_s: float) -> str:
+    return "under 0.01/s" if 0 < per_s < 0.01 else f"{per_s:.3g}/s"
+
+
+def _span_words(hour: Hour) -> str:
+    """Return from when until when the hour is, by the clock of UTC. The hours of a forecast span half a day."""
+    ends_ms = hour.starts_ms - hour.starts_ms % HOUR_MS + HOUR_MS
+    starts, ends = (from_ms(ms).strftime("%H:%M") for ms in (hour.starts_ms, ends_ms))
+    return f"from {starts} to {ends} UTC"
 
 
 def _hour_words(hour: Hour) -> str:
