@@ -1,0 +1,99 @@
+"""`python -m tests.core.human_time_sweep`: human time at every change of the clocks of every zone, 1970 to 2100.
+
+At each change some random rules are asked at random times around it, and compared with `clocks.py`: windows with a walk
+minute by minute, local times with dateutil. Prints the numbers, and exits 1 if anything differs. RULES is how many at
+each change, SEED what they are drawn by. It takes some minutes on a core.
+"""
+
+import os
+import random
+import sys
+import time
+from collections import Counter
+from datetime import datetime
+
+from django_delayq.core.human_time import At, Window, due_in_window_ms
+from tests.core.clocks import (
+    EPOCH,
+    MINUTE,
+    NAMES,
+    Clocks,
+    clocks,
+    first_closed,
+    first_open,
+    instant,
+    some_hours,
+    some_later,
+    text,
+)
+
+AROUND = 3 * 1440
+
+
+def main() -> int:
+    """Sweep, and return the exit code."""
+    rules, seed = int(os.environ.get("RULES", "3")), int(os.environ.get("SEED", "1"))
+    counts: Counter[str] = Counter()
+    started = time.monotonic()
+    for name in distinct():
+        zone = clocks(name)
+        choose = random.Random(f"{seed} {name}")
+        for change in zone.changes:
+            counts["changes"] += 1
+            for _ in range(rules):
+                now = change + choose.randrange(-AROUND, 120)
+                wrong = [
+                    *compare_window(zone, change, now, choose, counts),
+                    *compare_at(zone, change, now, choose, counts),
+                ]
+                counts["wrong"] += len(wrong)
+                for line in wrong:
+                    sys.stdout.write(f"{line}\n")
+    counts["zones"] = len(distinct())
+    counts["names"] = len(NAMES)
+    sys.stdout.write(f"{dict(sorted(counts.items()))} in {time.monotonic() - started:.0f} s\n")
+    return 1 if counts["wrong"] else 0
+
+
+def distinct() -> list[str]:
+    """Return a name of each zone: many names are of the same."""
+    return sorted({(zone.starts, zone.offsets): name for name in NAMES for zone in [clocks(name)]}.values())
+
+
+def compare_window(zone: Clocks, change: float, now: float, choose: random.Random, counts: "Counter[str]") -> list[str]:
+    """Return what differs of a random window, and of a message that is spread in it."""
+    hours = some_hours(choose, zone.local(change))
+    window = Window(*hours.arguments, zone=zone.zone, calendar=hours.calendar)
+    found, expected = window.resolve(instant(now)), instant(first_open(hours, zone, now))
+    counts["windows"] += 1
+    counts["early"] += found < instant(now)
+    counts["outside"] += not hours.is_open(zone.local((found - EPOCH) / MINUTE))
+    wrong = [] if found == expected else [f"{window} at {instant(now)}: {found}, and not {expected}"]
+    spread = choose.randrange(1, 180)
+    due = instant(due_in_window_ms(int(now * 60_000), window, spread * 60_000, str(now)) / 60_000)
+    until = instant(first_closed([hours], zone, (expected - EPOCH) / MINUTE, (expected - EPOCH) / MINUTE + spread))
+    counts["spread"] += 1
+    if not expected <= due < until:
+        wrong.append(f"{window} at {instant(now)}, spread by {spread} min: {due}, and not from {expected} to {until}")
+    return wrong
+
+
+def compare_at(zone: Clocks, change: float, now: float, choose: random.Random, counts: "Counter[str]") -> list[str]:
+    """Return what differs of a random local time."""
+    later = some_later(choose, zone.local(change))
+    at = At(
+        time=text(later.minute),
+        zone=zone.zone,
+        months=later.months,
+        days=later.days,
+        business_days=later.business_days,
+        calendar=later.calendar,
+    )
+    found, expected = at.resolve(instant(now)), later.resolve(instant(now), zone.zone)
+    counts["times"] += 1
+    counts["early"] += found < instant(now)
+    return [] if found == expected else [f"{at} at {instant(now)}: {found}, and not {expected}"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
