@@ -24,7 +24,7 @@ from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
 from django_delayq.core.errors import Unsupported
-from django_delayq.core.human_time import At, Windows, due_in_window_ms
+from django_delayq.core.human_time import At, Windows, due_in_window_ms, spread_of
 from django_delayq.core.lanes import lane_of, new_lane, split_lane
 from django_delayq.core.message import IdScope, OnConflict, Send, Sent, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
@@ -365,8 +365,8 @@ def due_ms(
     """
     if at is None:
         delay_ms = 0 if delay is None else to_ms(delay, "delay")
-        if window is None and spread is None:
-            return delay_ms, None
+        if window is None:
+            return delay_ms if spread is None else delay_ms + spread_of(id, to_ms(spread, "spread")), None
     elif delay is not None:
         raise TypeError(f"delay={short_repr(delay)} and at={short_repr(at)} are both given; give one of them.")
     elif window is None and spread is None and not isinstance(at, At):

@@ -339,14 +339,14 @@ def _weekdays_of(text: object) -> frozenset[int]:
 def _parsed_weekdays(text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in text.lower().split(","):
-        first, _, last = part.strip().partition("-")
-        for name in (first, last or first):
-            if name not in _WEEKDAYS:
+        first, *rest = names = part.strip().split("-")
+        for name in names:
+            if name not in _WEEKDAYS or len(names) > 2:
                 raise ValueError(
-                    f"weekdays={short_repr(text)} has {short_repr(name)}; write days like 'mon-fri', 'sat,sun' or "
+                    f"weekdays={short_repr(text)} has {short_repr(part)}; write days like 'mon-fri', 'sat,sun' or "
                     f"'mon-sun', of {', '.join(_WEEKDAYS)}."
                 )
-        begin, end = _WEEKDAYS.index(first), _WEEKDAYS.index(last or first)
+        begin, end = _WEEKDAYS.index(first), _WEEKDAYS.index(rest[0] if rest else first)
         found |= {day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)}
     return frozenset(found)
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from functools import lru_cache
+from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from dateutil.relativedelta import relativedelta
@@ -43,7 +43,7 @@ class Clocks:
         return self.starts[1:]
 
 
-@lru_cache(maxsize=None)
+@cache
 def clocks(name: str, first_year: int = FIRST_YEAR, last_year: int = LAST_YEAR) -> Clocks:
     """Look at the clocks of a zone twice a day, and each half minute of a half day in which they have changed."""
     zone = ZoneInfo(name)
@@ -160,7 +160,8 @@ class Later:
 
     def _on(self, day: date, zone: ZoneInfo, fold: int) -> datetime:
         local = datetime.combine(day, time(*divmod(self.minute, 60), fold=fold), zone)
-        return resolve_imaginary(local).astimezone(UTC)
+        found: datetime = resolve_imaginary(local).astimezone(UTC)
+        return found
 
 
 def some_later(choose: random.Random, near: float) -> Later:

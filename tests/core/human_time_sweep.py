@@ -10,12 +10,9 @@ import random
 import sys
 import time
 from collections import Counter
-from datetime import datetime
 
 from django_delayq.core.human_time import At, Window, due_in_window_ms
 from tests.core.clocks import (
-    EPOCH,
-    MINUTE,
     NAMES,
     Clocks,
     clocks,
@@ -43,7 +40,7 @@ def main() -> int:
             for _ in range(rules):
                 now = change + choose.randrange(-AROUND, 120)
                 wrong = [
-                    *compare_window(zone, change, now, choose, counts),
+                    *compare_windows(zone, change, now, choose, counts),
                     *compare_at(zone, change, now, choose, counts),
                 ]
                 counts["wrong"] += len(wrong)
@@ -60,25 +57,27 @@ def distinct() -> list[str]:
     return sorted({(zone.starts, zone.offsets): name for name in NAMES for zone in [clocks(name)]}.values())
 
 
-def compare_window(zone: Clocks, change: float, now: float, choose: random.Random, counts: "Counter[str]") -> list[str]:
-    """Return what differs of a random window, and of a message that is spread in it."""
-    hours = some_hours(choose, zone.local(change))
-    window = Window(*hours.arguments, zone=zone.zone, calendar=hours.calendar)
-    found, expected = window.resolve(instant(now)), instant(first_open(hours, zone, now))
-    counts["windows"] += 1
-    counts["early"] += found < instant(now)
-    counts["outside"] += not hours.is_open(zone.local((found - EPOCH) / MINUTE))
-    wrong = [] if found == expected else [f"{window} at {instant(now)}: {found}, and not {expected}"]
+def compare_windows(zone: Clocks, change: float, now: float, choose: random.Random, counts: Counter[str]) -> list[str]:
+    """Return what differs of a message in a random window, or in two, and of one that is spread in it."""
+    hours = [some_hours(choose, zone.local(change)) for _ in range(choose.choice((1, 1, 2)))]
+    windows = [Window(*each.arguments, zone=zone.zone, calendar=each.calendar) for each in hours]
     spread = choose.randrange(1, 180)
-    due = instant(due_in_window_ms(int(now * 60_000), window, spread * 60_000, str(now)) / 60_000)
-    until = instant(first_closed([hours], zone, (expected - EPOCH) / MINUTE, (expected - EPOCH) / MINUTE + spread))
-    counts["spread"] += 1
-    if not expected <= due < until:
-        wrong.append(f"{window} at {instant(now)}, spread by {spread} min: {due}, and not from {expected} to {until}")
-    return wrong
+    found, due = (_due(now, windows, minutes) for minutes in (0, spread))
+    expected = min(first_open(each, zone, now) for each in hours)
+    until = first_closed(hours, zone, expected, expected + spread)
+    counts["windows"] += 1
+    counts["early"] += (found < now) + (due < now)
+    counts["outside"] += sum(not any(each.is_open(zone.local(at)) for each in hours) for at in (found, due))
+    if found == expected <= due < until:
+        return []
+    return [f"{windows} at {instant(now)}: {found}, and not {expected}; spread by {spread}: {due}, to {until}"]
 
 
-def compare_at(zone: Clocks, change: float, now: float, choose: random.Random, counts: "Counter[str]") -> list[str]:
+def _due(now: float, windows: list[Window], spread: int) -> float:
+    return due_in_window_ms(int(now * 60_000), windows, spread * 60_000, str(now)) / 60_000
+
+
+def compare_at(zone: Clocks, change: float, now: float, choose: random.Random, counts: Counter[str]) -> list[str]:
     """Return what differs of a random local time."""
     later = some_later(choose, zone.local(change))
     at = At(
