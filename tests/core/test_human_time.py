@@ -221,6 +221,14 @@ def test_a_rule_that_never_opens_is_refused_after_a_bounded_search(rule: Any, sa
     assert 0 < never.asked < 2 * MOST_CLOSED_DAYS  # type: ignore[attr-defined]
 
 
+def test_clocks_that_change_and_change_back_while_a_window_is_closed_are_noticed() -> None:
+    """In Morocco they go back for Ramadan: a window that has just closed is then open again."""
+    open_on = (date(2026, 2, 15), date(2026, 6, 1))
+    window = Window("mon-sun", "02:15", "02:45", zone="Africa/Casablanca", calendar=lambda day: day not in open_on)
+    assert window.resolve(utc("2026-02-15 01:50")) == utc("2026-02-15 02:15")
+    assert window.resolve(utc("2026-02-15 02:50")) == utc("2026-06-01 01:15")
+
+
 def test_a_window_that_opens_once_in_two_years_is_found() -> None:
     window = Window("mon-sun", "09:00", "10:00", zone="Europe/Rome", calendar=lambda day: day != date(2028, 2, 29))
     assert window.resolve(NOON) == utc("2028-02-29 08:00")
