@@ -17,7 +17,7 @@ NAMES = (
     *("alone_lateness", "alone_idle", "alone_drain", "alone_workers"),
 )
 """The benchmarks that run by default. Each is a module."""
-BY_NAME = ("plans", "spark", "stored_huge", "tasks", "trip")
+BY_NAME = ("human_time", "plans", "spark", "stored_huge", "tasks", "trip")
 """The benchmarks that run only if they are named: they measure no speed, need Spark, or take very long."""
 
 

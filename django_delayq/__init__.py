@@ -30,11 +30,13 @@ from django_delayq.core.errors import (
     UnknownKey,
     Unsupported,
 )
+from django_delayq.core.human_time import At, Window
 from django_delayq.core.message import IdScope, Message, MessageInfo, OnConflict, Send, Sent, SentMany, State
 from django_delayq.core.retry import Backoff, Exponential
 from django_delayq.support.units import Duration
 
 __all__ = [
+    "At",
     "Backoff",
     "BrokerRefused",
     "BrokerUnavailable",
@@ -60,6 +62,7 @@ __all__ = [
     "State",
     "UnknownKey",
     "Unsupported",
+    "Window",
     "acancel_delay_messages",
     "aget_delay_message",
     "alist_delay_messages",

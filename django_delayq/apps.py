@@ -10,7 +10,9 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 from django_delayq import checks  # noqa: F401  registers them
+from django_delayq.calendars import find_calendar
 from django_delayq.conf import scrubs
+from django_delayq.core.human_time import find_calendars_with
 from django_delayq.support.logging import keep_safe
 from django_delayq.support.sanitize import scrub_with
 
@@ -30,6 +32,7 @@ class DelayqConfig(AppConfig):
     def ready(self) -> None:
         register(_check_stores, Tags.database, deploy=True)
         scrub_with(scrubs)
+        find_calendars_with(find_calendar)
         keep_safe()
         autodiscover_modules("delayed")
         has_tasks = find_spec("django.tasks") or find_spec("django_tasks")

@@ -14,6 +14,7 @@ from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler, registered_hand
 from django_delayq.api.registry import name_of
 from django_delayq.brokers import DATABASE_BACKEND, broker_class, get_backend, lacks_store
 from django_delayq.brokers.base import Risk
+from django_delayq.calendars import find_calendar
 from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
 from django_delayq.core.codec import fields_of
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
@@ -148,6 +149,7 @@ def _check_alias(name: str) -> Iterator[CheckMessage]:
     yield from _check_hook(alias, "mask", alias.options.mask, *_MASK)
     yield from _check_hook(alias, "rows_for", alias.options.rows_for, *_ROWS_FOR)
     yield from _check_scrub(alias)
+    yield from _check_calendars(alias)
     yield from _check_sign(alias)
     if alias.store is not None and alias.options.confirm is not None:
         yield Warning(
@@ -236,6 +238,14 @@ def _check_scrub(alias: Alias) -> Iterator[CheckMessage]:
             hint="Until it is one, errors and tracebacks are left out. Write def scrub(text: str) -> str.",
             id="delayq.E015",
         )
+
+
+def _check_calendars(alias: Alias) -> Iterator[CheckMessage]:
+    for name in alias.calendars:
+        try:
+            find_calendar(name)
+        except ImproperlyConfigured as error:
+            yield _wrong_setting(f'DELAYQ["{alias.name}"]: {error}')
 
 
 def _check_broker(alias: Alias) -> Iterator[CheckMessage]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from django.conf import settings
@@ -9,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
+from django_delayq.core.human_time import check_dates
 from django_delayq.support.sanitize import Scrub
 from django_delayq.support.timestamps import DAY_MS
 from django_delayq.support.units import to_bytes, to_ms
@@ -18,7 +20,9 @@ DEFAULT_ALIAS = "default"
 DEFAULT_QUEUE = "default"
 BROKER = "django_delayq.brokers.redis.RedisBroker"
 LOCATION = "redis://127.0.0.1:6379/0"
-_SETTINGS = ("BROKER", "LOCATION", "DATABASE", "STORE", "OPTIONS")
+HOLIDAYS = "holidays:"
+"""How a calendar begins that is one of the library `holidays`."""
+_SETTINGS = ("BROKER", "LOCATION", "DATABASE", "STORE", "OPTIONS", "CALENDARS")
 MOST_SHARDS = 1_000
 """The most shards of an alias. A waiting worker polls each of them, on a single server once a second."""
 MOST_ERRORS = 10**9
@@ -62,6 +66,7 @@ class Alias:
     database: str = "default"
     store: Store | None = Store()
     options: Options = Options()
+    calendars: Mapping[str, frozenset[date] | str] = field(default_factory=dict)  # by name: calendars.py reads them
 
     @property
     def broker_name(self) -> str:
@@ -126,6 +131,7 @@ def parse_alias(name: str, configured: object) -> Alias:
         database=_public_text(f'{path}["DATABASE"]', settings_of_alias.get("DATABASE", "default")),
         store=_parse_store(f'{path}["STORE"]', settings_of_alias.get("STORE", {})),
         options=_parse_options(f'{path}["OPTIONS"]', settings_of_alias.get("OPTIONS", {})),
+        calendars=_parse_calendars(f'{path}["CALENDARS"]', settings_of_alias.get("CALENDARS", {})),
     )
 
 
@@ -152,6 +158,12 @@ def _parse_store(path: str, configured: object) -> Store | None:
 
 def _parse_options(path: str, configured: object) -> Options:
     return Options(**_parse(path, configured, _OPTION_PARSERS))
+
+
+def _parse_calendars(path: str, configured: object) -> Mapping[str, frozenset[date] | str]:
+    if not isinstance(configured, Mapping):
+        raise ImproperlyConfigured(f"{path} is {type(configured).__name__}; make it a dict.")
+    return _parse(path, configured, dict.fromkeys(configured, _calendar))
 
 
 def _parse(path: str, configured: object, parsers: Mapping[str, Callable[[str, Any], Any]]) -> dict[str, Any]:
@@ -204,6 +216,27 @@ def _dotted_path(path: str, value: object, what: str = f"broker class, such as {
 
 def _hook(path: str, value: object) -> str | None:
     return None if value is None else _dotted_path(path, value, "function, such as 'shop.privacy.mask'")
+
+
+def _calendar(path: str, value: object) -> frozenset[date] | str:
+    if isinstance(value, str):
+        return (
+            value
+            if value.startswith(HOLIDAYS)
+            else _dotted_path(path, value, "function of a date, nor like 'holidays:IT'")
+        )
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise TypeError(f"{path} is {type(value).__name__}; give dates, 'holidays:IT', or the path of a function.")
+    dates = [_date(path, each) for each in value]
+    check_dates(dates, path)
+    return frozenset(dates)
+
+
+def _date(path: str, value: Any) -> date:
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"{path} has {short_repr(value)}; write dates like '2026-12-25'.") from error
 
 
 def _scrub(path: str, value: Any) -> str | Scrub | None:

@@ -31,6 +31,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.conf import DEFAULT_ALIAS, alias_names, get_alias
 from django_delayq.core.errors import Bury, DelayqError, Snooze
 from django_delayq.core.history import Ended, PastAttempt
+from django_delayq.core.human_time import At, Windows
 from django_delayq.core.lanes import lane_of, split_lane
 from django_delayq.core.message import IdScope, Message, OnConflict, Sent, State
 from django_delayq.core.retry import Backoff
@@ -115,10 +116,15 @@ class DelayqTask(AnyTask):
         return cancel_delay_messages(*ids, tag=tag, using=self._alias())
 
     def reschedule(
-        self, *ids: str, tag: str | None = None, delay: Duration | None = None, at: datetime | None = None
+        self,
+        *ids: str,
+        tag: str | None = None,
+        delay: Duration | None = None,
+        at: datetime | At | None = None,
+        window: Windows | None = None,
     ) -> int:
         """Give waiting tasks a new due time, like `reschedule_delay_messages`."""
-        return reschedule_delay_messages(*ids, tag=tag, delay=delay, at=at, using=self._alias())
+        return reschedule_delay_messages(*ids, tag=tag, delay=delay, at=at, window=window, using=self._alias())
 
     def _alias(self) -> str:
         return cast("DelayqBackend", self.get_backend()).using

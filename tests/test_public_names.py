@@ -7,7 +7,7 @@ import django_delayq
 
 API = {
     "delay_execute Handler Message Send Sent SentMany MessageInfo State Exponential Retry Snooze Bury",
-    "Duration Backoff OnConflict IdScope",
+    "Duration Backoff OnConflict IdScope At Window",
     "send_delay_message send_delay_messages cancel_delay_messages reschedule_delay_messages get_delay_message",
     "list_delay_messages alist_delay_messages",
     "asend_delay_message asend_delay_messages acancel_delay_messages areschedule_delay_messages aget_delay_message",

@@ -17,6 +17,7 @@ from django_delayq.brokers.base import Backend, Info, pages
 from django_delayq.conf import Alias
 from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, Unsupported
+from django_delayq.core.human_time import At, Windows
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import MessageInfo
 from django_delayq.core.requests import BATCH
@@ -52,16 +53,19 @@ def reschedule_delay_messages(
     *ids: str,
     tag: str | None = None,
     delay: Duration | None = None,
-    at: datetime | None = None,
+    at: datetime | At | None = None,
+    window: Windows | None = None,
     using: str | None = None,
 ) -> int:
     """Give waiting messages a new due time: after `delay`, which may be 0, or at `at`.
+
+    If the `window` is closed then, the time is when it opens.
 
     Ids, tags, transactions and errors are as with `cancel_delay_messages`. Return how many messages were waiting; only
     these are changed.
     """
     backend = get_backend(using)
-    delay_ms, at_ms = _new_due_ms(delay, at)
+    delay_ms, at_ms = _new_due_ms(delay, at, window)
     reschedule = partial(backend.queue.reschedule, delay_ms=delay_ms, at_ms=at_ms)
     with _refusing_async_code("areschedule_delay_messages"):
         return _change(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
@@ -71,14 +75,17 @@ async def areschedule_delay_messages(
     *ids: str,
     tag: str | None = None,
     delay: Duration | None = None,
-    at: datetime | None = None,
+    at: datetime | At | None = None,
+    window: Windows | None = None,
     using: str | None = None,
 ) -> int:
     """Reschedule like `reschedule_delay_messages`, from async code."""
     backend = get_backend(using)
     if backend.store is not None:
-        return await sync_to_async(reschedule_delay_messages)(*ids, tag=tag, delay=delay, at=at, using=using)
-    delay_ms, at_ms = _new_due_ms(delay, at)
+        return await sync_to_async(reschedule_delay_messages)(
+            *ids, tag=tag, delay=delay, at=at, window=window, using=using
+        )
+    delay_ms, at_ms = _new_due_ms(delay, at, window)
     reschedule = partial(backend.queue.areschedule, delay_ms=delay_ms, at_ms=at_ms)
     return await _achange(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
@@ -170,10 +177,10 @@ async def _achange(
     return _count(wanted, answers, await sync_to_async(change_waiting)(backend.alias, wanted))
 
 
-def _new_due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None]:
+def _new_due_ms(delay: Duration | None, at: datetime | At | None, window: Windows | None) -> tuple[int, int | None]:
     if delay is None and at is None:
         raise TypeError("there is no new time; give delay=... or at=..., or delay=0 for at once.")
-    return due_ms(delay, at)
+    return due_ms(delay, at, window)
 
 
 def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | None]:

@@ -24,11 +24,12 @@ from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import encode_data
 from django_delayq.core.errors import Unsupported
+from django_delayq.core.human_time import At, Windows, due_in_window_ms, spread_of
 from django_delayq.core.lanes import lane_of, new_lane, split_lane
 from django_delayq.core.message import IdScope, OnConflict, Send, Sent, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
-from django_delayq.support.timestamps import check_aware, due_time_ms
+from django_delayq.support.timestamps import check_aware, due_time_ms, from_ms, wall_clock_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import (
     check_flag,
@@ -56,7 +57,9 @@ def send_delay_message(
     data: Any = None,
     *,
     delay: Duration | None = None,
-    at: datetime | None = None,
+    at: datetime | At | None = None,
+    window: Windows | None = None,
+    spread: Duration | None = None,
     id: str | None = None,
     on_conflict: OnConflict = "keep",
     tag: str | None = None,
@@ -73,6 +76,9 @@ def send_delay_message(
     **unknown: Never,
 ) -> Sent:
     """Have the handler of `key` run with `data` after `delay`, or at the instant `at`; now if neither is given.
+
+    If a `window` is closed then, it is due when that opens. `spread` makes it later by less than that, always by as
+    much for its id, and no later than the window closes.
 
     With a store the message is a row that is part of the caller's transaction on the alias's database. Without a store,
     inside `atomic()`, it is sent after the commit, and not at all after a rollback; `delay` counts from this call all
@@ -99,6 +105,8 @@ def send_delay_message(
         data,
         delay=delay,
         at=at,
+        window=window,
+        spread=spread,
         id=id,
         on_conflict=on_conflict,
         tag=tag,
@@ -216,9 +224,10 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     if send.on_conflict != "keep":
         _check_on_conflict(send)
     header, data_type = addressed(send, alias, is_own=is_own)
-    delay_ms, at_ms = due_ms(send.delay, send.at)
+    id = make_id() if send.id is None else _name(send.id, "id", is_own)
+    delay_ms, at_ms = due_ms(send.delay, send.at, send.window, send.spread, id)
     return NewMessage(
-        make_id() if send.id is None else _name(send.id, "id", is_own),
+        id,
         header,
         body_of(send.data, data_type, alias),
         delay_ms,
@@ -343,16 +352,33 @@ def _adds_at_most_once(send: Send) -> bool:
     return send.at_most_once is not None and check_flag(send.at_most_once, "at_most_once")
 
 
-def due_ms(delay: Duration | None, at: datetime | None) -> tuple[int, int | None]:
-    """Return the delay in ms, and the due time in epoch ms, which is None unless `at` is given.
+def due_ms(
+    delay: Duration | None,
+    at: datetime | At | None,
+    window: Windows | None = None,
+    spread: Duration | None = None,
+    id: str = "",
+) -> tuple[int, int | None]:
+    """Return the delay in ms, and the due time in epoch ms, which is None if the delay says it all.
 
     Raises `TypeError` or `ValueError`, naming the value and the fix.
     """
     if at is None:
-        return (0 if delay is None else to_ms(delay, "delay")), None
-    if delay is not None:
+        delay_ms = 0 if delay is None else to_ms(delay, "delay")
+        if window is None:
+            return delay_ms if spread is None else delay_ms + spread_of(id, to_ms(spread, "spread")), None
+    elif delay is not None:
         raise TypeError(f"delay={short_repr(delay)} and at={short_repr(at)} are both given; give one of them.")
-    return 0, _instant_ms(at)
+    elif window is None and spread is None and not isinstance(at, At):
+        return 0, _instant_ms(at)
+    now_ms = wall_clock_ms()  # of this machine: it is here that local times are found
+    if at is None:
+        first_ms = now_ms + delay_ms
+    elif isinstance(at, At):
+        first_ms = due_time_ms(at.resolve(from_ms(now_ms)))
+    else:
+        first_ms = max(_instant_ms(at), now_ms)
+    return 0, due_in_window_ms(first_ms, window, 0 if spread is None else to_ms(spread, "spread"), id)
 
 
 def _instant_ms(at: datetime) -> int:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from django_delayq.core.errors import LeaseLost
+from django_delayq.core.human_time import At, Windows
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration
 
@@ -89,7 +90,9 @@ class When(TypedDict, total=False):
     """The options of a handler's `prepare`: the ones of `send_delay_message`, except `using` and `on_commit`."""
 
     delay: Duration | None
-    at: datetime | None
+    at: datetime | At | None
+    window: Windows | None
+    spread: Duration | None
     id: str | None
     on_conflict: OnConflict
     tag: str | None
@@ -119,7 +122,7 @@ class Send:
     key: str
     data: Any = None
     delay: Duration | None = None
-    at: datetime | None = None
+    at: datetime | At | None = None
     id: str | None = None
     on_conflict: OnConflict = "keep"
     tag: str | None = None
@@ -132,6 +135,8 @@ class Send:
     using: str | None = None
     priority: int | None = None
     id_scope: IdScope | None = None
+    window: Windows | None = None
+    spread: Duration | None = None
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ def send_departures(departures: Iterable[Departure], opening: datetime, start: d
     """Send the check-ins of a day: a check-in that closes at `opening` in the file closes at `start` on the clock."""
     sends = list(checkin_sends(departures, opening, start))
     send_delay_messages(sends)
-    promises.due.update((send.id, send.at) for send in sends if send.id and send.at)
+    promises.due.update((send.id, send.at) for send in sends if send.id and isinstance(send.at, datetime))
 
 
 def checkin_sends(departures: Iterable[Departure], opening: datetime, start: datetime) -> Iterator[Send]:

@@ -1,0 +1,467 @@
+"""Find instants by human time: a local time some days on, and windows that close at night and on holidays. Pure.
+
+The rule for changes of the clocks: a local time that is skipped is later by as much as was skipped (02:30 is 03:30),
+and of one that comes twice the first counts. That is what RFC 5545 says, what java.time and Temporal ("compatible") do,
+and dateutil with `resolve_imaginary`. So a time of each day comes once on each day, and never before its day.
+
+A window is a question about what a clock on the wall there shows, so it needs no such rule: whatever the clocks do, an
+instant is inside if they show a time inside. A local time that comes twice is inside twice.
+
+zoneinfo does not say when clocks change, so they are looked at every three days: if they go as before, they have not
+changed in between. (Of all zones, the two changes that are nearest to each other, from 1970 to 2100, are a week apart.)
+"""
+
+import re
+from calendar import monthrange
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, date, datetime, time as clock_time, timedelta
+from functools import lru_cache
+from hashlib import sha256
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from django_delayq.support.timestamps import check_aware, from_ms, to_epoch_ms
+from django_delayq.support.validation import check_count, did_you_mean, short_repr
+
+Calendar = Container[date] | Callable[[date], bool]
+"""The days that are holidays: dates, or a function that says whether a date is one."""
+
+MOST_CLOSED_DAYS = 2 * 366
+"""How long a window may stay closed, and days may follow each other of which none is a business day."""
+
+_MOST_DAYS = 100 * 366
+_DAY = timedelta(days=1)
+_LOOK = timedelta(days=3)
+_DAY_NAMES = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_WEEKDAYS = tuple(name.lower() for name in _DAY_NAMES)
+_TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?", re.ASCII)
+
+Note = Callable[[datetime, str], None] | None
+"""Takes down a step of a rule for people: what the clocks show after it, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """A local time in a zone, some days after the day that it is there now.
+
+    `months` are added first (31 January and a month is the last day of February), then `days`, then `business_days`,
+    which are Monday to Friday without the holidays of `calendar`. With none of them it is the next such time: today's,
+    or tomorrow's if today's is over.
+
+    Raises `TypeError` or `ValueError`, naming the value and the fix.
+    """
+
+    time: str | clock_time
+    zone: str | ZoneInfo
+    months: int = 0
+    days: int = 0
+    business_days: int = 0
+    calendar: str | Calendar | None = None
+    _time: clock_time = field(init=False, repr=False, compare=False)
+    _zone: ZoneInfo = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_time", _time_of(self.time, "time"))
+        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        check_count(self.months, "months", 0, _MOST_DAYS // 30)
+        check_count(self.days, "days", 0, _MOST_DAYS)
+        check_count(self.business_days, "business_days", 0, _MOST_DAYS)
+        if self.calendar is not None:
+            _check_calendar(self.calendar)
+            if not self.business_days:
+                raise ValueError(
+                    f"calendar={short_repr(self.calendar)} is asked for business days only: give business_days=..., or "
+                    "send with a window=... that has the calendar."
+                )
+
+    def resolve(self, now: datetime) -> datetime:
+        """Return the instant, in UTC; never before `now`, which is aware.
+
+        Raises `ValueError` if `calendar` has no business day for two years.
+        """
+        return self._resolve(now, None)
+
+    def preview(self, now: datetime) -> str:
+        """Return the steps to the instant in words, a line each."""
+        return _preview(self._resolve, now, self._zone)
+
+    def _resolve(self, now: datetime, note: Note) -> datetime:
+        zone, at = self._zone, self._time
+        now = check_aware(now, "now").astimezone(UTC)
+        today = now.astimezone(zone).date()
+        if not (self.months or self.days or self.business_days):
+            first = datetime.combine(today, at, zone).astimezone(UTC)
+            if first >= now:
+                return _noted(first, at, zone, note)
+            day = today + _DAY
+            if note:
+                note(datetime.combine(day, clock_time()), f"the next day, because {_clock(at)} is over")
+        else:
+            day = self._day(today, note)
+        instant = datetime.combine(day, at, zone).astimezone(UTC)
+        if instant < now:  # the clocks have gone back since then, past midnight, and it comes again
+            instant = datetime.combine(day, at.replace(fold=1), zone).astimezone(UTC)
+        return _noted(instant, at, zone, note)
+
+    def _day(self, day: date, note: Note) -> date:
+        for unit, count, later in (
+            ("month", self.months, _months_after),
+            ("day", self.days, _days_after),
+            ("business day", self.business_days, self._business_days_after),
+        ):
+            if count:
+                day = later(day, count)
+                if note:
+                    note(datetime.combine(day, clock_time()), f"{count} {unit}{'s' * (count > 1)} on")
+        return day
+
+    def _business_days_after(self, day: date, count: int) -> date:
+        closed = 0
+        while count:
+            day += _DAY
+            if day.weekday() < 5 and not _is_holiday(self.calendar, day):
+                count, closed = count - 1, 0
+            elif (closed := closed + 1) > MOST_CLOSED_DAYS:
+                raise ValueError(
+                    f"calendar={short_repr(self.calendar)} has no business day in the {MOST_CLOSED_DAYS} days to {day}."
+                )
+        return day
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time from `start` to `end`, not included, of some days of the week: `Window("mon-fri", "09:00", "18:00")`.
+
+    A window whose `end` is not after its `start` goes on over midnight; "24:00" ends with the day. It opens on the
+    `weekdays` that are no holidays of `calendar`, and may close on a day that is one.
+
+    Raises `TypeError` or `ValueError`, naming the value and the fix.
+    """
+
+    weekdays: str
+    start: str | clock_time
+    end: str | clock_time
+    _: KW_ONLY
+    zone: str | ZoneInfo
+    calendar: str | Calendar | None = None
+    _days: frozenset[int] = field(init=False, repr=False, compare=False)
+    _opens: timedelta = field(init=False, repr=False, compare=False)  # from the midnight of the day on which it opens
+    _closes: timedelta = field(init=False, repr=False, compare=False)
+    _zone: ZoneInfo = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        opens, closes = _hours_of(self.start, self.end)
+        object.__setattr__(self, "_days", _weekdays_of(self.weekdays))
+        object.__setattr__(self, "_opens", opens)
+        object.__setattr__(self, "_closes", closes)
+        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        if self.calendar is not None:
+            _check_calendar(self.calendar)
+
+    def resolve(self, now: datetime) -> datetime:
+        """Return the first instant from `now` on, which is aware, that is inside, in UTC.
+
+        Raises `ValueError` if the window stays closed for two years.
+        """
+        return self._resolve(now, None)
+
+    def preview(self, now: datetime) -> str:
+        """Return the steps to the instant in words, a line each."""
+        return _preview(self._resolve, now, self._zone)
+
+    def _resolve(self, now: datetime, note: Note) -> datetime:
+        zone = self._zone
+        now = check_aware(now, "now").astimezone(UTC)
+        local = _local(now, zone)
+        last = local + timedelta(days=MOST_CLOSED_DAYS)
+        if note and self._closes_at(local):
+            note(local, "it is open")
+        while self._closes_at(local) is None:
+            now, local = _run(now, local, self._opens_after(local, last), zone)
+            if note:
+                note(local, "it opens" if self._closes_at(local) else "the clocks change")
+        return now
+
+    def _open_until(self, instant: datetime, limit: datetime) -> datetime:
+        """Return until when the window stays open from `instant` on; `limit` if it is open for longer."""
+        zone = self._zone
+        while instant < limit:
+            local = _local(instant, zone)
+            closes_at = self._closes_at(local)
+            if closes_at is None:
+                return instant
+            instant, _ = _run(instant, local, closes_at, zone)
+        return limit
+
+    def _closes_at(self, local: datetime) -> datetime | None:
+        """Return the local time at which the window closes, as seen at a local time; None if it is closed then."""
+        midnight = datetime(local.year, local.month, local.day)
+        time_of_day = local - midnight
+        if self._opens <= time_of_day < self._closes and self._opens_on(local):
+            return midnight + self._closes
+        if time_of_day + _DAY < self._closes and self._opens_on(local - _DAY):
+            return midnight - _DAY + self._closes
+        return None
+
+    def _opens_after(self, local: datetime, last: datetime) -> datetime:
+        """Return the first local time after `local` at which the window opens. Raises `ValueError` after `last`."""
+        opens_at = datetime(local.year, local.month, local.day) + self._opens
+        while opens_at <= local or not self._opens_on(opens_at):
+            opens_at += _DAY
+            if opens_at > last:
+                raise ValueError(
+                    f"Window({self.weekdays!r}, {str(self.start)!r}, {str(self.end)!r}, "
+                    f"calendar={short_repr(self.calendar)}) stays closed until {last.date()}, and perhaps for good; "
+                    "give one that opens."
+                )
+        return opens_at
+
+    def _opens_on(self, day: datetime) -> bool:
+        return day.weekday() in self._days and not _is_holiday(self.calendar, day.date())
+
+
+Windows = Window | Sequence[Window]
+"""A window, or several, of which any may be open."""
+
+
+def due_in_window_ms(due_ms: int, window: Windows | None, spread_ms: int, id: str) -> int:
+    """Return the epoch ms at which a message is due that may not be due before `due_ms`.
+
+    It is in the `window`, and later by a part of `spread_ms` that depends on the `id` alone. Where the window closes
+    before that, the part is one of the time until it closes. Raises like `Window`.
+    """
+    if window is None:
+        return due_ms + spread_of(id, spread_ms)
+    windows = _check_windows(window)
+    instant = from_ms(due_ms)
+    due_ms = to_epoch_ms(min(each.resolve(instant) for each in windows))
+    if not spread_ms:
+        return due_ms
+    until, limit = from_ms(due_ms), from_ms(due_ms + spread_ms)
+    while (later := max(each._open_until(until, limit) for each in windows)) > until:
+        until = later
+    return due_ms + spread_of(id, to_epoch_ms(until) - due_ms)
+
+
+def spread_of(id: str, most_ms: int) -> int:
+    """Return a number of ms under `most_ms`, always the same for an id, and evenly spread over ids."""
+    return int.from_bytes(sha256(id.encode()).digest()[:4]) * most_ms >> 32
+
+
+def check_dates(values: Iterable[object], name: str) -> None:
+    """Raise `TypeError` unless all values are dates. A datetime is none: it equals no date."""
+    for value in values:
+        if type(value) is not date:
+            raise TypeError(f"{name} has {short_repr(value)}, which is {type(value).__name__}; give dates.")
+
+
+# Calendars by name
+
+
+def _find_none(name: str) -> Calendar:
+    raise ValueError(f"calendar={name!r} is a name of CALENDARS, and Django is not set up; give dates, or a function.")
+
+
+_find_calendar: Callable[[str], Calendar] = _find_none
+
+
+def find_calendars_with(find: Callable[[str], Calendar]) -> None:
+    """Set the function that finds the calendar of a name."""
+    global _find_calendar
+    _find_calendar = find
+
+
+# The parts of a rule, which are read again at each use: what has been read is cached
+
+
+@lru_cache(maxsize=1024)
+def _zone_named(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # "Europe" is a directory
+        known = available_timezones()
+        if not known:
+            raise ValueError(f"zone={name!r}: this machine has no time zones; pip install tzdata.") from error
+        raise ValueError(f"zone={short_repr(name)} is no time zone: {did_you_mean(name, known)}") from error
+
+
+def _zone_of(zone: object) -> ZoneInfo:
+    if isinstance(zone, str):
+        return _zone_named(zone)
+    if isinstance(zone, ZoneInfo):
+        return zone
+    raise TypeError(
+        f"zone={short_repr(zone)} is {type(zone).__name__}; give the name of a zone, such as 'Europe/Rome', or a "
+        "zoneinfo.ZoneInfo."
+    )
+
+
+def _time_of(value: object, name: str) -> clock_time:
+    if isinstance(value, str):
+        return _parsed_time(value, name)
+    if not isinstance(value, clock_time):
+        raise TypeError(f"{name}={short_repr(value)} is {type(value).__name__}; give text such as '09:00', or a time.")
+    if value.tzinfo is not None or value.microsecond or value.fold:
+        raise ValueError(f"{name}={value!r} has a zone, a fold or microseconds; give hour, minute and second alone.")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _parsed_time(text: str, name: str) -> clock_time:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{name}={short_repr(text)} is no time of day; write it like '09:00' or '18:30:15'.")
+    hour, minute, second = map(int, match.groups("0"))
+    return clock_time(hour, minute, second)
+
+
+def _hours_of(start: object, end: object) -> tuple[timedelta, timedelta]:
+    """Return how long after a midnight a window opens and closes."""
+    opens = _since_midnight(_time_of(start, "start"))
+    closes = _DAY if end == "24:00" else _since_midnight(_time_of(end, "end"))
+    if opens == closes:
+        raise ValueError(f"start={start} and end={end} are one time; for a whole day give '00:00' and '24:00'.")
+    return opens, closes if closes > opens else closes + _DAY
+
+
+def _since_midnight(at: clock_time) -> timedelta:
+    return timedelta(hours=at.hour, minutes=at.minute, seconds=at.second)
+
+
+def _weekdays_of(text: object) -> frozenset[int]:
+    """Return the numbers of the days in a text such as "mon-fri" or "mon,wed,sat-sun". Monday is 0."""
+    if not isinstance(text, str):
+        raise TypeError(f"weekdays={short_repr(text)} is {type(text).__name__}; write days like 'mon-fri'.")
+    return _parsed_weekdays(text)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_weekdays(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        first, *rest = names = part.strip().split("-")
+        for name in names:
+            if name not in _WEEKDAYS or len(names) > 2:
+                raise ValueError(
+                    f"weekdays={short_repr(text)} has {short_repr(part)}; write days like 'mon-fri', 'sat,sun' or "
+                    f"'mon-sun', of {', '.join(_WEEKDAYS)}."
+                )
+        begin, end = _WEEKDAYS.index(first), _WEEKDAYS.index(rest[0] if rest else first)
+        found |= {day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)}
+    return frozenset(found)
+
+
+def _check_calendar(calendar: object) -> None:
+    if isinstance(calendar, list | tuple | set | frozenset):
+        check_dates(calendar, "calendar")
+    elif not isinstance(calendar, Container) and not callable(calendar):  # text is a container too
+        raise TypeError(
+            f"calendar={short_repr(calendar)} is {type(calendar).__name__}; give a name of CALENDARS, dates, or a "
+            "function of a date."
+        )
+
+
+def _is_holiday(calendar: str | Calendar | None, day: date) -> bool:
+    if calendar is None:
+        return False
+    if isinstance(calendar, str):
+        calendar = _find_calendar(calendar)
+    return calendar(day) if callable(calendar) else day in calendar
+
+
+def _check_windows(window: object) -> Sequence[Window]:
+    windows = (window,) if isinstance(window, Window) else window
+    if not isinstance(windows, list | tuple) or not all(isinstance(each, Window) for each in windows):
+        raise TypeError(
+            f"window={short_repr(window)} is {type(window).__name__}; give Window('mon-fri', '09:00', '18:00', "
+            "zone=...), or a list of such."
+        )
+    if not windows:
+        raise ValueError("window=[] is never open; give at least one Window, or None.")
+    return windows
+
+
+# Clocks
+
+
+def _local(instant: datetime, zone: ZoneInfo) -> datetime:
+    """Return what the clocks of a zone show at an instant, as a naive datetime."""
+    return instant.astimezone(zone).replace(tzinfo=None, fold=0)
+
+
+def _run(instant: datetime, local: datetime, target: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """Return the instant at which clocks that show `local` at `instant` show `target`, and what they show then.
+
+    If they change before that, or just then, return the instant at which they do.
+    """
+    offset = instant.astimezone(zone).utcoffset()
+    while local < target:
+        step = min(target - local, _LOOK)
+        later = instant + step
+        if later.astimezone(zone).utcoffset() != offset:
+            changed = _change_between(instant, later, zone)
+            return changed, _local(changed, zone)
+        instant, local = later, local + step
+    return instant, local
+
+
+def _change_between(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first whole second of a new offset, between an instant of the old one and an instant of the new."""
+    old = before.astimezone(zone).utcoffset()
+    first, last = -((before - _EPOCH) // -_SECOND), -((after - _EPOCH) // -_SECOND)
+    while first < last:
+        middle = (first + last) // 2
+        if (_EPOCH + middle * _SECOND).astimezone(zone).utcoffset() == old:
+            first = middle + 1
+        else:
+            last = middle
+    return _EPOCH + first * _SECOND
+
+
+_EPOCH, _SECOND = from_ms(0), timedelta(seconds=1)
+
+
+def _months_after(day: date, count: int) -> date:
+    years, month = divmod(day.month - 1 + count, 12)
+    year = day.year + years
+    return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
+
+
+def _days_after(day: date, count: int) -> date:
+    return day + timedelta(days=count)
+
+
+# Words
+
+
+def _preview(resolve: Callable[[datetime, Note], datetime], now: datetime, zone: ZoneInfo) -> str:
+    return "\n".join(_lines(resolve, now, zone))
+
+
+def _lines(resolve: Callable[[datetime, Note], datetime], now: datetime, zone: ZoneInfo) -> Iterator[str]:
+    steps: list[str] = []
+    instant = resolve(now, lambda local, why: steps.append(f"{_shown(local)}: {why}"))
+    yield f"{_shown(_local(now, zone))}: now in {zone}"
+    yield from steps
+    yield f"{_shown(instant)} UTC: the instant"
+
+
+def _noted(instant: datetime, at: clock_time, zone: ZoneInfo, note: Note) -> datetime:
+    """Return the instant, after a note on whether it is when the clocks show `at`."""
+    if note:
+        local = instant.astimezone(zone)
+        if local.time() != at:
+            note(local, f"{_clock(at)} is skipped when the clocks go forward")
+        elif local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset():
+            note(local, f"the {'second' if local.fold else 'first'} {_clock(at)}, because the clocks go back")
+        else:
+            note(local, f"at {_clock(at)}")
+    return instant
+
+
+def _shown(moment: datetime) -> str:
+    return f"{_DAY_NAMES[moment.weekday()]} {moment.date()} {_clock(moment)}"
+
+
+def _clock(moment: datetime | clock_time) -> str:
+    return f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
