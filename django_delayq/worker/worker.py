@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import secrets
 import socket
@@ -368,9 +369,12 @@ class Loop:
         self._asleep = False
 
 
-def ask_report(backend: Backend) -> ServerReport:
-    """Wait for the broker, and return its report on itself. Raises `BrokerRefused` if it must not be used."""
-    outage_log = OutageLog()
+def ask_report(backend: Backend, patience_s: float = math.inf) -> ServerReport:
+    """Wait for the broker, and return its report on itself.
+
+    Raises `BrokerRefused` if it must not be used, and `BrokerUnavailable` after `patience_s` seconds without an answer.
+    """
+    outage_log, waits_until = OutageLog(), monotonic() + patience_s
     backoff = backoff_delays()
     while True:
         try:
@@ -378,6 +382,8 @@ def ask_report(backend: Backend) -> ServerReport:
             if backend.store and not report.problems:
                 report.problems += missing_grants(backend.store.database)
         except BrokerUnavailable as error:
+            if monotonic() >= waits_until:
+                raise
             outage_log.begin("starting", error)
             sleep(next(backoff))
             continue

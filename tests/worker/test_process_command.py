@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from django_delayq import Message, delay_execute
 from django_delayq.core.message import State
+from django_delayq.management.commands import run_delayq
 from django_delayq.management.commands.run_delayq import Command
 from tests.servers import Server
 from tests.worker.processes import Site
@@ -136,3 +137,12 @@ def test_sigterm_while_redis_is_waited_for_exits_0_and_it_was_never_told_to_be_a
     assert worker.stop() == 0
     assert alive.stat().st_mtime == 0
     assert "Traceback" not in worker.text
+
+
+def test_a_drain_that_finds_no_server_ends(registry: None, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each start by a timer would leave one more that waits."""
+    settings.DELAYQ = {"default": {"LOCATION": "redis://127.0.0.1:1", "STORE": None}}
+    delay_execute("k")(lambda message: None)
+    monkeypatch.setattr(run_delayq, "DRAIN_PATIENCE_S", 0.1)
+    with pytest.raises(CommandError, match=r"127\.0\.0\.1:1"):
+        call_command("run_delayq", drain=True, skip_checks=True, verbosity=0)

@@ -34,6 +34,11 @@ from django_delayq.worker.process.supervisor import Supervisor
 from django_delayq.worker.worker import Worker, ask_report
 
 EVERY_S = 0.2
+DRAIN_PATIENCE_S = 30.0
+"""How long a drain that has just started waits for servers that are away.
+
+A timer may start another one every minute, and they must not pile up.
+"""
 _WHOLE, _POSITIVE = whole_number(0), whole_number(1)
 _QUEUES = checked(served_queues)
 _SIZE = checked(partial(to_bytes, name="--max-memory"))
@@ -106,7 +111,7 @@ class Command(BaseCommand):
             check_path(Path(options.heartbeat_file))
         if options.max_memory is not None:
             check_limit(options.max_memory)
-        report = ask_report(backend)
+        report = ask_report(backend, DRAIN_PATIENCE_S if options.drain else math.inf)
         if verbosity > 0:
             self.stdout.write("\n".join(banner(alias, report, handlers, options)))
             self.stdout.flush()
