@@ -16,6 +16,7 @@ from django_delayq.core.history import Ended, PastAttempt, read
 from django_delayq.core.message import State
 from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
+from django_delayq.store import tags
 from django_delayq.store.database import Database
 from django_delayq.store.sql.dialect import MESSAGE, WAITING, Row, Sql
 
@@ -158,13 +159,19 @@ def buried(database: Database, id: str) -> Info | None:
 
 
 def ids_by_tag(database: Database, tag: str) -> list[str]:
-    """Return the ids that wait under a tag, in order. Their rows stay locked until the end of the transaction."""
-    found = database.rows(
-        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {WAITING}"
-        f" ORDER BY r.message_id{database.dialect.lock}",
-        [database.alias, tag],
+    """Return the ids that wait under a tag, in order. Their rows stay locked until the end of the transaction.
+
+    A message may have been replaced by one with other tags before its row was locked. Its first tag is that of the
+    locked row; the others are read again.
+    """
+    found = tags.rows_with(database, tag, WAITING)
+    rows = database.rows(
+        f"SELECT r.id, r.message_id, r.tag FROM {found.text} ORDER BY {database.dialect.id_in_order}"
+        f"{database.dialect.lock}",
+        found.parameters,
     )
-    return [id for (id,) in found]
+    still = tags.still_with(database, tag, [pk for pk, _, first in rows if first != tag])
+    return [id for pk, id, first in rows if first == tag or pk in still]
 
 
 def peek(database: Database, queue: str, count: int, key: str | None) -> list[Info]:
@@ -220,15 +227,18 @@ def _ready(
     database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
 ) -> list[tuple[Info, Row]]:
     """Return messages of the ready table, each with the values of `columns`."""
-    of_info = (database.dialect.now, WAITING, "r.lease_until")
+    of_info = (database.dialect.now, WAITING, "r.lease_until", "r.id")
     found = database.rows(
         f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE {condition}",
         parameters,
     )
-    infos = []
+    infos, headers = [], []
     for row in found:
-        now_ms, is_free, end_ms, *message = row[len(columns) :]
-        infos.append((_info(now_ms, is_free, end_ms, tuple(message)), row[: len(columns)]))
+        now_ms, is_free, end_ms, pk, *message = row[len(columns) :]
+        info = _info(now_ms, is_free, end_ms, tuple(message))
+        infos.append((info, row[: len(columns)]))
+        headers.append((pk, info.header))
+    tags.add_to(database, headers)
     return infos
 
 
@@ -244,14 +254,16 @@ def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, row: Row) -> Inf
 
 def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> list[Info]:
     found = database.rows(
-        f"SELECT r.detail, r.ended_at, {MESSAGE} FROM delayq_error r WHERE r.alias = %s {condition}",
+        f"SELECT r.id, r.detail, r.ended_at, {MESSAGE} FROM delayq_error r WHERE r.alias = %s {condition}",
         [database.alias, *parameters],
     )
-    infos = []
-    for detail, buried_ms, *row in found:
+    infos, headers = [], []
+    for pk, detail, buried_ms, *row in found:
         info = info_of(tuple(row), State.ERROR)
         info.detail, info.buried_ms = detail, buried_ms
         infos.append(info)
+        headers.append((pk, info.header))
+    tags.add_to(database, headers)
     return infos
 
 
@@ -323,6 +335,7 @@ def _finished_facts(database: Database, id: str, rows: int, now_ms: int) -> Mess
     )
     for pk, outcome, started_ms, ended_ms, history, *row in found:
         info = info_of(tuple(row), State(outcome))
+        tags.add_to(database, [(pk, info.header)])
         attempts = read(history)
         if started_ms is not None:  # a message that was cancelled after its worker died: that attempt was lost
             how = Ended.FINISHED if info.state is State.FINISHED else Ended.LOST
