@@ -138,11 +138,15 @@ def reported_pairs(database: Database, most: int) -> list[tuple[str, str]]:
 
 def get(database: Database, id: str) -> Info | None:
     """Return the message that waits or runs under the id, or else the one that ended last, or None."""
-    found = waiting(database, id)
+    found = waiting(database, id, "r.id")
     if found:
-        return found[0]
-    ended = _ended_facts(database, id)
-    return ended.info if ended else None
+        info, (pk,) = found
+    elif ended := _ended_facts(database, id):
+        info, pk = ended.info, int(ended.pk)
+    else:
+        return None
+    tags.add_to(database, [(pk, info.header)])
+    return info
 
 
 def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | None:
@@ -155,7 +159,7 @@ def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | No
 def buried(database: Database, id: str) -> Info | None:
     """Return the message that was buried last under the id; None if there is none."""
     found = _errors(database, "AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1", [id])
-    return found[0] if found else None
+    return found[0][1] if found else None
 
 
 def ids_by_tag(database: Database, tag: str) -> list[str]:
@@ -178,12 +182,16 @@ def peek(database: Database, queue: str, count: int, key: str | None) -> list[In
     """Return the next `count` waiting messages of a queue, and of a key if it is given, in due order."""
     of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
     condition = f"r.alias = %s AND r.queue = %s{of_key} AND {WAITING} ORDER BY r.due_at, r.id LIMIT %s"
-    return [info for info, _ in _ready(database, condition, [database.alias, *parameters, count])]
+    found = _ready(database, condition, [database.alias, *parameters, count], ["r.id"])
+    tags.add_to(database, [(pk, info.header) for info, (pk,) in found])
+    return [info for info, _ in found]
 
 
 def errors(database: Database, count: int, offset: int) -> list[Info]:
     """Return `count` buried messages, newest first, after the first `offset`."""
-    return _errors(database, "ORDER BY r.ended_at DESC, r.id DESC LIMIT %s OFFSET %s", [count, offset])
+    found = _errors(database, "ORDER BY r.ended_at DESC, r.id DESC LIMIT %s OFFSET %s", [count, offset])
+    tags.add_to(database, [(pk, info.header) for pk, info in found])
+    return [info for _, info in found]
 
 
 def counts(database: Database) -> Counts:
@@ -227,18 +235,15 @@ def _ready(
     database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
 ) -> list[tuple[Info, Row]]:
     """Return messages of the ready table, each with the values of `columns`."""
-    of_info = (database.dialect.now, WAITING, "r.lease_until", "r.id")
+    of_info = (database.dialect.now, WAITING, "r.lease_until")
     found = database.rows(
         f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE {condition}",
         parameters,
     )
-    infos, headers = [], []
+    infos = []
     for row in found:
-        now_ms, is_free, end_ms, pk, *message = row[len(columns) :]
-        info = _info(now_ms, is_free, end_ms, tuple(message))
-        infos.append((info, row[: len(columns)]))
-        headers.append((pk, info.header))
-    tags.add_to(database, headers)
+        now_ms, is_free, end_ms, *message = row[len(columns) :]
+        infos.append((_info(now_ms, is_free, end_ms, tuple(message)), row[: len(columns)]))
     return infos
 
 
@@ -252,18 +257,17 @@ def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, row: Row) -> Inf
     return info
 
 
-def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> list[Info]:
+def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> list[tuple[int, Info]]:
+    """Return the primary keys and messages of the error table."""
     found = database.rows(
         f"SELECT r.id, r.detail, r.ended_at, {MESSAGE} FROM delayq_error r WHERE r.alias = %s {condition}",
         [database.alias, *parameters],
     )
-    infos, headers = [], []
+    infos = []
     for pk, detail, buried_ms, *row in found:
         info = info_of(tuple(row), State.ERROR)
         info.detail, info.buried_ms = detail, buried_ms
-        infos.append(info)
-        headers.append((pk, info.header))
-    tags.add_to(database, headers)
+        infos.append((pk, info))
     return infos
 
 
@@ -335,7 +339,6 @@ def _finished_facts(database: Database, id: str, rows: int, now_ms: int) -> Mess
     )
     for pk, outcome, started_ms, ended_ms, history, *row in found:
         info = info_of(tuple(row), State(outcome))
-        tags.add_to(database, [(pk, info.header)])
         attempts = read(history)
         if started_ms is not None:  # a message that was cancelled after its worker died: that attempt was lost
             how = Ended.FINISHED if info.state is State.FINISHED else Ended.LOST
