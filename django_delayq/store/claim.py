@@ -204,7 +204,9 @@ def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: st
     now_ms = int(leased[0][1]) if leased else 0
     in_order = sorted(leased, key=lambda row: (row[8], row[0]))
     messages = [_claimed_of(pk, tuple(row), token, now_ms) for pk, _, *row in in_order]
-    tags.add_to(database, [(int(one.pk), one.header) for one in messages if one.header])
+    tagged = [(int(one.pk), one.header) for one in messages if one.header and one.header.tag is not None]
+    if tagged:
+        tags.add_to(database, tagged)
     return ClaimedRows(now_ms, messages)
 
 

@@ -83,7 +83,8 @@ def _enqueue(
             todo = [message for message in todo if message.id not in settled]
         if not todo:
             break
-    tags.write(database, new_tags)
+    if new_tags:
+        tags.write(database, new_tags)
     # An id that comes and goes faster than we look counts as one in use.
     return enqueued | {message.id: Enqueued(message.id, 0, created=False) for message in todo}, alarms
 
