@@ -33,7 +33,7 @@ from django_delayq.core.errors import Bury, DelayqError, Snooze
 from django_delayq.core.history import Ended, PastAttempt
 from django_delayq.core.human_time import At, Windows
 from django_delayq.core.lanes import lane_of, split_lane
-from django_delayq.core.message import IdScope, Message, OnConflict, Sent, State
+from django_delayq.core.message import IdScope, Message, OnConflict, Sent, State, Tags
 from django_delayq.core.retry import Backoff
 from django_delayq.core.transitions import Policy
 from django_delayq.django_tasks import (
@@ -104,7 +104,7 @@ class DelayqTask(AnyTask):
     id: str | None = None
     on_conflict: OnConflict = "keep"
     id_scope: IdScope | None = None
-    tag: str | None = None
+    tag: Tags | None = None
     trace_id: str | None = None
 
     def using(self, **changes: Any) -> "DelayqTask":

@@ -89,4 +89,5 @@ def _info(row: Any, state: State) -> MessageInfo:
         holder=row.worker if is_running else "",
         lease_until=row.lease_until if is_running else None,
         priority=priority,
+        more_tags=row.more_tags,
     )

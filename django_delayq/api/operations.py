@@ -27,7 +27,7 @@ from django_delayq.support.validation import check_name, short_repr
 
 
 def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
-    """Cancel waiting messages: by id, and all that have the `tag`. A tag needs a store.
+    """Cancel waiting messages: by id, and all that have the `tag` among theirs. A tag needs a store.
 
     With a store this is a part of the caller's transaction, or else a transaction of its own: all of them are cancelled
     or none. Without a store they are cancelled at once. If that happens inside a transaction, its rollback does not
@@ -140,6 +140,7 @@ def message_info(using: str, info: Info) -> MessageInfo:
         holder=info.holder,
         lease_until=None if info.lease_end_ms is None else from_ms(info.lease_end_ms),
         priority=priority,
+        more_tags=header.more_tags,
     )
 
 

@@ -26,7 +26,7 @@ from django_delayq.core.codec import encode_data
 from django_delayq.core.errors import Unsupported
 from django_delayq.core.human_time import At, Windows, due_in_window_ms, spread_of
 from django_delayq.core.lanes import lane_of, new_lane, split_lane
-from django_delayq.core.message import IdScope, OnConflict, Send, Sent, When
+from django_delayq.core.message import IdScope, OnConflict, Send, Sent, Tags, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
 from django_delayq.support.timestamps import check_aware, due_time_ms, from_ms, wall_clock_ms
@@ -51,6 +51,9 @@ _LETTER_OF_BYTE = bytes(_ALPHABET[byte % len(_ALPHABET)] for byte in range(256))
 _RANDOM = 14
 _BLOCK = 256
 
+MOST_TAGS = 10
+"""The most tags of a message."""
+
 
 def send_delay_message(
     key: str,
@@ -62,7 +65,7 @@ def send_delay_message(
     spread: Duration | None = None,
     id: str | None = None,
     on_conflict: OnConflict = "keep",
-    tag: str | None = None,
+    tag: Tags | None = None,
     trace_id: str | None = None,
     queue: str | None = None,
     priority: int | None = None,
@@ -85,6 +88,9 @@ def send_delay_message(
     the same. If the broker is away then, the message is lost: this is logged at ERROR, and the signal `send_failed` is
     sent. With `on_commit=False` it is sent at once. A transaction managed by hand (`set_autocommit(False)`) is not
     noticed.
+
+    `tag` is a name by which the message can be found, or up to 10 of them as a list or tuple, which needs a store: with
+    `tag=("order:17", "customer:3")` it is found by either. A tag that is given twice counts once.
 
     Between messages of a queue that are due, one with a higher `priority`, from -100 to 100, starts first.
 
@@ -287,7 +293,13 @@ def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header
     own = _header_of(handler, key, is_own)
     if handler is None and alias.options.unknown_keys == "error":
         raise registry.unknown_key(alias.name, key)
-    return _header(send, own, is_own), Any if handler is None else handler.data_type
+    header = _header(send, own, is_own)
+    if header.more_tags and alias.store is None:
+        raise Unsupported(
+            f"tag={short_repr(send.tag)} has several tags, which need a store: give one tag, or set up STORE in "
+            f"DELAYQ[{alias.name!r}]."
+        )
+    return header, Any if handler is None else handler.data_type
 
 
 def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
@@ -328,6 +340,7 @@ def _header(send: Send, own: Header, is_own: bool) -> Header:
         and send.trace_id is None
     ):
         return own
+    tag, *more_tags = _tags(send.tag, is_own) or (None,)
     return Header(
         queue=_lane(send, own.queue),
         key=own.key,
@@ -335,9 +348,24 @@ def _header(send: Send, own: Header, is_own: bool) -> Header:
         expires_ms=own.expires_ms if send.expires is None else to_ms(send.expires, "expires", least_ms=1),
         max_attempts=None if send.max_attempts is None else check_max_attempts(send.max_attempts),
         timeout_ms=None if send.timeout is None else to_ms(send.timeout, "timeout", least_ms=1),
-        tag=None if send.tag is None else _name(send.tag, "tag", is_own),
+        tag=tag,
         trace_id=None if send.trace_id is None else check_new_name(send.trace_id, "trace_id"),
+        more_tags=tuple(more_tags),
     )
+
+
+def _tags(tag: Tags | None, is_own: bool) -> tuple[str, ...]:
+    """Return the tags of a send, each once, in their order. Raises `TypeError` or `ValueError`."""
+    if tag is None:
+        return ()
+    if isinstance(tag, str):
+        return (_name(tag, "tag", is_own),)
+    if not isinstance(tag, list | tuple):
+        raise TypeError(f"tag={short_repr(tag)} is {type(tag).__name__}; give one str, or a list or tuple of them.")
+    tags = tuple(dict.fromkeys(_name(each, "tag", is_own) for each in tag))
+    if len(tags) > MOST_TAGS:
+        raise ValueError(f"tag={short_repr(tag)} has {len(tags)} tags; give at most {MOST_TAGS}.")
+    return tags
 
 
 def _lane(send: Send, own: str) -> str:

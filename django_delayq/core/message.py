@@ -1,6 +1,6 @@
 """Define a message as a handler sees it, as it is sent, and as a caller reads it back. Pure: no Django, no I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -53,6 +53,12 @@ class Message(Generic[T]):
     is_held: Callable[[], bool] = field(default=_always_held, repr=False, compare=False)
     worker: str = ""
     priority: int = 0
+    more_tags: tuple[str, ...] = ()
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Return all tags, as they were sent; `tag` is the first of them."""
+        return all_tags(self.tag, self.more_tags)
 
     @property
     def due_at(self) -> datetime:
@@ -80,6 +86,14 @@ class Message(Generic[T]):
             raise LeaseLost(f"Message {self.id!r} (key {self.key!r}) is no longer held: its lease was lost.")
 
 
+def all_tags(tag: str | None, more_tags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the first tag of a message, if it has one, and the others."""
+    return () if tag is None else (tag, *more_tags)
+
+
+Tags = str | Sequence[str]
+"""The tag of a message, or several, as a list or tuple."""
+
 OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
 
 IdScope = Literal["waiting", "all"]
@@ -95,7 +109,7 @@ class When(TypedDict, total=False):
     spread: Duration | None
     id: str | None
     on_conflict: OnConflict
-    tag: str | None
+    tag: Tags | None
     trace_id: str | None
     queue: str | None
     priority: int | None
@@ -125,7 +139,7 @@ class Send:
     at: datetime | At | None = None
     id: str | None = None
     on_conflict: OnConflict = "keep"
-    tag: str | None = None
+    tag: Tags | None = None
     trace_id: str | None = None
     queue: str | None = None
     max_attempts: int | None = None
@@ -197,3 +211,9 @@ class MessageInfo:
     holder: str
     lease_until: datetime | None
     priority: int = 0
+    more_tags: tuple[str, ...] = ()
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Return all tags, as they were sent; `tag` is the first of them."""
+        return all_tags(self.tag, self.more_tags)

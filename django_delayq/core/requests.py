@@ -45,6 +45,7 @@ class Header:
     trace_id: str | None = None
     sent_ms: int = 0  # set by the broker when it takes the message
     scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
+    more_tags: tuple[str, ...] = ()  # the tags after the first, with a store
 
     @property
     def has_own_policy(self) -> bool:

@@ -8,6 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_delayq.core.figures import COUNTS
+from django_delayq.core.message import all_tags
 from django_delayq.models.fields import InstantField, NameField
 from django_delayq.models.indexes import PageIndex, PartialIndex
 from django_delayq.support.sanitize import one_line
@@ -45,11 +46,19 @@ class MessageRow(models.Model):
     started_at = InstantField(_("started at"), null=True)
     history = models.TextField(_("history"))
 
+    more_tags: tuple[str, ...] = ()
+    """The tags after the first, once store/tags.py has read them."""
+
     class Meta:
         abstract = True
 
     def __str__(self) -> str:
         return one_line(f"{self.key} {self.message_id}")  # Django shows it as it is, in its log too
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Return the tags of the message that are known: `tag`, and `more_tags`."""
+        return all_tags(self.tag, self.more_tags)
 
 
 class ReadyMessage(MessageRow):
@@ -167,6 +176,29 @@ class AnyMessage(ReadyMessage):
         default_permissions = ()
         verbose_name = _("message")
         verbose_name_plural = _("messages")
+
+
+class TagRow(models.Model):
+    """A tag after the first of the message whose primary key is `message_pk`; see store/tags.py.
+
+    The message may be gone: then the tag leads nowhere.
+    """
+
+    id = models.BigAutoField(primary_key=True)  # in the order in which a message's tags were given
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    tag = NameField(_("tag"), max_length=MAX_NAME)
+    message_pk = models.BigIntegerField("message's row")
+
+    class Meta:
+        db_table = "delayq_tag"
+        verbose_name = "further tag"
+        verbose_name_plural = "further tags"
+        # The tag comes first, so that the admin finds it without an alias
+        constraints = [models.UniqueConstraint(fields=["tag", "alias", "message_pk"], name="delayq_tag_names")]
+        indexes = [models.Index(fields=["message_pk"], name="delayq_tag_of")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.tag}"
 
 
 class PayloadDifference(models.Model):

@@ -9,6 +9,7 @@ from time import monotonic
 
 from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest, pages
 from django_delayq.core.transitions import SUSPECT_CRASHES
+from django_delayq.store import tags
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database
 from django_delayq.store.queries import header_of
@@ -202,7 +203,11 @@ def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: st
     leased = dialect.change(database, changes, found, f"id, {dialect.now}, {CLAIMED}")
     now_ms = int(leased[0][1]) if leased else 0
     in_order = sorted(leased, key=lambda row: (row[8], row[0]))
-    return ClaimedRows(now_ms, [_claimed_of(pk, tuple(row), token, now_ms) for pk, _, *row in in_order])
+    messages = [_claimed_of(pk, tuple(row), token, now_ms) for pk, _, *row in in_order]
+    tagged = [(int(one.pk), one.header) for one in messages if one.header and one.header.tag is not None]
+    if tagged:
+        tags.add_to(database, tagged)
+    return ClaimedRows(now_ms, messages)
 
 
 def _claimed_of(pk: int, row: Row, token: int, now_ms: int) -> Claimed:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from django_delayq.brokers.base import BATCH, pages
-from django_delayq.store import returned
+from django_delayq.store import returned, tags
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.operations import remove, remove_for_good
-from django_delayq.store.sql.dialect import WAITING, Sql
+from django_delayq.store.sql.dialect import WAITING
 from django_delayq.store.sql.stepwise import count
 
 TABLES = {"waiting": "delayq_ready", "finished": "delayq_finish", "failed": "delayq_error"}
@@ -47,6 +47,8 @@ def forget(database: Database, ids: Sequence[str], tag: str | None = None) -> Fo
         forgotten.ids.update(row.id for rows in moved.values() for row in rows)
         if not any(moved.values()):
             break
+    if tag is not None:
+        tags.forget(database, tag)
     returned.forget(database, sorted(forgotten.ids.union(ids)))
     forgotten.running = {row.id for row in _found(database, TABLES["waiting"], ids, tag)}
     return forgotten
@@ -55,7 +57,7 @@ def forget(database: Database, ids: Sequence[str], tag: str | None = None) -> Fo
 def _found(database: Database, table: str, ids: Sequence[str], tag: str | None) -> list[_Found]:
     named = [database.dialect.under_ids(database.alias, page, table=table) for page in pages(ids, BATCH)]
     if tag is not None:
-        named.append(Sql(f"{table} r WHERE r.alias = %s AND r.tag = %s", [database.alias, tag]))
+        named.append(tags.rows_with(database, tag, table=table))
     rows = (
         row for each in named for row in database.rows(f"SELECT r.id, r.message_id FROM {each.text}", each.parameters)
     )

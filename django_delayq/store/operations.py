@@ -10,6 +10,7 @@ from typing import Any
 
 from django_delayq.brokers.base import BATCH, Alarm, pages
 from django_delayq.core.history import add
+from django_delayq.store import tags
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.queries import buried_attempt
 from django_delayq.store.sql import stepwise
@@ -44,8 +45,9 @@ def purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
 
 
 def remove_for_good(database: Database, pks: Sequence[int], table: str) -> None:
-    """Remove rows, and the records of what operators changed in their payloads."""
+    """Remove rows, their tags, and the records of what operators changed in their payloads."""
     delete(database, pks, table)
+    tags.remove(database, pks)
     if pks:
         changes = database.dialect.among("message_pk", pks)
         database.changed(f"DELETE FROM delayq_difference WHERE {changes.text}", changes.parameters)

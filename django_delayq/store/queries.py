@@ -16,6 +16,7 @@ from django_delayq.core.history import Ended, PastAttempt, read
 from django_delayq.core.message import State
 from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
+from django_delayq.store import tags
 from django_delayq.store.database import Database
 from django_delayq.store.sql.dialect import MESSAGE, WAITING, Row, Sql
 
@@ -137,11 +138,15 @@ def reported_pairs(database: Database, most: int) -> list[tuple[str, str]]:
 
 def get(database: Database, id: str) -> Info | None:
     """Return the message that waits or runs under the id, or else the one that ended last, or None."""
-    found = waiting(database, id)
+    found = waiting(database, id, "r.id")
     if found:
-        return found[0]
-    ended = _ended_facts(database, id)
-    return ended.info if ended else None
+        info, (pk,) = found
+    elif ended := _ended_facts(database, id):
+        info, pk = ended.info, int(ended.pk)
+    else:
+        return None
+    tags.add_to(database, [(pk, info.header)])
+    return info
 
 
 def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | None:
@@ -154,29 +159,39 @@ def waiting(database: Database, id: str, *columns: str) -> tuple[Info, Row] | No
 def buried(database: Database, id: str) -> Info | None:
     """Return the message that was buried last under the id; None if there is none."""
     found = _errors(database, "AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1", [id])
-    return found[0] if found else None
+    return found[0][1] if found else None
 
 
 def ids_by_tag(database: Database, tag: str) -> list[str]:
-    """Return the ids that wait under a tag, in order. Their rows stay locked until the end of the transaction."""
-    found = database.rows(
-        f"SELECT r.message_id FROM delayq_ready r WHERE r.alias = %s AND r.tag = %s AND {WAITING}"
-        f" ORDER BY r.message_id{database.dialect.lock}",
-        [database.alias, tag],
+    """Return the ids that wait under a tag, in order. Their rows stay locked until the end of the transaction.
+
+    A message may have been replaced by one with other tags before its row was locked. Its first tag is that of the
+    locked row; the others are read again.
+    """
+    found = tags.rows_with(database, tag, WAITING)
+    rows = database.rows(
+        f"SELECT r.id, r.message_id, r.tag FROM {found.text} ORDER BY {database.dialect.id_in_order}"
+        f"{database.dialect.lock}",
+        found.parameters,
     )
-    return [id for (id,) in found]
+    still = tags.still_with(database, tag, [pk for pk, _, first in rows if first != tag])
+    return [id for pk, id, first in rows if first == tag or pk in still]
 
 
 def peek(database: Database, queue: str, count: int, key: str | None) -> list[Info]:
     """Return the next `count` waiting messages of a queue, and of a key if it is given, in due order."""
     of_key, parameters = ("", [queue]) if key is None else (" AND r.key = %s", [queue, key])
     condition = f"r.alias = %s AND r.queue = %s{of_key} AND {WAITING} ORDER BY r.due_at, r.id LIMIT %s"
-    return [info for info, _ in _ready(database, condition, [database.alias, *parameters, count])]
+    found = _ready(database, condition, [database.alias, *parameters, count], ["r.id"])
+    tags.add_to(database, [(pk, info.header) for info, (pk,) in found])
+    return [info for info, _ in found]
 
 
 def errors(database: Database, count: int, offset: int) -> list[Info]:
     """Return `count` buried messages, newest first, after the first `offset`."""
-    return _errors(database, "ORDER BY r.ended_at DESC, r.id DESC LIMIT %s OFFSET %s", [count, offset])
+    found = _errors(database, "ORDER BY r.ended_at DESC, r.id DESC LIMIT %s OFFSET %s", [count, offset])
+    tags.add_to(database, [(pk, info.header) for pk, info in found])
+    return [info for _, info in found]
 
 
 def counts(database: Database) -> Counts:
@@ -242,16 +257,17 @@ def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, row: Row) -> Inf
     return info
 
 
-def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> list[Info]:
+def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> list[tuple[int, Info]]:
+    """Return the primary keys and messages of the error table."""
     found = database.rows(
-        f"SELECT r.detail, r.ended_at, {MESSAGE} FROM delayq_error r WHERE r.alias = %s {condition}",
+        f"SELECT r.id, r.detail, r.ended_at, {MESSAGE} FROM delayq_error r WHERE r.alias = %s {condition}",
         [database.alias, *parameters],
     )
     infos = []
-    for detail, buried_ms, *row in found:
+    for pk, detail, buried_ms, *row in found:
         info = info_of(tuple(row), State.ERROR)
         info.detail, info.buried_ms = detail, buried_ms
-        infos.append(info)
+        infos.append((pk, info))
     return infos
 
 

@@ -82,6 +82,7 @@ def begin(
         is_held,
         claimed.worker,
         priority,
+        header.more_tags,
     )
 
 

@@ -14,7 +14,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 from pytest_django import Settings
 
-from django_delayq import Message, delay_execute
+from django_delayq import Message, delay_execute, get_delay_message
 from django_delayq.admin.message import payload
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.history import Ended, read
@@ -80,13 +80,16 @@ def test_it_keeps_its_primary_key_and_all_that_it_was_sent_with(
     closed: list[Order], broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:
     kept = ("pk", "message_id", "queue", "tag", "trace_id", "max_attempts", "timeout_ms", "at_most_once", "sent_at")
-    options: dict[str, Any] = {"tag": "order:42", "trace_id": "t", "max_attempts": 2, "timeout": "9s"}
+    options: dict[str, Any] = {"tag": ("order:42", "customer:3"), "trace_id": "t", "max_attempts": 2, "timeout": "9s"}
     bury(broker, "a", data=Order(41), at_most_once=True, expires="1h", **options)
     ErrorMessage.objects.using(database).update(sent_at=datetime(2026, 1, 1, tzinfo=UTC))
     before = ErrorMessage.objects.using(database).get()
     mend(superuser, url("errormessage", before.pk, "payload"), '{"number": 42}')
     after = ReadyMessage.objects.using(database).get()
     assert [getattr(after, name) for name in kept] == [getattr(before, name) for name in kept]
+    info = get_delay_message("a")
+    assert info is not None
+    assert info.tags == ("order:42", "customer:3")
     assert after.expires_at is not None
     assert before.expires_at is not None
     assert after.expires_at - after.scheduled_at == before.expires_at - before.scheduled_at

@@ -114,9 +114,10 @@ def test_a_long_list_is_read_in_parts(messages: None) -> None:
 def test_the_list_of_a_key_is_found_by_an_index(messages: None) -> None:
     with CaptureQueriesContext(connection) as queries:
         list(list_delay_messages(key="remind", states=[State.READY]))
-    assert "slow" in queries[-1]["sql"]
+    sql = [query["sql"] for query in queries if "delayq_ready" in query["sql"]][-1]
+    assert "slow" in sql
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN QUERY PLAN {queries[-1]['sql']}")
+        cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
         assert "delayq_ready_due (alias=? AND queue=? AND key=?)" in str(cursor.fetchall())
 
 

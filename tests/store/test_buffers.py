@@ -28,7 +28,7 @@ from django_delayq.core.figures import COUNTS, MINUTE_MS
 from django_delayq.core.transitions import Transition
 from django_delayq.models import ErrorMessage, FigureRow, FinishMessage, ReadyMessage
 from django_delayq.monitor import throughput
-from django_delayq.store import alarms, claim, enqueue, figures, operations, polling, queries, settle
+from django_delayq.store import alarms, claim, enqueue, figures, listing, operations, polling, queries, settle, tags
 from django_delayq.store.database import Database
 from django_delayq.store.queries import waiting_pairs
 from django_delayq.support.timestamps import from_ms
@@ -97,7 +97,7 @@ def scene(postgres_server: PostgresServer, django_db_blocker: Any, request: pyte
     with django_db_blocker.unblock(), database_on(postgres_server) as using:
         name = str(connections.settings[using]["NAME"])
         with postgres_server.client(name) as other:
-            for table in "ready", "finish", "error", "figure":
+            for table in "ready", "finish", "error", "figure", "tag":
                 other.execute(f"ALTER TABLE delayq_{table} SET (autovacuum_enabled = false)")
             other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             other.execute("SELECT 1")
@@ -369,6 +369,36 @@ def _tag(scene: Scene, count: int) -> Callable[[], object]:
     return lambda: queries.ids_by_tag(scene.database, "none")
 
 
+def _give_tags(scene: Scene, count: int) -> None:
+    """Give two tags after the first to all that wait; `count` of them, far apart, share one that others have not."""
+    pks = [int(pk) for pk in scene.pks(SENT)]
+    ReadyMessage.objects.using(scene.database.using).filter(pk__in=pks).update(tag="shop")
+    step = len(pks) // count
+    tags.write(scene.database, [(pk, f"own:{pk}") for pk in pks])
+    tags.write(scene.database, [(pk, "customer:3" if not n % step else "other") for n, pk in enumerate(pks)])
+
+
+def _tagged(scene: Scene, count: int) -> Callable[[], object]:
+    _give_tags(scene, count)
+    return lambda: queries.ids_by_tag(scene.database, "customer:3")
+
+
+def _list_tagged(scene: Scene, count: int) -> Callable[[], object]:
+    _give_tags(scene, count)
+    found = listing.with_further_tag(ReadyMessage, scene.database, "customer:3", "k", "message:")
+    return lambda: list(found)
+
+
+def _claim_tagged(scene: Scene, count: int) -> Callable[[], object]:
+    _give_tags(scene, count)
+    return _claim(scene, count)
+
+
+def _purge_tagged(scene: Scene, count: int) -> Callable[[], object]:
+    _give_tags(scene, count)
+    return _purge(scene, count)
+
+
 MINUTES, KEYS = 30, 10
 
 
@@ -450,7 +480,11 @@ USES: dict[str, tuple[Callable[[Scene, int], Callable[[], object]], int, int]] =
     "claim of a backlog": (_onward, 100, WRITTEN + FOUND),
     "sweep": (_sweep, 100, FOUND),
     "claim of suspects": (_suspects, 1, 20),
-    "look for a tag": (_tag, 1, FOUND),
+    "look for a tag": (_tag, 2, FOUND),  # among the first tags, and among the others
+    "look for 100 of a tag": (_tagged, 100, 3 * FOUND),
+    "list of 10 of a tag": (_list_tagged, 10, 2 * FOUND),
+    "claim of 100 with tags": (_claim_tagged, 100, WRITTEN),
+    "purge of 100 with tags": (_purge_tagged, 100, 6 * FOUND),
     "queues and keys": (_pairs, 1, FOUND),
     "look for leases that ran out": (_upkeep, BATCH, FOUND),
     "figures of a minute": (_write_figures, KEYS, FOUND),

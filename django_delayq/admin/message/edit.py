@@ -154,9 +154,12 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
     moved_on = ValueError(
         _("The message has moved on, failed again later, or its id waits again: nothing was changed.")
     )
+    from django_delayq.store import tags  # late, as in dashboard/urls.py
+
     expires: timedelta | None = None if row.expires_at is None else row.expires_at - row.scheduled_at
     using = get_alias(row.alias).database
     queue, priority = split_lane(row.queue)
+    tags.add_to(database_of(row.alias), [(row.pk, row)])
     with transaction.atomic(using):
         if get_backend(row.alias).queue.rescue([row.message_id]) != [True]:
             raise moved_on
@@ -172,7 +175,7 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
             id_scope="waiting",  # an earlier message with the id may have ended
             queue=queue,
             priority=priority,
-            tag=row.tag,
+            tag=row.tags,
             trace_id=row.trace_id,
             max_attempts=row.max_attempts,
             expires=expires,

@@ -212,6 +212,11 @@ class Dialect:
     """
     pk_in_order = "r.id"
     """The primary key as it is written in the indexes that give pages of rows their order. See `PageIndex`."""
+    id_in_order = "r.message_id"
+    """The id as an order of rows that are found by their primary keys.
+
+    On PostgreSQL it is an expression: if it expects no rows in the table, it would read the index of ids for the order.
+    """
     limit = "LIMIT {count}"
     """The LIMIT of rows that are read in the order of an index.
 
@@ -268,6 +273,16 @@ class Dialect:
         """Return SQL for FROM: the rows `r` under the ids, in the order of ids, so that two locks can't deadlock."""
         values = self.values_table("input", {"of_id": str}, [(id,) for id in sorted(set(ids))])
         return self.joined(values, self.of_ids(alias, condition, table), lock, table)
+
+    def with_pks(self, pks: Sql, condition: str, table: str) -> Sql:
+        """Return SQL for FROM: the rows `r` whose primary keys `pks` selects as `pk`, if `condition` holds for them."""
+        return self.joined(
+            Sql(f"({pks.text}) AS wanted", pks.parameters), Sql(f"r.id = wanted.pk AND {condition}"), table=table
+        )
+
+    def pks_by_first_tag(self, alias: str, tag: str, table: str) -> Sql:
+        """Return a SELECT of the primary keys, as `pk`, of the rows whose first tag this is."""
+        return Sql(f"SELECT id AS pk FROM {table} WHERE alias = %s AND tag = %s", [alias, tag])
 
     def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
         """Return the SQL of a due time by the clock of the statement, and the value of its one parameter."""

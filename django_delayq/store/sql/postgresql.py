@@ -67,6 +67,7 @@ class PostgreSQL(Dialect):
     found_in = "{column} = ANY(ARRAY(SELECT {pk} FROM {found}))"
     by_due_time = "ORDER BY r.alias, r.due_at"  # to the planner, an alias out of a list is not one value
     pk_in_order = "(r.id + 0)"
+    id_in_order = "(r.message_id || '')"
     limit = "LIMIT (SELECT {count})"
     of_alias = "r.alias = ANY(ARRAY(SELECT %s))"
     of_alias_by_id = checked("r.alias = %s")
@@ -111,6 +112,21 @@ class PostgreSQL(Dialect):
         Their number is hidden from the planner, because for very many of them it would read the whole table.
         """
         return Sql(f"{column} = ANY(ARRAY(SELECT unnest(%s::bigint[])))", [_array(pks)])
+
+    def with_pks(self, pks: Sql, condition: str, table: str) -> Sql:
+        """Return SQL for FROM in a form that can be sorted before it is locked."""
+        return Sql(f"{table} r WHERE r.id = ANY(ARRAY({pks.text})) AND {condition}", pks.parameters)
+
+    def pks_by_first_tag(self, alias: str, tag: str, table: str) -> Sql:
+        """Return a SELECT that reads the index of tags in its order.
+
+        If PostgreSQL expects no rows in the table, it would take any index that begins with the alias.
+        """
+        return Sql(
+            f"(SELECT r.id AS pk FROM {table} r WHERE {self.of_alias} AND r.tag >= %s AND r.tag <= %s"
+            " ORDER BY r.alias, r.tag)",
+            [alias, tag, tag],
+        )
 
     def _insert_many(self, database: Executor, messages: Sequence[NewMessage]) -> list[Inserted]:
         """Insert messages as three texts that the server splits: of the ids, the data, and the numbers of the kinds.
