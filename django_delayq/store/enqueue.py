@@ -111,8 +111,7 @@ def _resolve_conflicts(
     The ids differ. Those that have become free meanwhile are left out.
     """
     if on_conflict == "replace":
-        # Without the limit on idle transactions: it would take a round trip more, for two statements
-        changed = database.transaction(partial(_replace, database, messages), begin="")
+        changed = database.transaction(partial(_replace, database, messages))
     else:
         changed = _change(database, messages, on_conflict)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms, *_ in changed]

@@ -310,7 +310,7 @@ class MessageFacts:
 def message_facts(database: Database, id: str) -> MessageFacts | None:
     """Return the facts on the message that waits or runs under the id, or else on the one that ended last.
 
-    Return None if there is no row.
+    Of its tags only the first is among them. Return None if there is no row.
     """
     seen = _count_rows(database, id)
     return _ready_facts(database, id, *seen) or _ended_facts(database, id, *seen)

@@ -133,6 +133,20 @@ def test_failed_messages_are_listed_newest_first_with_their_error(broker: Databa
     assert "KeyError: 'a'" in text_of(response)
 
 
+@pytest.mark.parametrize("found", [1, 1_000], ids=["many", "few"])
+@pytest.mark.parametrize("text", ["customer:3", "customer:*"])
+def test_search_finds_every_tag_of_a_message(
+    broker: DatabaseBackend, superuser: Client, monkeypatch: pytest.MonkeyPatch, text: str, found: int
+) -> None:
+    monkeypatch.setattr("django_delayq.admin.lists.bounded.FOUND", found)
+    for id in ("a", "b"):
+        send(id, tag=("order:42", "customer:3", id))
+    send("c", tag=("order:42", "shop"))
+    page = superuser.get(url("readymessage"), {"q": text})
+    assert {row.message_id for row in page.context["cl"].queryset} == {"a", "b"}
+    assert page.context["cl"].paginator.is_many == (found == 1)
+
+
 @pytest.mark.parametrize(
     ("text", "ids"),
     [
@@ -216,14 +230,14 @@ def test_a_page_costs_at_most_ten_queries_however_many_rows_there_are(
     assert len(queries) <= 10, [query["sql"] for query in queries]
 
 
-def test_a_search_costs_no_more_queries_than_the_list(
+def test_a_search_costs_one_query_more_than_the_list(
     broker: DatabaseBackend, staff: Callable[..., Client], database: str
 ) -> None:
     send("order:1")
     client = staff("view_readymessage")
     with CaptureQueriesContext(connections[database]) as queries:
         assert shown_ids(client.get(url("readymessage"), {"q": "order:*"})) == ["order:1"]
-    assert len(asked(queries)) <= 10, asked(queries)
+    assert len(asked(queries)) <= 11, asked(queries)
 
 
 @pytest.mark.parametrize("name", ALL_LISTS)

@@ -80,7 +80,8 @@ def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Backend) -> 
     claim(broker)
     send(broker, "waits")
     shape = [
-        *("id", "state", "queue", "priority", "key", "tag", "trace_id", "due_at", "due_ms", "sent_at", "sent_ms"),
+        *("id", "state", "queue", "priority", "key", "tag", "tags", "trace_id", "due_at", "due_ms"),
+        *("sent_at", "sent_ms"),
         *("expires_at", "expires_ms", "at_most_once", "failures", "crashes", "suspect", "holder"),
         *("lease_end_at", "lease_end_ms", "buried_at", "buried_ms", "error", "detail", "data", "unreadable"),
     ]

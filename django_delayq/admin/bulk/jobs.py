@@ -128,7 +128,9 @@ class Selection:
         rows = visible_rows(user, model_named(self.model), self.alias)
         for parameter, value in self.conditions.items():
             rows = rows.filter(condition(parameter, value, from_ms(self.now_ms), self.alias))
-        return find(rows, self.search) if self.search and not self.is_in_data else rows
+        if self.search and not self.is_in_data:
+            rows, _is_many = find(rows, self.search)
+        return rows
 
     def chosen(self) -> Chosen:
         """Return the selection for the log. A value that is searched for in payloads is hashed."""

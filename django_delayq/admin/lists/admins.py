@@ -85,8 +85,9 @@ class MessageAdmin(Columns, BoundedAdmin):
             messages.warning(request, why_not)
             return queryset.none(), False
         if not asks_for_data(text):
+            rows, request.delayq_many = find(queryset, text)  # type: ignore[attr-defined]
             request.delayq_named = text  # type: ignore[attr-defined]
-            return find(queryset, text), False
+            return rows, False
         try:
             with time_limit(queryset.db):
                 found = find_on_page(queryset, text)
@@ -100,7 +101,7 @@ class MessageAdmin(Columns, BoundedAdmin):
     def get_paginator(self, request: HttpRequest, queryset: Any, *arguments: Any, **options: Any) -> Any:
         paginator: Any = super().get_paginator(request, queryset, *arguments, **options)
         named = getattr(request, "delayq_named", "")
-        paginator.is_many = bool(named) and is_many(queryset, named)
+        paginator.is_many = getattr(request, "delayq_many", False) or (bool(named) and is_many(queryset, named))
         return paginator
 
     def shown(self, row: MessageRow) -> MessageRow:

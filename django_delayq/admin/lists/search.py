@@ -13,6 +13,7 @@ from django_delayq.admin.lists import bounded
 from django_delayq.admin.lists.bounded import Searched
 from django_delayq.brokers.base import pages
 from django_delayq.core.codec import loads
+from django_delayq.models import TagRow
 
 SEARCHED = 10_000
 """The most rows that a page looks at in a search of payloads, in the order of the list.
@@ -47,10 +48,18 @@ def with_value(text: str, shown: Callable[[str], str]) -> str:
     return f"data{found[1]}={shown(found[2])}" if found else text
 
 
-def find(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """Return the rows whose id or tag is the text (`order:42`), or starts with it (`order:*`)."""
+def find(rows: QuerySet[Any], text: str) -> tuple[QuerySet[Any], bool]:
+    """Return the rows whose id or tag is the text (`order:42`), or starts with it (`order:*`).
+
+    Return also whether more than `bounded.FOUND` are known to have it as a tag after their first.
+    """
     by_id, by_tag = (_named(field, text) for field in _NAMES)
-    return rows.filter(by_id | by_tag)
+    named_in = TagRow.objects.using(rows.db).filter(_named("tag", text)).values("message_pk")
+    tagged = rows.filter(pk__in=named_in).order_by().values_list("pk", flat=True)
+    few = list(tagged[: bounded.FOUND + 1])
+    is_many = len(few) > bounded.FOUND
+    # Few are named one by one: with a subquery here, databases would look at all rows
+    return rows.filter(by_id | by_tag | Q(pk__in=tagged if is_many else few)), is_many
 
 
 def find_data(rows: QuerySet[Any], text: str, *, most_looked: int, most_found: int) -> Searched:
@@ -81,7 +90,7 @@ def all_with_data(rows: QuerySet[Any], text: str) -> Iterator[int]:
 
 
 def is_many(rows: QuerySet[Any], text: str) -> bool:
-    """Return whether more than `bounded.FOUND` of these rows have the id, or the tag, that is searched for.
+    """Return whether more than `bounded.FOUND` of these rows have the id, or the first tag, that is searched for.
 
     Each index is asked by itself, in its own order. With both conditions in one query a database may read the table
     instead, to its end if the matching rows are there.

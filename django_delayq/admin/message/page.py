@@ -201,7 +201,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         attempts=timeline(shown),
         payload=payload,
         returned=_returned(row, request),
-        same_tag=list(_same_tag(admin, request, row)),
+        tags=[(visible(tag), list(_of_same_tag(admin, request, row, tag))) for tag in _tags(row)],
         entries=list(entries_of(row, with_payloads=may_view(request), with_errors=sees_errors)),
         buttons=admin.buttons(request),
         edit_address=admin.edit_address(request, row) if can_change else "",
@@ -235,8 +235,15 @@ def _returned(row: MessageRow, request: HttpRequest) -> Payload | None:
     return None if value is None else payload_in(value, row, request)
 
 
-def _same_tag(admin: Any, request: HttpRequest, row: MessageRow) -> Iterator[tuple[Any, str]]:
-    """Yield the name and address of each list of this site, searched for the tag."""
-    if row.tag:
-        for model in filter(admin.admin_site.is_registered, TABLES):
-            yield model._meta.verbose_name_plural, _list_address(request, model, row.alias, q=row.tag)
+def _tags(row: MessageRow) -> tuple[str, ...]:
+    if row.tag is None:
+        return ()
+    from django_delayq.store import tags  # late, as in dashboard/urls.py
+
+    return (row.tag, *tags.read(database_of(row.alias), [row.pk]).get(row.pk, ()))
+
+
+def _of_same_tag(admin: Any, request: HttpRequest, row: MessageRow, tag: str) -> Iterator[tuple[Any, str]]:
+    """Yield the name and address of each list of this site, searched for a tag."""
+    for model in filter(admin.admin_site.is_registered, TABLES):
+        yield model._meta.verbose_name_plural, _list_address(request, model, row.alias, q=tag)

@@ -6,15 +6,17 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import AlarmInfo
 from django_delayq.conf import get_alias
 from django_delayq.core.history import PastAttempt
 from django_delayq.core.lanes import split_lane
-from django_delayq.core.message import State
+from django_delayq.core.message import State, all_tags
 from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
 from django_delayq.management.support.terminal import Write, counted, end_words, state_words, to_iso, to_words
 from django_delayq.monitor import Explanation, explain
+from django_delayq.store import tags
 from django_delayq.store.queries import MOST_ROWS, MessageFacts
 from django_delayq.support.units import to_text
 
@@ -32,6 +34,8 @@ def run(options: Options, write: Write) -> None:
     explanation = explain(options["id"], options["using"])
     if explanation is None:
         raise CommandError(_nowhere(options["id"], options["using"]))
+    if explanation.facts and (store := get_backend(options["using"]).store):
+        tags.add_to(store.database, [(int(explanation.facts.pk), explanation.info.header)])
     if options["json"]:
         write_json(write, _shape(explanation))
         return
@@ -55,8 +59,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     yield ", ".join([f"{info.id}: {state_words(info.state)}", *(mark for mark, holds in marks if holds)])
     queue, priority = split_lane(info.header.queue)
     yield f"for: key {info.header.key!r} in queue {queue!r}" + (f", priority {priority}" if priority else "")
-    if info.header.tag:
-        yield f"tag: {info.header.tag!r}"
+    for tag in all_tags(info.header.tag, info.header.more_tags):
+        yield f"tag: {tag!r}"
     if info.header.trace_id:
         yield f"trace id: {info.header.trace_id!r}"
     yield f"sent: {to_words(info.header.sent_ms, now_ms)}"
