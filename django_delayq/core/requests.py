@@ -196,11 +196,13 @@ class PermitRequest:
 class Throttled(NamedTuple):
     """The refusal of a permit request: ask again after `wait_ms`.
 
-    If `of_key` is True, every other request of the key would be refused too, whatever its value.
+    If `of_key` is True, every other request of the key would be refused too, whatever its value. `error` says why the
+    limit could not be asked for; it is '' if the limit itself refused.
     """
 
     wait_ms: int
     of_key: bool
+    error: str = ""
 
 
 # Answers to queries and maintenance, heartbeats and pauses

@@ -33,6 +33,9 @@ The time of its end is written ahead in whole multiples of this, so it changes s
 another session keeps a transaction open.
 """
 
+LOCKED_MS = 5_000
+"""How long a message waits whose value has a locked row. A try takes a second of the loop, which others need, too."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 TRIES = 3
@@ -54,9 +57,21 @@ class DatabaseLimiter:
         answers: dict[Limit, list[Throttled | None]] = {}
         with self._database.available():
             for key, tokens in _by_key(requests, positions):
-                work = partial(_acquire, self._database, key, tokens, lease_ms)
-                answers |= _with_rows(self._database, key, _values_of(tokens), work)
+                answers |= self._acquire_of_key(key, tokens, lease_ms)
         return spread(requests, in_order(positions.values(), [answers[limit] for limit in positions]))
+
+    def _acquire_of_key(self, key: str, tokens: Tokens, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
+        """Return the answers by limit. Refuse those whose rows are locked, unless all are: then raise."""
+        values, work = _values_of(tokens), partial(_acquire, self._database, key, tokens, lease_ms)
+        try:
+            return _with_rows(self._database, key, values, work)
+        except StoreUnavailable as error:
+            _insert_missing(self._database, key, values)
+            granted = _acquire_unlocked(self._database, key, tokens, lease_ms)
+            if not granted:
+                raise
+            locked: Throttled | None = Throttled(LOCKED_MS, of_key=False, error=str(error))
+            return {limit: granted.get(limit, [locked] * len(own)) for limit, own in tokens.items()}
 
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
         check_batch(requests)
@@ -125,9 +140,9 @@ Lock = Callable[[Database, str, AbstractSet[str]], dict[str, _Held]]
 """A function that locks rows of a key and these values, and returns them by value."""
 
 
-def _values_of(tokens: Tokens) -> set[str]:
+def _values_of(limits: Iterable[Limit]) -> set[str]:
     """Return the values whose rows have the permits and turns of these limits."""
-    return {limit.value for limit in tokens} | {"" for limit in tokens if limit.interval_us}
+    return {value for limit in limits for value in ([limit.value, ""] if limit.interval_us else [limit.value])}
 
 
 def _brief(work: Callable[Concatenate[Database, str, P], T]) -> Callable[Concatenate[Database, str, P], T]:
@@ -156,8 +171,23 @@ def _acquire(database: Database, key: str, tokens: Tokens, lease_ms: int) -> dic
     """Return the answers by limit; none if a row is missing."""
     values = _values_of(tokens)
     held = _lock(database, key, values)
-    if held.keys() != values:
-        return {}
+    return _answer(database, held, tokens, lease_ms) if held.keys() == values else {}
+
+
+@_brief
+def _acquire_unlocked(
+    database: Database, key: str, tokens: Tokens, lease_ms: int
+) -> dict[Limit, list[Throttled | None]]:
+    """Return the answers of those limits whose rows nobody else has locked, by limit."""
+    held = _lock_unlocked(database, key, _values_of(tokens))
+    free = {limit: own for limit, own in tokens.items() if _values_of([limit]) <= held.keys()}
+    return _answer(database, held, free, lease_ms)
+
+
+def _answer(
+    database: Database, held: Mapping[str, _Held], tokens: Tokens, lease_ms: int
+) -> dict[Limit, list[Throttled | None]]:
+    """Answer the requests of limits whose rows are locked, and write these."""
     now_ms = database.now_ms()  # after the wait for the locks
     answers = {}
     for limit, own in tokens.items():
@@ -239,9 +269,13 @@ def _with_rows(database: Database, key: str, values: AbstractSet[str], work: Cal
     for _ in range(TRIES):
         if result := work():
             return result
-        if missing := values - _rows(database, key, values).keys():
-            _insert(database, key, missing)
+        _insert_missing(database, key, values)
     raise StoreUnavailable(f"Database {database.using!r}: rows of the limits of {key!r} vanish.")
+
+
+def _insert_missing(database: Database, key: str, values: AbstractSet[str]) -> None:
+    if missing := values - _rows(database, key, values).keys():
+        _insert(database, key, missing)
 
 
 def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = "") -> dict[str, _Row]:

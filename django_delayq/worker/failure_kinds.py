@@ -39,7 +39,7 @@ class FailureKinds:
         kind, claimed = transition.fingerprint, lease.claimed
         first_ms = queries.first_failed_ms(self._database, kind) if self._database else None
         self._met.add(kind)
-        if first_ms is not None and first_ms <= claimed.claimed_ms:
+        if first_ms is not None and first_ms < claimed.claimed_ms:
             return
         facts = {"id": claimed.id, "key": transition.key, "queue": transition.queue, "attempt": claimed.failures + 1}
         logger.warning(

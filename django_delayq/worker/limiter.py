@@ -7,7 +7,7 @@ from time import monotonic
 
 from django_delayq.brokers.base import BATCH, Backend, PermitRequest, Throttled
 from django_delayq.core import codec
-from django_delayq.core.errors import DataMismatch
+from django_delayq.core.errors import DataMismatch, StoreUnavailable
 from django_delayq.core.limits import Limits
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.logs import OutageLog
@@ -18,7 +18,7 @@ AWAY_MS, AWAY_SHARE = 1_000, 5
 try took. The loop waits for each try, and needs most of its time for what has other limits or none.
 """
 AGAIN_S = 10.0
-"""How long after a failed try for another handler an answer does not end the outage."""
+"""How long after a failed try for another handler, or for a value of it, an answer does not end the outage."""
 
 CLOSED_MS = 5_000
 """The longest that a buffer is closed for a line.
@@ -124,7 +124,10 @@ class Limiter:
             took_ms = int((monotonic() - asked_at) * 1000)
             wait_ms = min(max(AWAY_MS, AWAY_SHARE * took_ms), CLOSED_MS)
             return [Throttled(wait_ms, of_key=True)] * len(requests)
-        if self._failed[0] == key or asked_at > self._failed[1] + AGAIN_S:
+        if failed := [answer.error for answer in answers if answer and answer.error]:
+            self._outage_log.begin("asking for limits", StoreUnavailable(failed[0]))
+            self._failed = "", monotonic()  # an answer for the rest of the key doesn't end it
+        elif self._failed[0] == key or asked_at > self._failed[1] + AGAIN_S:
             self._outage_log.end("asking for limits")
         return answers
 

@@ -1,5 +1,6 @@
 """Workers that ask for permits of the same values at once lock rows in one order, so that none waits for another's."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -108,12 +109,19 @@ def test_a_row_that_another_session_keeps_locked_is_not_waited_for(
     said = r"Database '\w+': the limits of 'k' are locked by another session"
     with _locked(using, "a"):
         with pytest.raises(StoreUnavailable, match=said):
-            limiter.acquire([replace(A, token=2), B], lease_ms=LEASE_MS)
+            limiter.acquire([replace(A, token=2)], lease_ms=LEASE_MS)
         with pytest.raises(StoreUnavailable, match=said):
             limiter.renew([A], lease_ms=LEASE_MS)
         with pytest.raises(StoreUnavailable, match=said):
             limiter.release([A])
         assert limiter.acquire([B], lease_ms=LEASE_MS) == [None]
+        refused, granted = limiter.acquire([replace(A, token=2), replace(B, value="c")], lease_ms=LEASE_MS)
+        assert granted is None
+        assert refused
+        assert re.search(said, refused.error)
+        assert not refused.of_key
+        with pytest.raises(StoreUnavailable, match=said):  # all need the row of the turn
+            limiter.acquire([replace(A, interval_us=1)], lease_ms=LEASE_MS)
     assert limiter.acquire([replace(A, token=2)], lease_ms=LEASE_MS) != [None]
 
 
@@ -255,7 +263,7 @@ def test_a_limit_that_is_locked_holds_up_neither_other_handlers_nor_leases(
     alias = {"BROKER": ALONE, "STORE": {}, "OPTIONS": {"unknown_keys": "allow", "lease": f"{SHORT_LEASE_MS}ms"}}
     settings.DELAYQ = {"default": alias | {"DATABASE": using}}
     env = environment(connections.settings[using]) | {"DELAYQ_TEST_LIMITS": "1"}
-    row = ReadyMessage.objects.using(using).filter(message_id="a")
+    row, waiting = (ReadyMessage.objects.using(using).filter(message_id=id) for id in "ab")
     with site_with(alias, get_backend(), env, Path("/tmp")) as site:
         worker = site.worker("--threads", "4")
         site.send("a", key="each", data="x")
@@ -270,6 +278,13 @@ def test_a_limit_that_is_locked_holds_up_neither_other_handlers_nor_leases(
             until(lambda: row.get().lease_until > renewed)
             site.send("d")
             assert site.line.next().id == "d"
+            site.send("e", key="each", data="y")
+            other = site.line.next()
+            assert other.id == "e"
+            other.release()
+            assert site.line.next().what == "ran"
+            asks_at = waiting.get().due_at
+            until(lambda: waiting.get().due_at > asks_at)
         assert worker.text.count("are locked by another session") == 1
         held.release()
         ran = site.line.next()
@@ -278,5 +293,5 @@ def test_a_limit_that_is_locked_holds_up_neither_other_handlers_nor_leases(
         assert (again.id, again.attempt) == ("b", 1)
         again.release()
         assert worker.stop() == 0
-        assert site.totals()["finished"] == 4
+        assert site.totals()["finished"] == 5
         assert "Traceback" not in worker.text

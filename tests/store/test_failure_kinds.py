@@ -8,9 +8,14 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Message, send_delay_message
+from django_delayq.brokers.base import Claimed, Header
+from django_delayq.core.transitions import Failure, bury
 from django_delayq.models import ErrorMessage
 from django_delayq.signals import failure_kind_appeared
 from django_delayq.store import DatabaseBackend, queries
+from django_delayq.support.timestamps import to_epoch_ms
+from django_delayq.worker.failure_kinds import FailureKinds
+from django_delayq.worker.leases import Lease
 from django_delayq.worker.options import Options
 from django_delayq.worker.worker import Worker
 from tests.store.support import wait_until_due
@@ -55,6 +60,17 @@ def test_a_kind_that_is_kept_is_not_new(
     ErrorMessage.objects.using(database).all().delete()
     run_on_a_new_worker(broker, "d")
     assert appeared[1:] == ["d"]
+
+
+def test_a_message_that_fails_in_the_millisecond_of_its_claim_is_new(
+    broker: DatabaseBackend, database: str, appeared: list[str]
+) -> None:
+    run_on_a_new_worker(broker, "a")
+    row = ErrorMessage.objects.using(database).get()
+    claimed = Claimed("a", 1, 0, Header("default", "k"), b"1", claimed_ms=to_epoch_ms(row.ended_at))
+    lease = Lease(claimed, make_handler(fail), 0.0, 0.0, 0.0)
+    FailureKinds(broker).note([(lease, bury(claimed, Failure("ValueError: no", fingerprint=row.fingerprint)))])
+    assert appeared == ["a", "a"]
 
 
 def test_the_look_for_a_kind_reads_one_index_and_takes_no_other_for_it(broker: DatabaseBackend, database: str) -> None:
