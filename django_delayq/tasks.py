@@ -74,7 +74,7 @@ _STATUSES = {
     State.READY: TaskResultStatus.READY,
     State.RUNNING: TaskResultStatus.RUNNING,
     State.FINISHED: TaskResultStatus.SUCCESSFUL,
-    State.ERROR: TaskResultStatus.FAILED,
+    State.FAILED: TaskResultStatus.FAILED,
     State.CANCELLED: TaskResultStatus.FAILED,
 }
 _ERRORS = (Ended.FAILED, Ended.CRASHED, Ended.LOST, Ended.BURIED)

@@ -13,7 +13,7 @@ from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import MessageInfo, State
 from django_delayq.support.validation import check_name, short_repr
 
-STATES = (State.PENDING, State.READY, State.RUNNING, State.FINISHED, State.CANCELLED, State.ERROR)
+STATES = (State.PENDING, State.READY, State.RUNNING, State.FINISHED, State.CANCELLED, State.FAILED)
 """The states in which a message has a row."""
 
 

@@ -21,7 +21,7 @@ class State(StrEnum):
     PENDING = "pending"
     READY = "ready"
     RUNNING = "running"
-    ERROR = "error"
+    FAILED = "failed"
     FINISHED = "finished"
     CANCELLED = "cancelled"
     GONE = "gone"

@@ -31,12 +31,12 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "release": (_RUNNING, _WAITING),
     "crash": (_RUNNING, frozenset({State.READY})),
     "reclaim": (_RUNNING, frozenset({State.READY})),
-    "bury": (frozenset({State.READY, State.RUNNING}), frozenset({State.ERROR})),
+    "bury": (frozenset({State.READY, State.RUNNING}), frozenset({State.FAILED})),
     "cancel": (_WAITING, frozenset({State.CANCELLED})),
     "replace": (_WAITING, _WAITING),
     "reschedule": (_WAITING, _WAITING),
-    "rescue": (frozenset({State.ERROR}), _WAITING),
-    "purge": (_WAITING | {State.ERROR}, frozenset({State.GONE})),
+    "rescue": (frozenset({State.FAILED}), _WAITING),
+    "purge": (_WAITING | {State.FAILED}, frozenset({State.GONE})),
 }
 """The legal moves, each with the states it may start from and end in. Tests compare code and docs with this table."""
 
@@ -79,7 +79,7 @@ STATE_AFTER = {
     SettleAction.INTERRUPT: State.RUNNING,
     SettleAction.CRASH: State.PENDING,
     SettleAction.LAPSE: State.PENDING,
-    SettleAction.BURY: State.ERROR,
+    SettleAction.BURY: State.FAILED,
 }
 """The state in which each action leaves the message. `PENDING` stands for `READY` too: only the due time differs."""
 
@@ -415,7 +415,7 @@ def describe(transition: Transition) -> str:
         case SettleAction.CRASH:
             return f"crashed, runs again: {transition.error}"
         case SettleAction.BURY:
-            return f"is buried: {transition.error}"
+            return f"failed for good: {transition.error}"
         case _:
             return str(transition.state.value)
 

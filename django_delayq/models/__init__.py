@@ -76,8 +76,8 @@ class ReadyMessage(MessageRow):
 
     class Meta:
         db_table = "delayq_ready"
-        verbose_name = _("ready message")
-        verbose_name_plural = _("ready messages")
+        verbose_name = _("open message")
+        verbose_name_plural = _("open messages")
         permissions = [  # for the messages of every table
             ("view_payload", "Can see the payloads of messages"),
             ("view_error", "Can see the errors of messages"),

@@ -98,7 +98,7 @@ def _explanation(
 
 
 def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> str:
-    if not pauses or info.state in (State.ERROR, State.FINISHED, State.CANCELLED):
+    if not pauses or info.state in (State.FAILED, State.FINISHED, State.CANCELLED):
         return happens_next
     what = _(" and ").join(translated(pause.names) for pause in pauses)
     if info.state is State.RUNNING:

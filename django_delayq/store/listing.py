@@ -40,9 +40,9 @@ def rows_with_states(
                 state = _state_of(ready, is_due=ready.due_at <= now)
                 if state in states:
                     yield ready, state
-        if State.ERROR in states:
+        if State.FAILED in states:
             for failed in _rows(ErrorMessage, database, tag, key, id_prefix):
-                yield failed, State.ERROR
+                yield failed, State.FAILED
         outcomes = [state for state in (State.FINISHED, State.CANCELLED) if state in states]
         if outcomes:
             for ended in _rows(FinishMessage, database, tag, key, id_prefix, Q(outcome__in=outcomes)):

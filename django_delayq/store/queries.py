@@ -265,7 +265,7 @@ def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> li
     )
     infos = []
     for pk, detail, buried_ms, *row in found:
-        info = info_of(tuple(row), State.ERROR)
+        info = info_of(tuple(row), State.FAILED)
         info.detail, info.buried_ms = detail, buried_ms
         infos.append((pk, info))
     return infos

@@ -182,7 +182,7 @@ def _reclaim_all(
         claimed, until_ms = _claimed(*row), min(lease_until_ms, now_ms)
         ended_as = lapsed(claimed, until_ms, at_most_once=bool(at_most_once), interrupted=bool(interrupted))
         ended.append(TimedTransition(ended_as, claimed.claimed_ms, until_ms))
-    buried = [one for one in ended if one.transition.state is State.ERROR]
+    buried = [one for one in ended if one.transition.state is State.FAILED]
     bury(database, buried)
     wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
     ready = dict.fromkeys(int(one.transition.pk) for one in ended)

@@ -183,7 +183,9 @@ def after(
         wait_ms = partial(retry_delay_ms, handler, exception, now_ms)
         at_ms = exception.at_ms if isinstance(exception, Retry) else None
         transition = transitions.fail(claimed, failed, policy_of(claimed, handler), span, wait_ms, at_ms=at_ms)
-    if transition.state is State.ERROR or not isinstance(exception, Retry):  # a `Retry` that waits again is no surprise
+    if transition.state is State.FAILED or not isinstance(
+        exception, Retry
+    ):  # a `Retry` that waits again is no surprise
         transition.fingerprint = failure.fingerprint(exception, handler.func)
     return transition
 

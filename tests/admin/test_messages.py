@@ -43,7 +43,7 @@ def test_the_messages_of_all_lists_are_on_one_page_with_their_states(
     one_of_each: None, staff: Callable[..., Client]
 ) -> None:
     shown = text_of(staff(*ALL).get(PAGE))
-    for words in "Ready messages (2)", "Failed messages (1)", "Finished messages (2)":
+    for words in "Open messages (2)", "Failed messages (1)", "Finished messages (2)":
         assert words in shown.replace("( ", "(").replace(" )", ")")
     for words in "order:1:paid", "finished", "order:1:mail", "failed for good", "cancelled", "order:2:close", "pending":
         assert words in shown
@@ -71,7 +71,7 @@ def test_a_message_and_the_rest_of_its_list_are_a_click_away(
     monkeypatch.setattr(messages, "SHOWN", 1)
     html = page(superuser.get(PAGE, {"q": "order:*"}))
     assert url("errormessage", pk_of(database, "order:1:mail", ErrorMessage), "change") in html
-    (rest,) = re.findall(r'href="([^"]*/readymessage/\?[^"]*)">Ready messages', html)
+    (rest,) = re.findall(r'href="([^"]*/readymessage/\?[^"]*)">Open messages', html)
     assert "order:2:close" not in _ids(html)
     assert "order:2:close" in text_of(superuser.get(rest.replace("&amp;", "&")))
 
@@ -86,7 +86,7 @@ def test_only_the_lists_that_a_user_may_see_are_shown(one_of_each: None, staff: 
     shown = _found(client, "order:*")
     assert "order:1:mail" in shown
     assert "order:1:close" not in shown
-    assert "Ready messages" not in shown
+    assert "Open messages" not in shown
     assert staff("rescue_message").get(PAGE).status_code == 403
     assert Client().get(PAGE).status_code == 302
 

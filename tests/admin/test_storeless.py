@@ -212,11 +212,11 @@ def test_each_move_takes_its_own_permission(
     others = {"rescue_message", "delete_errormessage", "delete_readymessage"} - {permission}
     asked = {"move": move, "id": ["a", "b"], "sure": "yes"}
     assert staff(*views, *others).post(MOVE, asked).status_code == 403
-    assert states(broker, "a", "b") == [State.ERROR, State.READY]
+    assert states(broker, "a", "b") == [State.FAILED, State.READY]
     client = staff(*views, permission, "view_payload", "cancel_message")
     assert f'value="{move}"' in page(client.get(INDEX))
     assert client.post(MOVE, asked).status_code == 302
-    assert states(broker, "a", "b") != [State.ERROR, State.READY]
+    assert states(broker, "a", "b") != [State.FAILED, State.READY]
 
 
 def test_who_may_not_see_messages_is_shown_none(broker: Backend, staff: Callable[..., Client]) -> None:
@@ -237,7 +237,7 @@ def test_no_get_moves_anything(broker: Backend, superuser: Client) -> None:
     assert superuser.get(MOVE, {"move": "rescue", "id": "a", "sure": "yes"}).status_code == 405
     assert superuser.post(MOVE, {"move": "x", "id": "a", "sure": "yes"}).status_code == 400
     assert "No message was chosen." in text_of(superuser.post(MOVE, {"move": "rescue"}, follow=True))
-    assert states(broker, "a") == [State.ERROR]
+    assert states(broker, "a") == [State.FAILED]
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 }}"])

@@ -64,7 +64,7 @@ ALL = {
     "waits": State.PENDING,
     "due": State.READY,
     "runs": State.RUNNING,
-    "failed": State.ERROR,
+    "failed": State.FAILED,
     "ended": State.FINISHED,
     "cancelled": State.CANCELLED,
 }
@@ -91,14 +91,14 @@ def test_what_matches_is_listed_with_its_state(messages: None, asked: dict[str, 
 
 
 def test_a_listed_message_is_told_whole(messages: None) -> None:
-    running, failed = (next(list_delay_messages(states=[state])) for state in (State.RUNNING, State.ERROR))
+    running, failed = (next(list_delay_messages(states=[state])) for state in (State.RUNNING, State.FAILED))
     assert (running.data, running.queue, running.holder, running.tag) == ("runs", "other", "w", "order:7")
     assert (failed.error, failed.holder, failed.lease_until) == ("Bury: no such order", "", None)
 
 
 def test_from_async_code(messages: None) -> None:
     async def ids() -> list[str]:
-        return [info.id async for info in alist_delay_messages(states=[State.ERROR])]
+        return [info.id async for info in alist_delay_messages(states=[State.FAILED])]
 
     assert async_to_sync(ids)() == ["order:7:failed"]
 

@@ -174,7 +174,7 @@ def test_get_shows_why_a_message_was_buried(
     close_order.send(5, id="a")
     broker.queue.apply([settlement(claim(broker), SettleAction.BURY, error="why", failed=True)])
     info = get("a")
-    assert (info.state, info.error, info.failures) == (State.ERROR, "why", 1)
+    assert (info.state, info.error, info.failures) == (State.FAILED, "why", 1)
 
 
 @gets

@@ -83,7 +83,7 @@ def test_the_third_crash_buries_when_its_own_child_died(rig: Rig) -> None:
     rig.crash(times=2)
     rig.crash_child(rig.claim_suspect()[0])
     info = rig.get("a")
-    assert (info.state, info.crashes, info.body) == (State.ERROR, 3, b"1")
+    assert (info.state, info.crashes, info.body) == (State.FAILED, 3, b"1")
     assert info.error == "killed its worker 3 times: its process died"
     assert rig.claim() == rig.claim_suspect() == []
     rig.assert_total("buried", 1)
@@ -99,7 +99,7 @@ def test_bystanders_of_a_poison_message_lose_no_attempt_and_are_not_buried(rig: 
             rig.crash_child(claimed)
         else:
             rig.settle(claimed, SettleAction.FINISH)
-    assert rig.states("poison") == [State.ERROR]
+    assert rig.states("poison") == [State.FAILED]
     rig.assert_counted("finished", 5)
     rig.assert_total("buried", 1)
 
@@ -147,7 +147,7 @@ def test_at_most_once_is_buried_at_its_first_lapse(rig: Rig) -> None:
     (told,) = rig.broker.queue.maintain(lease_ms=LEASE_MS).buried
     info = rig.get("a")
     assert told == BuriedInfo("a", "q", "k", 0, info.error)
-    assert info.state is State.ERROR
+    assert info.state is State.FAILED
     assert "may not have started" in info.error
 
 
@@ -155,7 +155,7 @@ def test_at_most_once_is_buried_when_interrupted(rig: Rig) -> None:
     rig.send("a", at_most_once=True)
     rig.settle(rig.claim_one(), SettleAction.INTERRUPT)
     rig.lapse()
-    assert rig.get("a").state is State.ERROR
+    assert rig.get("a").state is State.FAILED
 
 
 def test_at_most_once_may_be_released_unstarted(rig: Rig) -> None:

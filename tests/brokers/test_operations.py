@@ -24,7 +24,7 @@ def _one_in_each_state(rig: Rig) -> None:
         State.READY,
         State.READY,
         State.RUNNING,
-        State.ERROR,
+        State.FAILED,
     ]
 
 
@@ -35,7 +35,7 @@ def test_cancel_stops_what_waits(rig: Rig) -> None:
     _one_in_each_state(rig)
     assert rig.broker.queue.cancel(ALL) == [True, True, True, False, False, False]
     rig.assert_ended(State.CANCELLED, "pending", "ready", "suspect")
-    assert rig.states("running", "error") == [State.RUNNING, State.ERROR]
+    assert rig.states("running", "error") == [State.RUNNING, State.FAILED]
     rig.advance(2 * HOUR)
     assert rig.claim() == rig.claim_suspect("s") == rig.claim(key="p", queue="other") == []
     assert rig.total("cancelled") == 3
@@ -182,7 +182,7 @@ def test_purge_removes_what_waits(rig: Rig) -> None:
     _one_in_each_state(rig)
     assert rig.broker.queue.purge(ALL) == [True, True, True, False, False, False]
     assert [rig.look(id) for id in ("pending", "ready", "suspect")] == [None] * 3
-    assert rig.states("running", "error") == [State.RUNNING, State.ERROR]
+    assert rig.states("running", "error") == [State.RUNNING, State.FAILED]
     rig.assert_counted("purged", 3)
 
 

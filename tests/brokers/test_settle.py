@@ -175,7 +175,11 @@ def test_bury_keeps_reason_and_traceback(rig: Rig) -> None:
     claimed = rig.claim_one()
     assert rig.settle(claimed, SettleAction.BURY, error="ValueError: no", detail="Traceback\n  ü 🐢\nValueError: no")
     info = rig.get("a")
-    assert (info.state, info.error, info.detail) == (State.ERROR, "ValueError: no", "Traceback\n  ü 🐢\nValueError: no")
+    assert (info.state, info.error, info.detail) == (
+        State.FAILED,
+        "ValueError: no",
+        "Traceback\n  ü 🐢\nValueError: no",
+    )
     assert (info.body, info.header) == (b"1", claimed.header)
     assert info.buried_ms is not None
     assert info.buried_ms >= claimed.due_ms
@@ -221,7 +225,7 @@ def test_a_mixed_batch_answers_in_order(rig: Rig) -> None:
         ]
     )
     assert answers == [True, True, False, True, True, False]
-    assert rig.states("b", "c", "d", "e") == [State.RUNNING, State.READY, State.ERROR, State.PENDING]
+    assert rig.states("b", "c", "d", "e") == [State.RUNNING, State.READY, State.FAILED, State.PENDING]
 
 
 def test_a_full_batch_is_settled(rig: Rig) -> None:

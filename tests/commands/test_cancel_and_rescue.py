@@ -44,7 +44,7 @@ def test_more_ids_than_one_call_takes_are_all_moved(broker: Backend) -> None:
 def test_rescue_makes_the_named_messages_ready(broker: Backend) -> None:
     bury(broker, "a", "b")
     assert delayq("rescue", "a") == "rescued 1 of 1\n"
-    assert (state_of(broker, "a"), state_of(broker, "b")) == (State.READY, State.ERROR)
+    assert (state_of(broker, "a"), state_of(broker, "b")) == (State.READY, State.FAILED)
 
 
 def test_rescue_refuses_an_id_that_waits_again(broker: Backend) -> None:
@@ -69,7 +69,7 @@ def test_rescue_by_key_leaves_other_keys_buried(broker: Backend) -> None:
     bury(broker, "a")
     bury(broker, "b", key="order.remind")
     assert delayq("rescue", "--key", "order.remind", "--no-input") == "rescued 1 of 1\n"
-    assert (state_of(broker, "a"), state_of(broker, "b")) == (State.ERROR, State.READY)
+    assert (state_of(broker, "a"), state_of(broker, "b")) == (State.FAILED, State.READY)
 
 
 def test_rescue_all_of_nothing_asks_nothing(broker: Backend, answer: Answer) -> None:
@@ -83,7 +83,7 @@ def test_without_a_yes_nothing_is_rescued(broker: Backend, answer: Answer, typed
     answer(typed)
     with pytest.raises(CommandError, match=said):
         delayq("rescue", "--all")
-    assert state_of(broker, "a") is State.ERROR
+    assert state_of(broker, "a") is State.FAILED
 
 
 @pytest.mark.parametrize("args", [[], ["a", "--all"], ["--all", "--key", "k"]])

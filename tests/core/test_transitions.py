@@ -89,7 +89,7 @@ def test_each_end_has_its_row(transition: Transition, expected: Row) -> None:
     ],
 )
 def test_what_must_not_start_twice_never_waits_again(transition: Transition, why: str) -> None:
-    assert (transition.state, transition.error) == (State.ERROR, why)
+    assert (transition.state, transition.error) == (State.FAILED, why)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_must_not_start_twice_never_waits_again(transition: Transition, why
 def test_what_must_not_start_any_more_is_refused(claimed: Claimed, policy: Policy, why: str | None) -> None:
     transition = transitions.refuse(claimed, policy, 6_000)
     assert (transition.error if transition else None) == why
-    assert transition is None or transition.state is State.ERROR
+    assert transition is None or transition.state is State.FAILED
 
 
 @pytest.mark.parametrize(("crashes", "then"), [(0, 1), (1, 2), (2, 2)])
@@ -214,7 +214,7 @@ def test_no_text_that_is_kept_has_a_nul() -> None:
 
 def test_a_message_whose_header_is_not_ours_can_be_buried() -> None:
     transition = transitions.bury(replace(CLAIMED, header=None), FAILURE)
-    assert (transition.queue, transition.key, transition.state) == ("", "", State.ERROR)
+    assert (transition.queue, transition.key, transition.state) == ("", "", State.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_message_whose_header_is_not_ours_can_be_buried() -> None:
         (retry(CLAIMED, FAILURE, 60_000), "failed, runs again in 1m: ValueError: no"),
         (transitions.snooze(CLAIMED, 60_000, ALWAYS), "snoozes for 1m"),
         (transitions.crash(CLAIMED, "signal 9", ALWAYS), "crashed, runs again: signal 9"),
-        (transitions.bury(CLAIMED, FAILURE), "is buried: ValueError: no"),
+        (transitions.bury(CLAIMED, FAILURE), "failed for good: ValueError: no"),
     ],
 )
 def test_a_log_line_says_what_is_written(transition: Transition, words: str) -> None:
@@ -261,4 +261,4 @@ def test_only_what_is_decided_of_a_lease_that_ran_out_names_its_end() -> None:
 
 def test_a_message_that_ran_out_and_cannot_be_read_is_buried() -> None:
     transition = transitions.lapse(replace(CLAIMED, header=None), 9, at_most_once=False)
-    assert (transition.state, transition.error, transition.crashes) == (State.ERROR, transitions.UNREADABLE, 2)
+    assert (transition.state, transition.error, transition.crashes) == (State.FAILED, transitions.UNREADABLE, 2)

@@ -89,7 +89,7 @@ def test_what_kills_its_process_thrice_is_buried_and_nothing_else(site: Site) ->
     site.send("bad", key="die")
     site.send("good", key="run")
     assert sorted(hear(site, 4)) == ["bad", "bad", "bad", "good"]
-    worker.until_says("is buried")
+    worker.until_says("failed for good")
     assert worker.stop() == 0
     assert [(info.id, info.crashes) for info in site.broker.queue.failed(10)] == [("bad", 3)]
 

@@ -89,7 +89,7 @@ def test_what_was_begun_before_a_failover_is_ended_after_it(failover: Failover) 
         assert sorted(ids(rig.claim())) == ["crash", "due", "lapse", "rescued", "sooner"]
         assert broker.queue.get("finish") is broker.queue.get("cancelled") is None
         assert rig.states("retry", "snooze", "release", "waits") == [State.PENDING] * 4
-        assert rig.states("interrupt", "held", "bury") == [State.RUNNING, State.RUNNING, State.ERROR]
+        assert rig.states("interrupt", "held", "bury") == [State.RUNNING, State.RUNNING, State.FAILED]
         assert [rig.get(id).failures for id in ("retry", "snooze", "release")] == [1, 0, 0]
         assert rig.get("replaced").body == b"2"
         assert [pause.queue for pause in broker.presence.pauses()] == ["other"]

@@ -133,7 +133,7 @@ def test_without_a_library_all_that_was_written_gets_older(monkeypatch: pytest.M
     failed, later = get_delay_message("failed"), get_delay_message("later")
     assert failed is not None
     assert later is not None
-    assert (failed.state, later.state) == (State.ERROR, State.PENDING)
+    assert (failed.state, later.state) == (State.FAILED, State.PENDING)
     assert later.expires_at is not None
     assert _days([failed.sent_at, later.sent_at, later.due_at, later.expires_at], start) == [-7, -7, 23, 23]
 

@@ -114,7 +114,7 @@ def test_failures_are_tried_again_after_their_backoff_and_buried_in_the_end() ->
     assert round((attempts[1].at - attempts[0].at) / timedelta(hours=1)) == 2
     info = get_delay_message("f")
     assert info is not None
-    assert (info.state, info.error) == (State.ERROR, "ValueError: x")
+    assert (info.state, info.error) == (State.FAILED, "ValueError: x")
 
 
 @pytest.mark.parametrize(

@@ -18,5 +18,5 @@ def test_a_handler_that_returns_an_awaitable_has_failed(rig: Rig, atomic: bool) 
     rig.send("a")
     rig.drain(make_handler(lambda message: work(message), max_attempts=1, atomic=atomic))
     info = rig.see("a")
-    assert info.state is State.ERROR
+    assert info.state is State.FAILED
     assert "write async def" in info.error

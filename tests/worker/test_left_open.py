@@ -96,7 +96,7 @@ def see_it_fail_alone(rig: Rig, database: str, leave: Leave, told: str, is_async
     rig.send("before")
     rig.until_gone("before")
     rig.send("bad", "a", "b")
-    error = rig.until_state("bad", State.ERROR).error
+    error = rig.until_state("bad", State.FAILED).error
     rig.until_gone("a", "b")
     assert written(database) == {"before", "a", "b"}
     assert error.startswith(f"TransactionManagementError: It left a transaction open on database {database!r} ({told})")
@@ -131,7 +131,7 @@ def test_so_does_one_whose_last_statement_failed_in_what_it_began_by_hand(
 
     rig.start(handler_of(func, is_async))
     rig.send("bad", "a", "b")
-    assert "(a BEGIN was not ended)" in rig.until_state("bad", State.ERROR).error
+    assert "(a BEGIN was not ended)" in rig.until_state("bad", State.FAILED).error
     rig.until_gone("a", "b")
     assert written(database) == {"a", "b"}
 
@@ -143,7 +143,7 @@ def test_what_is_left_open_on_any_database_is_told(rig: Rig, sqlite_database: st
 
     rig.start(make_handler(func, max_attempts=1))
     rig.send("a")
-    error = rig.until_state("a", State.ERROR).error
+    error = rig.until_state("a", State.FAILED).error
     assert f"{sqlite_database!r} (autocommit is off)" in error
     assert f"{postgres_database!r} (an atomic() was not left)" in error
 
@@ -160,7 +160,7 @@ def test_one_that_fails_by_itself_keeps_its_error_and_is_told_of_the_other(
     rig.start(handler_of(func, is_async))
     rig.send("bad", "a")
     rig.until_gone("a")
-    info = rig.until_state("bad", State.ERROR)
+    info = rig.until_state("bad", State.FAILED)
     assert info.error == "LookupError: no such order"
     assert f"It left a transaction open on database {sqlite_database!r}" in rig.broker.queue.failed(1)[0].detail
     assert written(sqlite_database) == {"a"}
@@ -173,7 +173,7 @@ def test_one_that_snoozes_with_a_transaction_open_has_not_snoozed(rig: Rig, sqli
 
     rig.start(make_handler(func, max_attempts=1))
     rig.send("a")
-    assert "It left a transaction open" in rig.until_state("a", State.ERROR).error
+    assert "It left a transaction open" in rig.until_state("a", State.FAILED).error
 
 
 @pytest.mark.parametrize("leave", [leave_autocommit_off, leave_begun_by_hand])
@@ -270,5 +270,5 @@ def test_in_a_child_process_too(site: Site) -> None:
     site.send("good", key="report open")
     assert site.line.next_of("bad").what == "leaves"
     assert site.line.next_of("good").what == "outside"
-    worker.until_says("Message 'bad' (leave) is buried: TransactionManagementError: It left a transaction open")
+    worker.until_says("Message 'bad' (leave) failed for good: TransactionManagementError: It left a transaction open")
     assert worker.stop() == 0

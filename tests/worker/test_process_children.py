@@ -28,10 +28,10 @@ def test_poison_is_buried_at_its_third_kill_and_bystanders_are_not(site: Site) -
             assert call.pid != third.pid
             awaited.discard((call.what, call.id))
         call.release()
-    third.until_says("is buried: killed its worker 3 times: its process died (signal 9)")
+    third.until_says("failed for good: killed its worker 3 times: its process died (signal 9)")
     assert third.stop() == 0
     info = site.see("poison")
-    assert (info.state, info.failures) == (State.ERROR, 0)
+    assert (info.state, info.failures) == (State.FAILED, 0)
     assert site.totals()["finished"] == 2
     assert site.totals()["retried"] == 0
 
@@ -56,14 +56,14 @@ def test_a_dead_worker_process_costs_only_its_own_message_a_crash(site: Site) ->
     site.send("a", key="hold")
     held = site.line.next()
     site.send("poison", key="die")
-    worker.until_says("is buried: killed its worker 3 times: its process died (signal 9)")
+    worker.until_says("failed for good: killed its worker 3 times: its process died (signal 9)")
     assert (site.see("a").state, site.see("a").crashes) == (State.RUNNING, 0)
     held.release()
     assert site.line.next_of("a").pid == held.pid
     assert worker.stop() == 0
     assert site.totals()["finished"] == 1
     info = site.see("poison")
-    assert (info.state, info.failures, info.crashes) == (State.ERROR, 0, 3)
+    assert (info.state, info.failures, info.crashes) == (State.FAILED, 0, 3)
     assert info.error.endswith("its process died (signal 9)")
 
 
@@ -71,13 +71,13 @@ def test_a_sync_handler_over_its_timeout_is_killed_and_its_process_replaced(site
     worker = site.worker("--processes", "1")
     site.send("a", key="spin", timeout_ms=300)
     spinning = site.line.next()
-    worker.until_says("is buried: HandlerTimeout")
+    worker.until_says("failed for good: HandlerTimeout")
     site.send("b")
     replacement = site.line.next_of("b")
     assert replacement.pid not in (spinning.pid, worker.pid)
     assert worker.stop() == 0
     info = site.see("a")
-    assert info.state is State.ERROR
+    assert info.state is State.FAILED
     assert info.error == "HandlerTimeout: It ran for longer than 300ms; its process was killed."
 
 
@@ -176,4 +176,4 @@ def test_a_worker_process_that_is_not_needed_any_more_ends_as_any_process_does(s
 def is_over(site: Site, id: str) -> bool:
     """Return whether a message is finished or buried."""
     info = site.broker.queue.get(id)
-    return info is None or info.state in (State.ERROR, State.FINISHED)
+    return info is None or info.state in (State.FAILED, State.FINISHED)

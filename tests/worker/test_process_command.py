@@ -23,7 +23,7 @@ def test_drain_counts_what_it_left(site: Site) -> None:
     site.broker.queue.reschedule(["b"], delay_ms=60_000)
     worker = site.worker("--drain")
     assert worker.wait() == 0
-    assert "Drained: 1 finished, 0 to retry, 0 snoozed, 0 buried. " in worker.text
+    assert "Drained: 1 finished, 0 to retry, 0 snoozed, 0 failed. " in worker.text
     assert "Left: 0 due, 1 not due, 1 parked, 0 paused, 0 running elsewhere." in worker.text
     assert site.see("c").state is State.READY
 

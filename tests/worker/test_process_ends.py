@@ -59,7 +59,7 @@ def test_a_handler_that_does_not_end_within_the_shutdown_timeout_is_interrupted(
     assert site.see("a").failures == 0
     assert "it runs again, but what is at_most_once fails" in worker.text
 
-    assert site.see("once").state is State.ERROR
+    assert site.see("once").state is State.FAILED
     site.worker()
     call = site.line.next()
     assert (call.id, call.attempt) == ("a", 1)
@@ -101,7 +101,7 @@ def test_a_killed_worker_buries_nothing_that_must_not_start_twice_and_had_not_st
     assert "last" in ran
     assert not started & ran
     assert second.stop() == 0
-    assert {site.see(id).state for id in started} == {State.ERROR}
+    assert {site.see(id).state for id in started} == {State.FAILED}
     totals = site.totals()
     assert (totals["buried"], totals["finished"]) == (2, 129)
 
@@ -158,7 +158,7 @@ def test_a_suspect_whose_sandbox_dies_with_its_worker_is_not_buried_for_it(site:
     os.kill(worker, signal.SIGKILL)
     assert held.ended()
     supervisor.until_says("Message 'a'")
-    assert "is buried" not in supervisor.text
+    assert "failed for good" not in supervisor.text
     again = site.line.next()
     assert (again.id, again.attempt, site.see("a").crashes) == ("a", 1, 2)
     again.release()

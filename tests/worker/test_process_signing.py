@@ -33,7 +33,7 @@ def test_no_worker_runs_a_message_that_is_not_signed(
     worker = site.worker(*arguments)
     assert site.line.next().id == "ours"
     for id in ("waits", "lapsed", "suspect"):
-        worker.until_says(f"Message '{id}' () is buried: its signature is missing or wrong")
+        worker.until_says(f"Message '{id}' () failed for good: its signature is missing or wrong")
     assert (worker.wait() if "--drain" in arguments else worker.stop()) == 0
     assert site.line.none_waits()
     assert {info.id for info in site.broker.queue.failed(9)} == {"waits", "lapsed", "suspect"}

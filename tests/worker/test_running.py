@@ -113,7 +113,7 @@ def test_the_last_attempt_is_buried_with_its_traceback(rig: Rig) -> None:
     rig.send("a", max_attempts=1)
     rig.drain(make_handler(handler))
     info = rig.see("a")
-    assert (info.state, info.error) == (State.ERROR, "ValueError: line one of 13")
+    assert (info.state, info.error) == (State.FAILED, "ValueError: line one of 13")
     assert "raise ValueError" in info.detail
     assert "in a variable" not in info.detail.replace('secret = "in a variable"', "")
 
@@ -158,7 +158,7 @@ def test_bury_gives_up_at_once(rig: Rig) -> None:
 
     rig.send("a")
     rig.drain(make_handler(handler))
-    assert (rig.see("a").state, rig.see("a").error) == (State.ERROR, "Bury: no such order")
+    assert (rig.see("a").state, rig.see("a").error) == (State.FAILED, "Bury: no such order")
 
 
 @pytest.mark.parametrize("outcome", [ValueError("x"), Snooze(1)])
@@ -168,7 +168,7 @@ def test_at_most_once_never_starts_a_second_time(rig: Rig, outcome: Exception) -
 
     rig.send("a", at_most_once=True)
     rig.drain(make_handler(handler))
-    assert rig.see("a").state is State.ERROR
+    assert rig.see("a").state is State.FAILED
 
 
 def test_what_expired_is_buried_without_a_start(rig: Rig) -> None:
@@ -176,7 +176,7 @@ def test_what_expired_is_buried_without_a_start(rig: Rig) -> None:
     rig.send("a", expires_ms=1_000)
     rig.broker.advance(1_000)
     rig.drain(make_handler(lambda message: started.append(message.id)))
-    assert (rig.see("a").state, started) == (State.ERROR, [])
+    assert (rig.see("a").state, started) == (State.FAILED, [])
     assert "expired" in rig.see("a").error
 
 
@@ -187,7 +187,7 @@ def test_a_next_try_after_expiry_buries_at_once(rig: Rig) -> None:
     rig.send("a", expires_ms=59_000)
     rig.send("b", expires_ms=90_000)
     rig.drain(make_handler(handler, backoff=60))
-    assert (rig.see("a").state, rig.see("b").state) == (State.ERROR, State.PENDING)
+    assert (rig.see("a").state, rig.see("b").state) == (State.FAILED, State.PENDING)
 
 
 def test_data_that_no_longer_fits_is_buried_not_retried(rig: Rig) -> None:
@@ -199,7 +199,7 @@ def test_data_that_no_longer_fits_is_buried_not_retried(rig: Rig) -> None:
     rig.send("a", data="text")
     rig.send("b", data=1)
     rig.drain(make_handler(handler))
-    assert (rig.see("a").state, started) == (State.ERROR, [1])
+    assert (rig.see("a").state, started) == (State.FAILED, [1])
     assert "doesn't fit int" in rig.see("a").error
 
 
@@ -231,7 +231,7 @@ def test_a_message_that_someone_else_wrote_is_buried(rig: Rig) -> None:
 
     rig.broker.queue.claim = claim_garbled  # type: ignore[method-assign]
     rig.drain(make_handler(lambda message: started.append(message.id)))
-    assert (rig.see("a").state, started) == (State.ERROR, ["b"])
+    assert (rig.see("a").state, started) == (State.FAILED, ["b"])
 
 
 def test_a_claim_with_a_foreign_message_is_kept_while_settling_fails(rig: Rig) -> None:
@@ -256,7 +256,7 @@ def test_a_claim_with_a_foreign_message_is_kept_while_settling_fails(rig: Rig) -
     rig.broker.advance(1)
     rig.start(make_handler(lambda message: None))
     rig.until_gone("a", "b")
-    rig.until_state("foreign", State.ERROR)
+    rig.until_state("foreign", State.FAILED)
     assert rig.broker.queue.counts().totals["reclaimed"] == 0
 
 
@@ -299,7 +299,7 @@ def test_at_most_once_of_the_handler_alone_never_starts_what_was_handed_out_befo
     rig.drain(make_handler(lambda message: ran.append(message.id), at_most_once=True))
     info = rig.see("a")
     assert (info.state, info.error) == (
-        State.ERROR,
+        State.FAILED,
         "at_most_once: it was handed out before, and may have run in part",
     )
     assert ran == []

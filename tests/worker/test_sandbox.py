@@ -95,7 +95,7 @@ def test_at_most_once_is_buried_by_the_death_of_its_child(bench: Bench, caplog: 
     verb, error = bench.run_one("die", at_most_once=True)
     assert verb is SettleAction.BURY
     assert error == "its process died (signal 9); at_most_once: it may have run in part"
-    assert "is buried: its process died" in caplog.text
+    assert "failed for good: its process died" in caplog.text
     assert "Traceback" not in caplog.text
 
 

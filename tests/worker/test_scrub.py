@@ -46,8 +46,8 @@ def test_an_error_is_scrubbed_before_it_is_stored_or_logged(
     rig.send("b", data=CARD)
     with caplog.at_level(logging.DEBUG, "django_delayq"):
         rig.drain(make_handler(handler, max_attempts=1))
-    assert (rig.see("a").state, rig.see("a").error) == (State.ERROR, shown)
-    assert rig.see("b").state == State.ERROR  # the worker went on
+    assert (rig.see("a").state, rig.see("a").error) == (State.FAILED, shown)
+    assert rig.see("b").state == State.FAILED  # the worker went on
     (failed, _) = rig.broker.queue.failed(10)
     assert CARD not in failed.detail
     assert "Traceback" in failed.detail or "left out" in failed.detail

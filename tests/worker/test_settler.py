@@ -233,7 +233,7 @@ def test_a_finish_that_is_refused_for_good_is_a_failure_that_counts(
     rig.start(make_handler(lambda message: starts.append(message.attempt), max_attempts=2))
     rig.broker.until(lambda: rig.see("a").failures == 1)
     rig.broker.advance(20_000)  # twice the pause after the first
-    rig.until_state("a", State.ERROR)
+    rig.until_state("a", State.FAILED)
     rig.stop()
     assert starts == [1, 2]
     assert rig.see("a").error == "its finish is refused: BrokerRefused: no finish is taken"

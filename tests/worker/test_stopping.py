@@ -71,7 +71,7 @@ def test_an_interrupted_handler_that_must_not_start_twice_is_buried(rig: Rig, ga
     worker.stop()
     rig.join()
     info = rig.see("a")
-    assert (info.state, "interrupted" in info.error) == (State.ERROR, True)
+    assert (info.state, "interrupted" in info.error) == (State.FAILED, True)
 
 
 def test_hurry_does_not_wait_for_the_shutdown_timeout(rig: Rig, gate: threading.Event) -> None:
@@ -171,7 +171,7 @@ def test_a_drain_that_ends_early_counts_what_is_due_and_what_others_run(rig: Rig
     rig.send(*map(str, range(10)))
     worker = rig.drain(make_handler(lambda message: None), max_messages=3)
     assert summary(rig.broker, worker.counts, worker.served) == (
-        "Drained: 3 finished, 0 to retry, 0 snoozed, 0 buried. "
+        "Drained: 3 finished, 0 to retry, 0 snoozed, 0 failed. "
         "Left: 7 due, 0 not due, 0 parked, 0 paused, 1 running elsewhere."
     )
 

@@ -98,7 +98,7 @@ def test_what_waits_in_a_process_that_is_killed_runs_elsewhere_at_once_and_uncha
         assert site.line.next_of("a").attempt == 1
         assert site.see("a").crashes == 1
     until(lambda: site.totals()["finished"] == 60)
-    until(lambda: site.see("a").state is State.ERROR)
+    until(lambda: site.see("a").state is State.FAILED)
     assert worker.stop() == 0
     totals = site.totals()
     assert (totals["reclaimed"], totals["buried"]) == (0, 1)
@@ -117,7 +117,7 @@ def test_what_had_ended_in_a_process_that_is_killed_does_not_run_again(site: Sit
     os.kill(site.line.next_of("last").pid, signal.SIGKILL)  # it holds the interpreter's lock: nobody settles what ended
     worker.until_says("is gone")
     assert site.line.next_of("last").attempt == 1
-    until(lambda: site.see("last").state is State.ERROR)  # by then a lease that was left has run out
+    until(lambda: site.see("last").state is State.FAILED)  # by then a lease that was left has run out
     assert worker.stop() == 0
     totals = site.totals()
     assert (totals["finished"], totals["reclaimed"], totals["released"]) == (50, 0, released)
@@ -142,7 +142,7 @@ def test_what_a_killed_process_had_settled_without_knowing_is_no_overrun(
 def test_a_message_that_aborts_its_process_is_buried_at_the_third_time(site: Site) -> None:
     worker = site.worker("--processes", "1")
     site.send("a", key="abort")
-    worker.until_says("is buried: killed its worker 3 times: its process died (signal 6)")
+    worker.until_says("failed for good: killed its worker 3 times: its process died (signal 6)")
     assert worker.stop() == 0
 
 
@@ -153,11 +153,11 @@ def test_a_handler_that_holds_the_interpreters_lock_keeps_its_lease_until_its_ti
     second = site.worker()
     site.send("b", key="arun")
     assert site.line.next_of("b").pid == second.pid
-    worker.until_says("is buried: HandlerTimeout")
-    until(lambda: site.see("a").state is State.ERROR)
+    worker.until_says("failed for good: HandlerTimeout")
+    until(lambda: site.see("a").state is State.FAILED)
     assert seized.ended()
     info = site.see("a")
-    assert (info.state, info.failures, info.crashes) == (State.ERROR, 1, 0)
+    assert (info.state, info.failures, info.crashes) == (State.FAILED, 1, 0)
     assert info.error == "HandlerTimeout: It ran for longer than 5s; its process was killed."
     assert site.totals()["reclaimed"] == 0
     site.send("c", key="run")
@@ -175,13 +175,13 @@ def test_a_time_out_is_charged_to_what_overran_and_what_ran_beside_it_runs_again
     site.send("slow", key="spin", timeout_ms=300)
     assert site.line.next().pid == beside.pid == once.pid
     again = site.line.next_of("beside")
-    until(lambda: site.see("slow").state is State.ERROR)
+    until(lambda: site.see("slow").state is State.FAILED)
     assert again.pid != beside.pid
     assert (again.attempt, site.see("beside").crashes) == (1, 0)
     again.release()
     assert site.line.next_of("beside").what == "ran"
     assert site.see("slow").error == "HandlerTimeout: It ran for longer than 300ms; its process was killed."
-    assert (site.see("once").state, "interrupted" in site.see("once").error) == (State.ERROR, True)
+    assert (site.see("once").state, "interrupted" in site.see("once").error) == (State.FAILED, True)
     assert worker.stop() == 0
 
 
@@ -312,7 +312,7 @@ def test_what_does_not_end_within_the_shutdown_timeout_is_interrupted(site: Site
     assert worker.stop() == 0
     assert "it runs again, but what is at_most_once fails" in worker.text
     assert (site.see("a").failures, site.see("a").crashes) == (0, 0)
-    assert site.see("once").state is State.ERROR
+    assert site.see("once").state is State.FAILED
 
 
 def test_a_drain_by_several_processes_has_one_summary(site: Site) -> None:
@@ -322,7 +322,7 @@ def test_a_drain_by_several_processes_has_one_summary(site: Site) -> None:
     worker = site.worker("--processes", "2", "--drain")
     assert worker.wait() == 0
     assert worker.text.count("Drained: ") == 1
-    assert "Drained: 100 finished, 0 to retry, 0 snoozed, 2 buried. Left: 0 due" in worker.text
+    assert "Drained: 100 finished, 0 to retry, 0 snoozed, 2 failed. Left: 0 due" in worker.text
 
 
 @pytest.mark.parametrize("most", [1, 5])

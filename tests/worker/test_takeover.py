@@ -165,7 +165,7 @@ def test_what_must_not_start_twice_is_buried(broker: Backend) -> None:
     with other_process() as dead:
         hold(broker, ["a"], GONE["killed"](dead), at_most_once=True)
         take_over(broker)
-    assert states(broker, ["a"]) == {(State.ERROR, 1)}
+    assert states(broker, ["a"]) == {(State.FAILED, 1)}
     (buried,) = broker.queue.failed(10)
     assert buried.error == transitions.LAPSED_AT_MOST_ONCE
 

@@ -129,7 +129,7 @@ def test_what_is_buried_without_an_end_of_its_handler_is_told_once(
     ((_, facts),) = [(signal, facts) for signal, facts in heard.all if signal is signals.message_failed]
     assert (facts["id"], facts["attempt"], facts["using"]) == ("a", 1, "default")
     assert facts["error"] == rig.see("a").error
-    assert caplog.text.count("Message 'a' (") == caplog.text.count("is buried: ") == 1
+    assert caplog.text.count("Message 'a' (") == caplog.text.count("failed for good: ") == 1
 
 
 def test_a_message_that_someone_else_removed_is_told_by_its_id(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

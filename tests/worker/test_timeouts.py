@@ -53,7 +53,7 @@ def test_at_most_once_is_buried_by_a_timeout(rig: Rig) -> None:
 
     rig.send("a", at_most_once=True)
     rig.drain(make_handler(handler, timeout_ms=20))
-    assert rig.see("a").state is State.ERROR
+    assert rig.see("a").state is State.FAILED
     assert "in handler\n    await asyncio.sleep(" in rig.see("a").detail  # where it was
 
 

@@ -52,7 +52,7 @@ def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, du
     match transition.state:
         case State.FINISHED:
             places.take_out(entry)
-        case State.ERROR:
+        case State.FAILED:
             places.put_buried(entry, now_ms, entry.error, transition.detail)
         case State.RUNNING:
             entry.interrupted = True
@@ -123,7 +123,7 @@ def _lapse(places: Places, entry: Entry, result: MaintenanceResult) -> None:
     lost = Claimed(entry.id, entry.token, entry.due_ms, entry.header, entry.body, entry.failures, entry.crashes)
     transition = lapse(lost, result.now_ms, at_most_once=entry.header.at_most_once, interrupted=entry.interrupted)
     _write(places, entry, transition, result.now_ms, entry.due_ms)
-    if transition.state is State.ERROR:
+    if transition.state is State.FAILED:
         result.buried.append(buried_info(transition))
     else:
         result.reclaimed += 1

@@ -20,7 +20,7 @@ def see(places: Places, entry: Entry, now_ms: int) -> Info:
 
 def see_buried(buried: Buried) -> Info:
     """Describe a buried message."""
-    return replace(_info(buried.entry, State.ERROR), detail=buried.detail, buried_ms=buried.buried_ms)
+    return replace(_info(buried.entry, State.FAILED), detail=buried.detail, buried_ms=buried.buried_ms)
 
 
 def _info(entry: Entry, state: State) -> Info:

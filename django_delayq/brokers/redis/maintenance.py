@@ -186,7 +186,7 @@ def _end_lapsed(keys: Keys, transitions: Sequence[Transition], result: Maintenan
     """
     held = (yield from settle(keys, transitions)) if transitions else ()
     for transition in compress(transitions, held):
-        if transition.state is State.ERROR:
+        if transition.state is State.FAILED:
             result.buried.append(buried_info(transition))
         else:
             result.reclaimed += 1

@@ -159,7 +159,7 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     if running:
         info.state, info.holder, info.lease_end_ms = State.RUNNING, record.worker, at
     elif error:
-        info.state, info.buried_ms = State.ERROR, at
+        info.state, info.buried_ms = State.FAILED, at
     else:
         info.due_ms = at
         info.state = State.READY if at <= now else State.PENDING

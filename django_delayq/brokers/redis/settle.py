@@ -70,7 +70,7 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
             ids: list[Argument] = [one.id for one in transitions]
             tokens: list[Argument] = [one.token for one in transitions]
             return Call(load("finish"), (keys.running, keys.msg, keys.state, keys.count), ids + tokens)
-        case State.ERROR:
+        case State.FAILED:
             buried: list[Argument] = []
             for one in transitions:
                 token, end = _proof(one) if one.lease_until_ms is not None else (one.token, "")

@@ -171,7 +171,7 @@ def summary(backend: Backend, ended: Counter[SettleAction], served: Sets) -> str
     paused = sum(count.ready for count in ours if covering(pauses, *count.pair))
     return (
         f"Drained: {ended[SettleAction.FINISH]} finished, {ended[SettleAction.RETRY]} to retry,"
-        f" {ended[SettleAction.SNOOZE]} snoozed, {ended[SettleAction.BURY]} buried."
+        f" {ended[SettleAction.SNOOZE]} snoozed, {ended[SettleAction.BURY]} failed."
         f" Left: {_due(ours, pauses)} due, {not_due} not due, {parked} parked,"
         f" {paused} paused, {counts.running} running elsewhere."
     )

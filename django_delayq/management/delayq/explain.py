@@ -14,7 +14,7 @@ from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import State, all_tags
 from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
-from django_delayq.management.support.terminal import Write, counted, end_words, state_words, to_iso, to_words
+from django_delayq.management.support.terminal import Write, counted, end_words, to_iso, to_words
 from django_delayq.monitor import Explanation, explain
 from django_delayq.store import tags
 from django_delayq.store.queries import MOST_ROWS, MessageFacts
@@ -56,7 +56,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     info, now_ms = explanation.info, explanation.now_ms
     paused = info.state in (State.PENDING, State.READY) and explanation.pauses
     marks = [("parked", explanation.parked), ("paused", paused)]
-    yield ", ".join([f"{info.id}: {state_words(info.state)}", *(mark for mark, holds in marks if holds)])
+    yield ", ".join([f"{info.id}: {info.state}", *(mark for mark, holds in marks if holds)])
     queue, priority = split_lane(info.header.queue)
     yield f"for: key {info.header.key!r} in queue {queue!r}" + (f", priority {priority}" if priority else "")
     for tag in all_tags(info.header.tag, info.header.more_tags):

@@ -8,12 +8,12 @@ from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import Options, add_count, add_json
 from django_delayq.management.support.search import add_search, found
 from django_delayq.management.support.shapes import data_text, row_shape, write_json
-from django_delayq.management.support.terminal import Write, state_words, to_iso, write_table
+from django_delayq.management.support.terminal import Write, to_iso, write_table
 from django_delayq.support.timestamps import to_epoch_ms
 
 HELP = "Messages in any state, by tag, key or the beginning of their ids: first those that wait or run. Takes a store."
 
-_BY_WORD = {state_words(state): state for state in STATES}
+_BY_WORD = {str(state): state for state in STATES}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def run(options: Options, write: Write) -> None:
         ("STATE", "DUE", "KEY", "ID", "DATA"),
         [
             (
-                state_words(state),
+                state,
                 to_iso(to_epoch_ms(row.due_at)) or "-",
                 row.key,
                 row.message_id,

@@ -7,7 +7,7 @@ from itertools import islice
 from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Backend
-from django_delayq.management.support.terminal import Write, state_words
+from django_delayq.management.support.terminal import Write
 from django_delayq.store.queries import message_facts
 from django_delayq.support.audit import operator_of_process, record
 
@@ -51,7 +51,7 @@ def batches(ids: Iterable[str]) -> Iterator[list[str]]:
 def _whereabouts(backend: Backend, id: str) -> str:
     facts = message_facts(backend.store.database, id) if backend.store else None  # finds messages that are over, too
     info = facts.info if facts else backend.queue.get(id)
-    return f"{id!r} (no such message)" if info is None else f"{id!r} (it is {state_words(info.state)})"
+    return f"{id!r} (no such message)" if info is None else f"{id!r} (it is {info.state})"
 
 
 def buried_ids(backend: Backend, key: str | None = None) -> list[str]:

@@ -13,7 +13,6 @@ from django.db import DatabaseError, InterfaceError
 
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.lanes import split_lane
-from django_delayq.core.message import State
 from django_delayq.support.sanitize import one_line
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
@@ -42,11 +41,6 @@ def to_words(milliseconds: int | None, now_ms: int) -> str:
     if milliseconds > now_ms:
         return f"{shown} (in {to_text(milliseconds - now_ms)})"
     return f"{shown} ({to_text(now_ms - milliseconds)} ago)"
-
-
-def state_words(state: State) -> str:
-    """Return the word for a state that people read."""
-    return "failed" if state is State.ERROR else str(state)
 
 
 def queue_words(lane: str) -> str:

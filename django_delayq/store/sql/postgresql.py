@@ -167,7 +167,7 @@ class PostgreSQL(Dialect):
         rest = ", ".join(f"held.{column}" for column in columns if column not in ("state", "started_ms", "ended_ms"))
         parts = [
             _HELD.format(columns=rest, now=self.now, found=found.text),
-            *([_GONE] if states & {State.FINISHED, State.ERROR} else []),
+            *([_GONE] if states & {State.FINISHED, State.FAILED} else []),
             *(_WRITES[state].format(now=self.now, now_up=self.now_up) for state in _WRITES if state in states),
         ]
         rows = database.rows(
@@ -266,7 +266,7 @@ _OTHERS: Columns = {
 
 _HELD = (
     "held AS (SELECT r.*, {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"
-    f" CASE WHEN state <> '{State.ERROR}' OR held.started_ms IS NOT NULL"
+    f" CASE WHEN state <> '{State.FAILED}' OR held.started_ms IS NOT NULL"
     " THEN LEAST(coalesce(held.started_ms, r.started_at), held.ended_ms, {now}) END AS started_ms,"
     f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL ELSE state END AS state FROM {{found}})"
 )
@@ -281,7 +281,7 @@ def _in_state(*states: State) -> str:
     return checked(" OR ".join(f"state = '{state}'" for state in states))
 
 
-_ENDED = _in_state(State.FINISHED, State.ERROR)
+_ENDED = _in_state(State.FINISHED, State.FAILED)
 _GONE = f"gone AS (DELETE FROM delayq_ready WHERE id = ANY(ARRAY(SELECT pk FROM held WHERE {_ENDED})))"
 """The part that deletes rows. `held` has read and locked them, so other parts may write them into another table."""
 _WRITES = {
@@ -289,9 +289,9 @@ _WRITES = {
         f"finished AS (INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
         f" SELECT {FINISHED} FROM held WHERE state = '{State.FINISHED}')"
     ),
-    State.ERROR: (
+    State.FAILED: (
         f"buried AS (INSERT INTO delayq_error (id, {SHARED}, detail, fingerprint, ended_at)"
-        f" SELECT {BURIED} FROM held WHERE state = '{State.ERROR}')"
+        f" SELECT {BURIED} FROM held WHERE state = '{State.FAILED}')"
     ),
     State.PENDING: (
         f"again AS (UPDATE delayq_ready r SET {AGAIN} FROM held WHERE {_JOIN_HELD} AND {_in_state(State.PENDING)})"
@@ -306,7 +306,7 @@ _WRITES = {
 
 def _values_of_lease(one: Transition) -> tuple[Any, ...]:
     """Return the values of a transition for the columns `_OTHERS`; those for `_FINISH` come first."""
-    cause = one.error or "" if one.state is State.ERROR else one.error
+    cause = one.error or "" if one.state is State.FAILED else one.error
     return (
         *(int(one.pk), one.id, one.token, one.state, one.started_ms, one.ended_ms),
         *(one.delay_ms, one.at_ms, one.failures, one.crashes, cause, one.detail, one.fingerprint, one.history),

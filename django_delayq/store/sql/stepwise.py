@@ -210,7 +210,7 @@ def _apply(database: Executor, transitions: Sequence[Transition]) -> dict[LeaseI
         if row.is_written:
             by_state[row.transition.state].append(row)
     finish(database, [(row.pk, row.started_ms, row.ended_ms) for row in by_state[State.FINISHED]])
-    bury(database, [_ended(row) for row in by_state[State.ERROR]])
+    bury(database, [_ended(row) for row in by_state[State.FAILED]])
     wait_again(database, [row.transition for row in by_state[State.PENDING]])
     _interrupt(database, [row.pk for row in by_state[State.RUNNING]])
     return {(row.transition.id, row.transition.token): row.is_written for row in locked}
