@@ -70,12 +70,12 @@ class RescheduleForm(forms.Form):
         """Check the field that the choice needs. The other one is ignored, whatever it has."""
         asked: dict[str, Any] = self.cleaned_data
         if asked.get("how") == "at":
-            self._errors.pop("length", None)
-            if "at" not in self._errors:
+            self.errors.pop("length", None)
+            if "at" not in self.errors:
                 self._clean_with("at", _at_ms)
         elif "how" in asked:
-            self._errors.pop("at", None)
-            if "length" not in self._errors:
+            self.errors.pop("at", None)
+            if "length" not in self.errors:
                 self._clean_with("length", _length_ms)
         return asked
 
