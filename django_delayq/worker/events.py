@@ -137,7 +137,11 @@ class UnstartedEvents:
     def _report_buried(self, info: BuriedInfo) -> None:
         identity = {"id": info.id, "key": info.key, "queue": queue_of(info.queue), "attempt": info.failures + 1}
         logger.error(
-            "Message %r (%s) failed for good: %s", info.id, info.key, info.error, extra=identity | {"worker": self._worker}
+            "Message %r (%s) failed for good: %s",
+            info.id,
+            info.key,
+            info.error,
+            extra=identity | {"worker": self._worker},
         )
         signals.emit(
             signals.message_failed,

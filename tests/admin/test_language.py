@@ -28,10 +28,10 @@ KEY, QUEUE, WORKER = "κλειδί", "ουρά", "εργάτης"
 SAME = {"csv", "database", "django", "json", "utc", "broker", "default", "delayq", "id", "ids", "int", "manage", "ms"}
 SAME |= {"py", "run", "worker", "move", "key", "queue", "none", "data", "order", "host"}
 
-# What Django's own templates leave in English, and what msgspec says.
+# What Django's own templates leave in English, what msgspec says, and the name of the site's time zone.
 OF_OTHERS = re.compile(
     "^(Add link|Change or view list link|Model name|Search|- Select an option -)$"
-    "|Expected `int`, got `object`|Input data was truncated"
+    "|Expected `int`, got `object`|Input data was truncated|America/New_York"
 )
 
 

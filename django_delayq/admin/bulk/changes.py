@@ -8,10 +8,12 @@ from typing import Any, Literal, NamedTuple
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _, gettext_lazy
 
+from django_delayq.admin.formatting import in_utc
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 
 TABLES: tuple[type[MessageRow], ...] = (ReadyMessage, ErrorMessage, FinishMessage)
@@ -28,12 +30,14 @@ PAGE = 500
 class Change:
     """The move to make: one of `LABELS`, or `shift`.
 
-    `reschedule` makes messages due `delay_ms` from now. `shift` makes each message due `shift_ms` later than it is.
+    `reschedule` makes messages due `delay_ms` from now, or at `at_ms` if that is given (a past time means now). `shift`
+    makes each message due `shift_ms` later than it is, or earlier if that is negative, but not before now.
     """
 
     move: Literal["rescue", "cancel", "reschedule", "shift", "purge", "purge_failed"]
     delay_ms: int = 0
     shift_ms: int = 0
+    at_ms: int | None = None
 
 
 LABELS: dict[str, Any] = {
@@ -70,15 +74,23 @@ def label_of(change: Change) -> str:
         return _("Run now")
     label = str(LABELS[action_name(change)])
     if change.move == "shift":
-        return f"{label} (+{to_text(change.shift_ms)})"
+        return f"{label} ({_signed(change.shift_ms)})"
+    if change.at_ms is not None:
+        return f"{label} (= {in_utc(from_ms(change.at_ms))})"
     return f"{label} (= now + {to_text(change.delay_ms)})" if change.move == "reschedule" else label
 
 
 def amount_of(change: Change) -> str | None:
     """Return the length of time of a change, for the audit lines; None for a change that has none."""
     if change.move == "shift":
-        return f"+{to_text(change.shift_ms)}"
+        return _signed(change.shift_ms)
+    if change.at_ms is not None:
+        return in_utc(from_ms(change.at_ms))
     return f"now+{to_text(change.delay_ms)}" if change.move == "reschedule" else None
+
+
+def _signed(shift_ms: int) -> str:
+    return f"{'-' if shift_ms < 0 else '+'}{to_text(abs(shift_ms))}"
 
 
 class Page(NamedTuple):
@@ -144,7 +156,7 @@ def by_ids(alias: str, change: Change) -> Callable[[Sequence[str]], list[bool]]:
     by_name: dict[str, Callable[[Sequence[str]], list[bool]]] = {
         "rescue": queue.rescue,
         "cancel": queue.cancel,
-        "reschedule": partial(queue.reschedule, delay_ms=change.delay_ms),
+        "reschedule": partial(queue.reschedule, delay_ms=change.delay_ms, at_ms=change.at_ms),
         "purge": queue.purge,
         "purge_failed": queue.purge_failed,
     }

@@ -5,7 +5,8 @@ was sent twice. "All that match" is evaluated when the action runs, so rows that
 included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -13,11 +14,13 @@ from django import forms
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _, ngettext
 
 from django_delayq.admin.bulk.changes import Change
-from django_delayq.admin.formatting import some, visible
+from django_delayq.admin.formatting import now_utc, some, visible
 from django_delayq.models import ErrorMessage
+from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.support.units import LONGEST_MS, to_ms
 
 FIELD = "seen"
@@ -31,34 +34,91 @@ _CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
 
 
 class RescheduleForm(forms.Form):
-    """A new due time: each message is due later by a length of time, or all are due that long from now."""
+    """A new due time: each message later or earlier by a length of time, or all that long from now, or at a time."""
 
     how = forms.ChoiceField(
         label=_("New due time"),
-        choices=[("shift", _("each later than it is now, by")), ("reschedule", _("all of them from now, in"))],
+        choices=[
+            ("shift", _("each later than it is now, by")),
+            ("earlier", _("each earlier than it is now, but not before now, by")),
+            ("reschedule", _("all of them from now, in")),
+            ("at", _("all of them at a date and time")),
+        ],
         initial="shift",
         widget=forms.RadioSelect,
     )
     length = forms.CharField(
-        label=_("Length of time"), initial="1h", max_length=40, help_text=_("Such as 90s, 30m, 1h, 2h30m or 7d.")
+        label=_("Length of time"),
+        initial="1h",
+        max_length=40,
+        required=False,
+        help_text=_("Such as 90s, 30m, 1h, 2h30m or 7d."),
+    )
+    at = forms.DateTimeField(
+        label=_("Date and time"),
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
 
-    def clean_length(self) -> int:
-        """Return the length of time in ms."""
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        zone = timezone.get_current_timezone_name()
+        self.fields["at"].help_text = _("In the time zone %(zone)s.") % {"zone": zone}
+
+    def clean(self) -> dict[str, Any]:
+        """Check the field that the choice needs. The other one is ignored, whatever it has."""
+        asked: dict[str, Any] = self.cleaned_data
+        if asked.get("how") == "at":
+            self.errors.pop("length", None)
+            if "at" not in self.errors:
+                self._clean_with("at", _at_ms)
+        elif "how" in asked:
+            self.errors.pop("at", None)
+            if "length" not in self.errors:
+                self._clean_with("length", _length_ms)
+        return asked
+
+    def _clean_with(self, name: str, to_value: Callable[[Any], int]) -> None:
         try:
-            return to_ms(self.cleaned_data["length"], "length")
-        except ValueError as error:
-            raise forms.ValidationError(
-                _("%(value)s is no length of time; write it like 90s, 30m, 1h, 2h30m or 7d, at most %(days)s days.")
-                % {"value": self.cleaned_data["length"], "days": LONGEST_MS // 86_400_000}
-            ) from error
+            self.cleaned_data[name] = to_value(self.cleaned_data[name])
+        except forms.ValidationError as error:
+            self.add_error(name, error)
 
     def change(self) -> Change:
         """Return the change that a valid form asks for."""
         asked: dict[str, Any] = self.cleaned_data
-        if asked["how"] == "shift":
-            return Change("shift", shift_ms=asked["length"])
+        match asked["how"]:
+            case "shift":
+                return Change("shift", shift_ms=asked["length"])
+            case "earlier":
+                return Change("shift", shift_ms=-asked["length"])
+            case "at":
+                return Change("reschedule", at_ms=asked["at"])
         return Change("reschedule", delay_ms=asked["length"])
+
+
+def _length_ms(text: str) -> int:
+    try:
+        return to_ms(text, "length")
+    except ValueError as error:
+        raise forms.ValidationError(
+            _("%(value)s is no length of time; write it like 90s, 30m, 1h, 2h30m or 7d, at most %(days)s days.")
+            % {"value": text, "days": LONGEST_MS // 86_400_000}
+        ) from error
+
+
+def _at_ms(at: datetime | None) -> int:
+    if at is None:
+        raise forms.ValidationError(_("Enter the date and time at which they are to be due."))
+    aware = timezone.make_aware(at) if timezone.is_naive(at) else at  # naive if USE_TZ is off
+    wait = aware - now_utc()
+    if wait < timedelta(0):
+        raise forms.ValidationError(_("This time is past. Choose a later one, or “Run now”."))
+    if wait > timedelta(milliseconds=LONGEST_MS):
+        raise forms.ValidationError(
+            _("This time is too far away: at most %(days)s days from now.") % {"days": LONGEST_MS // 86_400_000}
+        )
+    return to_epoch_ms(aware)
 
 
 def seen(request: HttpRequest, rows: QuerySet[Any]) -> str:
