@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
                     ("rescue_message", "Can run failed messages again"),
                     ("cancel_message", "Can cancel waiting messages"),
                     ("reschedule_message", "Can change when messages are due"),
-                    ("edit_payload", "Can change the payloads of failed messages"),
+                    ("edit_payload", "Can change the payloads of messages"),
                     ("pause_queue", "Can pause and resume queues and keys"),
                 ],
                 "verbose_name": "open message",

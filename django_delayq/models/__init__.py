@@ -84,7 +84,7 @@ class ReadyMessage(MessageRow):
             ("rescue_message", "Can run failed messages again"),
             ("cancel_message", "Can cancel waiting messages"),
             ("reschedule_message", "Can change when messages are due"),
-            ("edit_payload", "Can change the payloads of failed messages"),
+            ("edit_payload", "Can change the payloads of messages"),
             ("pause_queue", "Can pause and resume queues and keys"),
         ]
         # The id comes first, so that PostgreSQL can find a row by it alone: see `Dialect.of_alias_by_id`.

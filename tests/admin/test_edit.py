@@ -327,3 +327,46 @@ def test_a_payload_whose_difference_can_not_be_told_is_not_changed(
     with pytest.raises(SystemExit):
         mend(superuser, failed, '{"number": 42}')
     assert ids_in(database, ErrorMessage) == {"order:42:close"}
+
+
+@pytest.fixture
+def waiting(closed: list[Order], broker: DatabaseBackend, database: str) -> str:
+    """The address at which the payload of a message that waits is changed."""
+    send("order:42:close", Order(41), delay="1h", tag=("order:42", "customer:3"))
+    return url("readymessage", pk_of(database, "order:42:close"), "payload")
+
+
+def test_a_message_that_waits_gets_its_new_payload_and_stays_as_it_is_otherwise(
+    waiting: str, closed: list[Order], superuser: Client, database: str
+) -> None:
+    row = ReadyMessage.objects.using(database)
+    before = row.values().get()
+    response = mend(superuser, waiting, '{"number": 42}', follow=True)
+    assert "The payload was changed." in text_of(response)
+    assert row.values().get() == before | {"data": '{"number":42}'}
+    assert "Payload changed" in LogEntry.objects.get().change_message
+    assert PayloadDifference.objects.using(database).count() == 1
+    run_due(until="1h")
+    assert closed == [Order(42)]
+
+
+def test_a_message_that_runs_meanwhile_keeps_its_payload(
+    waiting: str, broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    opened = superuser.get(waiting)
+    ReadyMessage.objects.using(database).update(token=1)
+    response = superuser.post(waiting, {"payload": '{"number": 42}', "seen": seen_on(opened)})
+    assert "The message runs, or has moved on: nothing was changed." in text_of(response)
+    assert '"number":41' in ReadyMessage.objects.using(database).get().data
+    assert not LogEntry.objects.exists()
+
+
+def test_only_a_message_that_does_not_run_offers_to_change_its_payload(
+    waiting: str, staff: Callable[..., Client], database: str
+) -> None:
+    editor = staff("view_readymessage", "edit_payload", "view_payload")
+    address = waiting.replace("payload", "change")
+    assert waiting in page(editor.get(address))
+    assert waiting not in page(staff("view_readymessage", "view_payload").get(address))
+    ReadyMessage.objects.using(database).update(token=1)
+    assert waiting not in page(editor.get(address))

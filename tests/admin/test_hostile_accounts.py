@@ -77,6 +77,7 @@ NEEDS: dict[str, frozenset[str]] = {
     "reportrow_changelist": frozenset({"view_reportrow"}),
     "anymessage_changelist": frozenset({"sees a list"}),
     "errormessage_groups": frozenset({"view_errormessage", "view_error"}),
+    "readymessage_payload": frozenset({"view_readymessage", "edit_payload", "view_payload"}),
     "errormessage_payload": frozenset({"view_errormessage", "edit_payload", "view_payload", "rescue_message"}),
     "dashboard": ANY_VIEW,
     "dashboard_pause": frozenset({"pause_queue", "sees all"}),

@@ -19,7 +19,7 @@ from django_delayq.admin.bulk.jobs import job_address, job_page
 from django_delayq.admin.dashboard.urls import urls
 from django_delayq.admin.formatting import instant, visibly
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
-from django_delayq.admin.lists.columns import Columns, fingerprint, queue
+from django_delayq.admin.lists.columns import Columns, fingerprint, is_running, queue
 from django_delayq.admin.lists.export import export_csv, export_jsonl
 from django_delayq.admin.lists.filters import (
     AliasFilter,
@@ -37,13 +37,13 @@ from django_delayq.admin.lists.filters import (
 )
 from django_delayq.admin.lists.kept_searches import is_in_address, is_over, is_sent, meant, redirect_to
 from django_delayq.admin.lists.search import asks_for_data, find, find_on_page, is_many
-from django_delayq.admin.message.edit import edit_page
+from django_delayq.admin.message.edit import CHANGE, RUN_AGAIN, Edit, edit_page
 from django_delayq.admin.message.errors import may_view_errors
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import may_search
 from django_delayq.admin.visibility import narrowed, sees_all
 from django_delayq.conf import get_alias
-from django_delayq.models import MessageRow, ReportRow
+from django_delayq.models import MessageRow, ReadyMessage, ReportRow
 from django_delayq.support.units import to_text
 
 
@@ -70,6 +70,9 @@ class MessageAdmin(Columns, BoundedAdmin):
         'A value in the payload: data.order=42, data."a.b"=42'
     )
     moves: tuple[Move, ...] = ()
+    edit: Edit | None = None
+    edit_permissions: tuple[str, ...] = ()
+    """The permissions that a change of a payload needs: it shows the payload, and may run the message."""
     not_in_lists: tuple[str, ...] = ("data", "history")  # may be large, and no column shows them
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -133,6 +136,9 @@ class MessageAdmin(Columns, BoundedAdmin):
         name = self.opts.model_name
         job = self.admin_site.admin_view(partial(job_page, self))
         own = [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *urls(self.admin_site)]
+        if self.edit:
+            page = self.admin_site.admin_view(partial(edit_page, self))
+            own.append(path("<path:object_id>/payload/", page, name=f"delayq_{name}_payload"))
         return [*own, *super().get_urls()]
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
@@ -149,15 +155,25 @@ class MessageAdmin(Columns, BoundedAdmin):
     def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
         """Return the address where this user can change the message's payload; empty if there is none.
 
-        Only a failed message has one, if it is not a job's and the user may change payloads.
+        A message has one if it waits or has failed, is not a job's, and the user may change payloads.
         """
-        return ""
+        if self.edit is None or row.key == KEY or not self.has_edit_permission(request):
+            return ""
+        if isinstance(row, ReadyMessage) and is_running(row):
+            return ""
+        return address(request, f"delayq_{self.opts.model_name}_payload", row.alias, row.pk)
+
+    def has_edit_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may change the payloads of these messages."""
+        return request.user.has_perms(self.edit_permissions)
 
 
 class ReadyMessageAdmin(MessageAdmin):
     """The messages that wait or run, the earliest due time first."""
 
     moves = (RUN_NOW, RESCHEDULE, CANCEL, PURGE)
+    edit = CHANGE
+    edit_permissions = ("delayq.edit_payload", "delayq.view_payload")
     actions = (*map(action_of, moves), export_csv, export_jsonl)
     ordering = ("due_at", "id")
     list_display = ("message_id", "key", "state", "next_step", "attempt", "last_error", "due", queue, "tag")
@@ -206,6 +222,8 @@ class ErrorMessageAdmin(MessageAdmin):
     """The messages that failed for good, newest first."""
 
     moves = (RESCUE, PURGE_ERRORS)
+    edit = RUN_AGAIN
+    edit_permissions = ("delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message")
     actions = (*map(action_of, moves), export_csv, export_jsonl)
     ordering = ("-ended_at", "-id")
     list_display = (
@@ -232,10 +250,8 @@ class ErrorMessageAdmin(MessageAdmin):
     not_in_lists = ("data", "history", "detail")
 
     def get_urls(self) -> list[Any]:
-        edit = self.admin_site.admin_view(partial(edit_page, self))
         groups = self.admin_site.admin_view(self.groups_view)
         return [
-            path("<path:object_id>/payload/", edit, name="delayq_errormessage_payload"),
             path("groups/", groups, name="delayq_errormessage_groups"),
             *super().get_urls(),
         ]
@@ -259,15 +275,6 @@ class ErrorMessageAdmin(MessageAdmin):
         if lookup == FingerprintFilter.parameter_name and not (request and may_view_errors(request)):
             return False
         return super().lookup_allowed(lookup, value, request)
-
-    def edit_address(self, request: HttpRequest, row: MessageRow) -> str:
-        if row.key == KEY or not self.has_edit_permission(request):
-            return ""
-        return address(request, "delayq_errormessage_payload", row.alias, row.pk)
-
-    def has_edit_permission(self, request: HttpRequest) -> bool:
-        """Return whether this user may change payloads, which shows them and runs the message again."""
-        return request.user.has_perms(["delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message"])
 
 
 @admin.display(description=gettext_lazy("hour"))

@@ -1,7 +1,8 @@
-"""The page that changes the payload of a failed message and runs it again."""
+"""The page that changes the payload of a message that waits, or of a failed one, which it runs again."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib import messages
@@ -26,18 +27,27 @@ from django_delayq.admin.log import hashed, log_rows
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import kept_difference, payload_of, pretty
 from django_delayq.api.handlers import get_handler
-from django_delayq.api.send import send_delay_message
+from django_delayq.api.send import body_of, send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
 from django_delayq.core.errors import DataMismatch, DelayqError
 from django_delayq.core.lanes import split_lane
-from django_delayq.models import ErrorMessage, PayloadDifference, ReadyMessage
+from django_delayq.models import ErrorMessage, MessageRow, PayloadDifference, ReadyMessage
 from django_delayq.support.audit import record
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.translation import translated
 
-_CHANGED = gettext_lazy("Payload changed and run again")
+
+class Edit(NamedTuple):
+    """What a change of the payload does, and how it is called."""
+
+    change: Callable[[Any, Any], None]
+    """Changes a message, given as its row and the new data. Raises the errors of sending, and `ValueError`."""
+    title: Any
+    submit: Any
+    done: Any
+    logged: Any
 
 
 class PayloadForm(forms.Form):
@@ -53,7 +63,7 @@ class PayloadForm(forms.Form):
 
 @redirected_on_outage
 def edit_page(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
-    """Show the payload to change, check what was typed, and run the message again with it."""
+    """Show the payload to change, check what was typed, and change the message as the `edit` of its list says."""
     try:
         with database_of(alias_of(request)).available():
             return _edit(admin, request, object_id)
@@ -83,8 +93,8 @@ def _edit(admin: Any, request: HttpRequest, object_id: str) -> HttpResponse:
     mark = mark_of(row.data)
     if form.is_bound and request.POST.get(FIELD) != mark:
         form.add_error(None, _("The payload was changed since you opened this page. What you typed is kept here."))
-    elif form.is_valid() and _run_again(request, row, form, payload.text):
-        messages.success(request, _("The payload was changed, and the message runs again."))
+    elif form.is_valid() and _change(admin.edit, request, row, form, payload.text):
+        messages.success(request, admin.edit.done)
         return HttpResponseRedirect(message_address(request, row))
     return _page(admin, request, row, form, now=payload.text, seen=mark)
 
@@ -96,12 +106,13 @@ def _refused(request: HttpRequest, why: str) -> PayloadForm:
     return form
 
 
-def _page(admin: Any, request: HttpRequest, row: ErrorMessage | None, form: PayloadForm, **shown: str) -> HttpResponse:
+def _page(admin: Any, request: HttpRequest, row: MessageRow | None, form: PayloadForm, **shown: str) -> HttpResponse:
     return render_about(
         admin,
         request,
         "edit",
-        title=_("Change the payload and run again"),
+        title=admin.edit.title,
+        submit=admin.edit.submit,
         original=row,
         form=form,
         message_address=message_address(request, row) if row else "../change/" + query_of(alias_of(request)),
@@ -110,15 +121,15 @@ def _page(admin: Any, request: HttpRequest, row: ErrorMessage | None, form: Payl
     )
 
 
-def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, before: str) -> bool:
-    """Change the message and run it again. Return False if that failed: the form then says why."""
+def _change(edit: Edit, request: HttpRequest, row: MessageRow, form: PayloadForm, before: str) -> bool:
+    """Change the message, and log it. Return False if that failed: the form then says why."""
     typed = form.cleaned_data["payload"]
     try:
         data = _checked(row, typed)
         difference = kept_difference(before, pretty(loads(typed)))  # made before the change, because it may fail
         using = get_alias(row.alias).database
         with transaction.atomic(using):
-            run_again_with(row, data)
+            edit.change(row, data)
             PayloadDifference.objects.using(using).create(
                 alias=row.alias,
                 message_id=row.message_id,
@@ -128,7 +139,7 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
                 mark=hashed(difference),
                 difference=difference,
             )
-            log_rows(request.user.pk, [row], _CHANGED, what={row.pk: hashed(difference)})
+            log_rows(request.user.pk, [row], edit.logged, what={row.pk: hashed(difference)})
     except DataMismatch as error:
         form.add_error("payload", translated(error))
     except (DelayqError, TypeError, ValueError) as error:
@@ -139,7 +150,7 @@ def _run_again(request: HttpRequest, row: ErrorMessage, form: PayloadForm, befor
     return False
 
 
-def _checked(row: ErrorMessage, typed: str) -> Any:
+def _checked(row: MessageRow, typed: str) -> Any:
     """Return the data as the handler would receive it. Raises `DataMismatch` if the handler would refuse it."""
     handler = get_handler(row.alias, row.key)
     return decode_data(typed.encode(), handler.data_type if handler else Any)
@@ -185,3 +196,35 @@ def run_again_with(row: ErrorMessage, data: Any) -> None:
         )
         # A message that replaces another has no history and was sent now. Nobody else sees the row yet.
         rescued.update(history=history, sent_at=row.sent_at)
+
+
+def change_waiting(row: ReadyMessage, data: Any) -> None:
+    """Replace the data of a message that waits, and leave all else as it is.
+
+    Raises the errors of sending, and `ValueError` if it runs or has ended, or its data was changed since it was read.
+    """
+    handler = get_handler(row.alias, row.key)
+    body = body_of(data, handler.data_type if handler else Any, get_alias(row.alias))
+    using = get_alias(row.alias).database
+    rows = ReadyMessage.objects.using(using).filter(pk=row.pk)
+    with transaction.atomic(using):
+        locked = rows.select_for_update().values_list("data", "token")
+        if list(locked) != [(row.data, None)]:
+            raise ValueError(_("The message runs, or has moved on: nothing was changed."))
+        rows.update(data=body.decode())
+
+
+RUN_AGAIN = Edit(
+    run_again_with,
+    gettext_lazy("Change the payload and run again"),
+    gettext_lazy("Change and run again"),
+    gettext_lazy("The payload was changed, and the message runs again."),
+    gettext_lazy("Payload changed and run again"),
+)
+CHANGE = Edit(
+    change_waiting,
+    gettext_lazy("Change the payload"),
+    gettext_lazy("Change"),
+    gettext_lazy("The payload was changed."),
+    gettext_lazy("Payload changed"),
+)

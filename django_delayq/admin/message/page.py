@@ -205,6 +205,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         entries=list(entries_of(row, with_payloads=may_view(request), with_errors=sees_errors)),
         buttons=admin.buttons(request),
         edit_address=admin.edit_address(request, row) if can_change else "",
+        edit_title=admin.edit.title if admin.edit else "",
         list_address=_list_address(request, admin.model, row.alias),
     )
 
