@@ -48,13 +48,14 @@ class Throughput:
     """The work of all workers in the `span_ms` up to now.
 
     The span is divided into equal parts of `part_ms`; the last one is not over. `parts` has how many messages finished
-    in each, oldest first.
+    in each, oldest first, and `failed_parts` how many attempts failed.
     """
 
     span_ms: int
     figures: Figures
     part_ms: int
     parts: tuple[int, ...]
+    failed_parts: tuple[int, ...] = ()
 
     @property
     def finished(self) -> int:
@@ -118,5 +119,7 @@ def _by_pair(found: Found) -> dict[Pair, Figures]:
 def _throughput(now_ms: int, span: Span, found: Found) -> Throughput:
     parts = {at_ms: figures for at_ms, _, figures in found}
     starts_ms = range(span.starts_ms, span.starts_ms + span.parts * span.part_ms, span.part_ms)
-    numbers = tuple(parts[at_ms].finished if at_ms in parts else 0 for at_ms in starts_ms)
-    return Throughput(now_ms - span.starts_ms, Figures.sum(parts.values()), span.part_ms, numbers)
+    in_order = [parts.get(at_ms) for at_ms in starts_ms]
+    finished = tuple(part.finished if part else 0 for part in in_order)
+    failed = tuple(part.failed if part else 0 for part in in_order)
+    return Throughput(now_ms - span.starts_ms, Figures.sum(parts.values()), span.part_ms, finished, failed)

@@ -117,6 +117,21 @@ def test_what_falls_due_is_told_by_the_hour(broker: DatabaseBackend, superuser: 
     assert "Left out" not in shown
     assert "A number with +" not in shown
     assert shown.count('<svg class="delayq-chart" role="img" aria-label="Messages') == 3
+    assert "<span>20</span>" in shown
+    assert "<span>1 at most</span>" in shown
+
+
+def test_failed_attempts_are_drawn_over_time_where_there_are_any(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    working(broker, database)
+    label = 'aria-label="Failed attempts in each part of the time"'
+    assert label not in page(superuser.get(INDEX))
+    write_figures(database, broker.database.now_ms(), SettleAction.RETRY, number=3)
+    shown = page(superuser.get(INDEX))
+    assert label in shown
+    assert "<span>3 at most</span>" in shown
+    assert "ago: 3 failed</title>" in shown
 
 
 @pytest.mark.parametrize("use_tz", [True, False])

@@ -54,15 +54,24 @@ def _rectangle(number: int, bar: Bar, highest: float) -> tuple[object, ...]:
 
 def throughput(span: Throughput | None, label: str) -> SafeString | None:
     """Draw how many messages finished in each part of a span, oldest first."""
-    if span is None:
+    return None if span is None else _parts(span, span.parts, label, _("%(ago)s ago: %(number)s finished"), "")
+
+
+def failures(span: Throughput | None, label: str) -> SafeString | None:
+    """Draw how many attempts failed in each part of a span, oldest first; None if none did."""
+    if span is None or not any(span.failed_parts):
         return None
-    all_ago_ms = range(len(span.parts) * span.part_ms, 0, -span.part_ms)
-    return bars([_part(ago_ms, part) for ago_ms, part in zip(all_ago_ms, span.parts, strict=True)], label)
+    return _parts(span, span.failed_parts, label, _("%(ago)s ago: %(number)s failed"), "delayq-over")
 
 
-def _part(ago_ms: int, finished: int) -> Bar:
-    title = _("%(ago)s ago: %(number)s finished") % {"ago": length(ago_ms), "number": number(finished)}
-    return Bar(finished, title)
+def _parts(span: Throughput, parts: Sequence[int], label: str, title: str, kind: str) -> SafeString:
+    all_ago_ms = range(len(parts) * span.part_ms, 0, -span.part_ms)
+    drawn = [
+        Bar(part, title % {"ago": length(ago_ms), "number": number(part)}, kind)
+        for ago_ms, part in zip(all_ago_ms, parts, strict=True)
+    ]
+    top = _("%(number)s at most") % {"number": number(max(parts, default=0))}
+    return format_html('<p class="delayq-axis" aria-hidden="true"><span>{}</span></p>{}', top, bars(drawn, label))
 
 
 def forecast(seen: Status) -> SafeString | None:
@@ -70,6 +79,11 @@ def forecast(seen: Status) -> SafeString | None:
     if not seen.forecast:
         return None
     return bars([_hour(hour) for hour in seen.forecast], _("Messages that fall due, by the hour"))
+
+
+def forecast_numbers(seen: Status) -> list[str]:
+    """Return what stands over each bar of `forecast`: how many messages fall due."""
+    return [due_of(hour) if hour.due else "" for hour in seen.forecast]
 
 
 def forecast_axis(seen: Status) -> list[str]:
