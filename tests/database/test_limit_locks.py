@@ -55,7 +55,7 @@ def _locked(using: str, value: str, **names: int) -> Iterator[None]:
         with transaction.atomic(using=using):
             LimitRow.objects.using(using).select_for_update().get(value=value, **names)
             locked.set()
-            assert over.wait(PATIENCE_S)
+            assert over.wait(3 * PATIENCE_S)
 
     with _another_does(stand_still):
         assert locked.wait(PATIENCE_S)

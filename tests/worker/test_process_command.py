@@ -139,8 +139,11 @@ def test_sigterm_while_redis_is_waited_for_exits_0_and_it_was_never_told_to_be_a
     assert "Traceback" not in worker.text
 
 
-def test_a_drain_that_finds_no_server_ends(registry: None, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drain_that_finds_no_server_ends(
+    registry: None, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Otherwise each start by a timer would leave one more that waits."""
+    caplog.set_level(logging.NOTSET, "django_delayq")  # the command sets it: it is as before at the end
     settings.DELAYQ = {"default": {"LOCATION": "redis://127.0.0.1:1", "STORE": None}}
     delay_execute("k")(lambda message: None)
     monkeypatch.setattr(run_delayq, "DRAIN_PATIENCE_S", 0.1)
