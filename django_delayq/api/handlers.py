@@ -127,10 +127,7 @@ class Handler(Generic[T, R]):
 
     def prepare(self, data: Any = None, *more: Never, **when: Unpack[When]) -> Send:
         """Return a message to send later with `send_delay_messages`."""
-        if more:
-            raise one_value((data, *more))
-        if "using" in when:
-            raise self._has_alias()
+        self._check_call((data, *more), when)
         try:
             return Send(self.key, data, using=self.using, **when)
         except TypeError:
@@ -144,10 +141,7 @@ class Handler(Generic[T, R]):
 
     def send(self, data: Any = None, *more: Never, **when: Unpack[WhenToSend]) -> Sent:
         """Send a message to this handler: `send_delay_message` with its key and alias."""
-        if more:
-            raise one_value((data, *more))
-        if "using" in when:
-            raise self._has_alias()
+        self._check_call((data, *more), when)
         return send_delay_message(self.key, data, using=self.using, **when)
 
     @overload
@@ -157,14 +151,15 @@ class Handler(Generic[T, R]):
 
     async def asend(self, data: Any = None, *more: Never, **when: Unpack[WhenToSend]) -> Sent:
         """Send a message to this handler like `send`, from async code."""
-        if more:
-            raise one_value((data, *more))
-        if "using" in when:
-            raise self._has_alias()
+        self._check_call((data, *more), when)
         return await asend_delay_message(self.key, data, using=self.using, **when)
 
-    def _has_alias(self) -> TypeError:
-        return TypeError(f"using is an option of @delay_execute: {self!r} has {self.using!r}; leave it out here.")
+    def _check_call(self, values: tuple[object, ...], when: When) -> None:
+        """Raise `TypeError` for several values, and for an alias beside the handler's own."""
+        if len(values) > 1:
+            raise one_value(values)
+        if "using" in when:
+            raise TypeError(f"using is an option of @delay_execute: {self!r} has {self.using!r}; leave it out here.")
 
 
 def delay_execute(

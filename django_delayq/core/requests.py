@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from django_delayq.core.codec import Instant, Natural
 from django_delayq.core.errors import DuplicateMessage
 from django_delayq.core.lanes import queue_of, serves
-from django_delayq.core.message import IdScope, OnConflict, State
+from django_delayq.core.message import IdScope, OnConflict, State, all_tags
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import check_name, check_queue
@@ -46,6 +46,11 @@ class Header:
     sent_ms: int = 0  # set by the broker when it takes the message
     scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
     more_tags: tuple[str, ...] = ()  # the tags after the first, with a store
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Return all tags that are known; `tag` is the first of them."""
+        return all_tags(self.tag, self.more_tags)
 
     @property
     def has_own_policy(self) -> bool:

@@ -55,7 +55,7 @@ class Throughput:
     figures: Figures
     part_ms: int
     parts: tuple[int, ...]
-    failed_parts: tuple[int, ...] = ()
+    failed_parts: tuple[int, ...]
 
     @property
     def finished(self) -> int:

@@ -215,7 +215,8 @@ def _unless_locked(for_others: Callable[[], object]) -> Iterator[None]:
 @_brief
 def _renew(database: Database, key: str, tokens: Tokens, lease_ms: int, lock: Lock) -> bool:
     """Renew the permits of the rows that `lock` returns, and return whether these are all."""
-    held = lock(database, key, {limit.value for limit in tokens})
+    values = {limit.value for limit in tokens}
+    held = lock(database, key, values)
     now_ms = database.now_ms()  # after the wait for the locks
     for each in held.values():
         each.permits.look(now_ms, lease_ms)
@@ -223,7 +224,7 @@ def _renew(database: Database, key: str, tokens: Tokens, lease_ms: int, lock: Lo
         for token in own if limit.value in held else ():
             held[limit.value].permits.take(token, now_ms + lease_ms)
     _write(database, held.values(), now_ms)
-    return held.keys() == {limit.value for limit in tokens}
+    return held.keys() == values
 
 
 @_brief

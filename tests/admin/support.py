@@ -1,15 +1,18 @@
 """What the tests of the admin share."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from html import unescape
 from typing import Any
 
+import pytest
 from django.apps import apps
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import conf, send_delay_message
+from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
@@ -133,6 +136,23 @@ def _post(
     if all_that_match:
         posted["select_across"] = "1"
     return client.post(url(LISTS[model], query=query), posted, follow=follow)
+
+
+def reschedule_three(monkeypatch: pytest.MonkeyPatch, client: Client, database: str) -> Callable[..., Any]:
+    """Send three messages, due in two hours, and ask whether to reschedule all of them, in the background.
+
+    Return a function that answers with a new due time, however often.
+    """
+    monkeypatch.setattr(actions, "AT_ONCE", 2)
+    monkeypatch.setattr(changes, "PAGE", 2)
+    jobs.register("default")
+    for id in ("a1", "a2", "a3"):
+        send(id, delay="2h")
+    options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close"}
+    pks = [pk_of(database, "a1")]
+    asked = page(ask(client, ReadyMessage, "reschedule", pks, **options))
+    (name,) = re.findall(r'name="job" value="(\w{32})"', asked)
+    return partial(confirm, client, ReadyMessage, "reschedule", pks, job=name, **options)
 
 
 def pk_of(database: str, id: str, model: type[MessageRow] = ReadyMessage) -> int:

@@ -1,6 +1,5 @@
 """The actions: confirmed, then done by the methods that everything else uses, and logged."""
 
-import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -34,6 +33,7 @@ from tests.admin.support import (
     ids_in,
     page,
     pk_of,
+    reschedule_three,
     send,
     text_of,
     url,
@@ -264,16 +264,7 @@ def shift_all(
     broker: DatabaseBackend, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
 ) -> Callable[[], Any]:
     """Answers one question, however often: whether all of three messages are to be an hour later, in the background."""
-    monkeypatch.setattr(actions, "AT_ONCE", 2)
-    monkeypatch.setattr(changes, "PAGE", 2)
-    jobs.register("default")
-    for id in ("a1", "a2", "a3"):
-        send(id, delay="2h")
-    options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close"}
-    pks = [pk_of(database, "a1")]
-    asked = page(ask(superuser, ReadyMessage, "reschedule", pks, **options))
-    (name,) = re.findall(r'name="job" value="(\w{32})"', asked)
-    return partial(confirm, superuser, ReadyMessage, "reschedule", pks, how="shift", length="1h", job=name, **options)
+    return partial(reschedule_three(monkeypatch, superuser, database), how="shift", length="1h")
 
 
 def hours_later(database: str) -> list[int]:

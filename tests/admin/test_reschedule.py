@@ -1,6 +1,5 @@
 """Rescheduling earlier, and to a date and time in the site's zone."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,11 +7,11 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from django_delayq.admin.bulk import actions, changes, jobs
+from django_delayq.admin.bulk import changes
 from django_delayq.models import ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
-from tests.admin.support import ask, confirm, due_times, page, pk_of, send, text_of
+from tests.admin.support import ask, confirm, due_times, pk_of, reschedule_three, send, text_of
 
 ZONE = "Europe/Berlin"
 
@@ -72,19 +71,8 @@ def test_a_time_that_can_not_be_meant_is_refused(
 def test_a_job_makes_all_due_at_a_time(
     broker: DatabaseBackend, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
 ) -> None:
-    monkeypatch.setattr(actions, "AT_ONCE", 2)
-    monkeypatch.setattr(changes, "PAGE", 2)
-    jobs.register("default")
-    for id in ("a1", "a2", "a3"):
-        send(id, delay="2h")
-    options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close"}
-    pks = [pk_of(database, "a1")]
-    (name,) = re.findall(
-        r'name="job" value="(\w{32})"', page(ask(superuser, ReadyMessage, "reschedule", pks, **options))
-    )
     year = datetime.now(UTC).year + 1
-    fields = {"how": "at", "at": f"{year}-07-01T09:00", "job": name}
-    begun = confirm(superuser, ReadyMessage, "reschedule", pks, **fields, **options)
+    begun = reschedule_three(monkeypatch, superuser, database)(how="at", at=f"{year}-07-01T09:00")
     assert f"Reschedule (= {year}-07-01 07:00:00.000 UTC)" in text_of(begun)
     run_due()
     assert set(due_times(database).values()) == {datetime(year, 7, 1, 7, tzinfo=UTC)}

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _, ngettext
 from django_delayq.admin.bulk.changes import Change
 from django_delayq.admin.formatting import now_utc, some, visible
 from django_delayq.models import ErrorMessage
-from django_delayq.support.timestamps import to_epoch_ms
+from django_delayq.support.timestamps import DAY_MS, to_epoch_ms
 from django_delayq.support.units import LONGEST_MS, to_ms
 
 FIELD = "seen"
@@ -28,6 +28,8 @@ FIELD = "seen"
 
 It is one field, however many rows there are, because Django takes 1,000 fields at most.
 """
+
+_MOST_DAYS = LONGEST_MS // DAY_MS
 
 _CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
 """The columns that a mark is made of. One of them differs after each reschedule, replacement, failure or rescue."""
@@ -68,21 +70,15 @@ class RescheduleForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         """Check the field that the choice needs. The other one is ignored, whatever it has."""
         asked: dict[str, Any] = self.cleaned_data
-        if asked.get("how") == "at":
-            self.errors.pop("length", None)
-            if "at" not in self.errors:
-                self._clean_with("at", _at_ms)
-        elif "how" in asked:
-            self.errors.pop("at", None)
-            if "length" not in self.errors:
-                self._clean_with("length", _length_ms)
+        if "how" in asked:
+            needed, other = ("at", "length") if asked["how"] == "at" else ("length", "at")
+            self.errors.pop(other, None)
+            if needed not in self.errors:
+                try:
+                    asked[needed] = _TO_MS[needed](asked[needed])
+                except forms.ValidationError as error:
+                    self.add_error(needed, error)
         return asked
-
-    def _clean_with(self, name: str, to_value: Callable[[Any], int]) -> None:
-        try:
-            self.cleaned_data[name] = to_value(self.cleaned_data[name])
-        except forms.ValidationError as error:
-            self.add_error(name, error)
 
     def change(self) -> Change:
         """Return the change that a valid form asks for."""
@@ -103,7 +99,7 @@ def _length_ms(text: str) -> int:
     except ValueError as error:
         raise forms.ValidationError(
             _("%(value)s is no length of time; write it like 90s, 30m, 1h, 2h30m or 7d, at most %(days)s days.")
-            % {"value": text, "days": LONGEST_MS // 86_400_000}
+            % {"value": text, "days": _MOST_DAYS}
         ) from error
 
 
@@ -116,9 +112,13 @@ def _at_ms(at: datetime | None) -> int:
         raise forms.ValidationError(_("This time is past. Choose a later one, or “Run now”."))
     if wait > timedelta(milliseconds=LONGEST_MS):
         raise forms.ValidationError(
-            _("This time is too far away: at most %(days)s days from now.") % {"days": LONGEST_MS // 86_400_000}
+            _("This time is too far away: at most %(days)s days from now.") % {"days": _MOST_DAYS}
         )
     return to_epoch_ms(aware)
+
+
+_TO_MS: dict[str, Callable[[Any], int]] = {"length": _length_ms, "at": _at_ms}
+"""What makes the value of each field into ms."""
 
 
 def seen(request: HttpRequest, rows: QuerySet[Any]) -> str:

@@ -152,8 +152,12 @@ def _change(edit: Edit, request: HttpRequest, row: MessageRow, form: PayloadForm
 
 def _checked(row: MessageRow, typed: str) -> Any:
     """Return the data as the handler would receive it. Raises `DataMismatch` if the handler would refuse it."""
+    return decode_data(typed.encode(), _data_type(row))
+
+
+def _data_type(row: MessageRow) -> Any:
     handler = get_handler(row.alias, row.key)
-    return decode_data(typed.encode(), handler.data_type if handler else Any)
+    return handler.data_type if handler else Any
 
 
 def run_again_with(row: ErrorMessage, data: Any) -> None:
@@ -203,9 +207,8 @@ def change_waiting(row: ReadyMessage, data: Any) -> None:
 
     Raises the errors of sending, and `ValueError` if it runs or has ended, or its data was changed since it was read.
     """
-    handler = get_handler(row.alias, row.key)
-    body = body_of(data, handler.data_type if handler else Any, get_alias(row.alias))
-    using = get_alias(row.alias).database
+    alias = get_alias(row.alias)
+    body, using = body_of(data, _data_type(row), alias), alias.database
     rows = ReadyMessage.objects.using(using).filter(pk=row.pk)
     with transaction.atomic(using):
         locked = rows.select_for_update().values_list("data", "token")

@@ -241,7 +241,8 @@ def _tags(row: MessageRow) -> tuple[str, ...]:
         return ()
     from django_delayq.store import tags  # late, as in dashboard/urls.py
 
-    return (row.tag, *tags.read(database_of(row.alias), [row.pk]).get(row.pk, ()))
+    tags.add_to(database_of(row.alias), [(row.pk, row)])
+    return row.tags
 
 
 def _of_same_tag(admin: Any, request: HttpRequest, row: MessageRow, tag: str) -> Iterator[tuple[Any, str]]:

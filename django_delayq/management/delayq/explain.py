@@ -11,7 +11,7 @@ from django_delayq.brokers.base import AlarmInfo
 from django_delayq.conf import get_alias
 from django_delayq.core.history import PastAttempt
 from django_delayq.core.lanes import split_lane
-from django_delayq.core.message import State, all_tags
+from django_delayq.core.message import State
 from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
 from django_delayq.management.support.terminal import Write, counted, end_words, to_iso, to_words
@@ -59,7 +59,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     yield ", ".join([f"{info.id}: {info.state}", *(mark for mark, holds in marks if holds)])
     queue, priority = split_lane(info.header.queue)
     yield f"for: key {info.header.key!r} in queue {queue!r}" + (f", priority {priority}" if priority else "")
-    for tag in all_tags(info.header.tag, info.header.more_tags):
+    for tag in info.header.tags:
         yield f"tag: {tag!r}"
     if info.header.trace_id:
         yield f"trace id: {info.header.trace_id!r}"

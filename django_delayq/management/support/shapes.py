@@ -6,7 +6,7 @@ from typing import Any
 from django_delayq.brokers.base import Info, Pause
 from django_delayq.core.codec import loads
 from django_delayq.core.lanes import split_lane
-from django_delayq.core.message import State, all_tags
+from django_delayq.core.message import State
 from django_delayq.management.support.terminal import Write, to_iso
 from django_delayq.support.timestamps import to_epoch_ms
 
@@ -39,7 +39,7 @@ def message_shape(info: Info) -> dict[str, Any]:
         **queue_shape(info.header.queue),
         "key": info.header.key,
         "tag": info.header.tag,
-        "tags": all_tags(info.header.tag, info.header.more_tags),
+        "tags": info.header.tags,
         "trace_id": info.header.trace_id,
         **instant("due", info.due_ms),
         **instant("sent", info.header.sent_ms),
@@ -67,7 +67,7 @@ def row_shape(row: Any, state: State) -> dict[str, Any]:
         **queue_shape(row.queue),
         "key": row.key,
         "tag": row.tag,
-        "tags": all_tags(row.tag, row.more_tags),
+        "tags": row.tags,
         "trace_id": row.trace_id,
         **instant("due", to_epoch_ms(row.due_at)),
         **instant("sent", to_epoch_ms(row.sent_at)),
