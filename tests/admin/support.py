@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from functools import partial
 from html import unescape
 from typing import Any
@@ -15,7 +16,7 @@ from django_delayq import conf, send_delay_message
 from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, ReportRow
 from django_delayq.store import DatabaseBackend
 from tests.brokers.rig import claim_some, settlement
 from tests.store.support import clock_of
@@ -78,6 +79,14 @@ def finish(broker: DatabaseBackend, *ids: str, data: Any = None, key: str = "ord
     for id in ids:
         send(id, data, key=key)
         settle(broker, claim(broker, key), SettleAction.FINISH)
+
+
+def report(database: str, **fields: Any) -> None:
+    """A row of the report."""
+    figures = {"messages": 200, "finished": 197, "failed": 1, "cancelled": 2, "retried": 30, "fingerprint": ""}
+    lateness = {"lateness_p50": 20, "lateness_p95": 1500, "lateness_p99": 90_000}
+    of_what = {"alias": "default", "queue": "default", "key": "order.close", "hour": datetime(2026, 11, 1, tzinfo=UTC)}
+    ReportRow(**{**figures, **lateness, **of_what, **fields}).save(using=database)
 
 
 def asked(queries: CaptureQueriesContext) -> list[str]:

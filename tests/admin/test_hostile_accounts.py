@@ -18,7 +18,7 @@ from django_delayq.core.codec import decode_data
 from django_delayq.core.message import Message
 from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from tests.admin.support import LISTS, ask, searched, shown_ids
+from tests.admin.support import LISTS, ask, report, searched, shown_ids
 from tests.admin.tenants import FOREIGN, ON_SQLITE, OWN, SECRET
 
 VIEWS = tuple(f"view_{name}" for name in (*LISTS.values(), "reportrow"))
@@ -138,6 +138,7 @@ def test_every_address_says_what_it_needs() -> None:
 @ON_SQLITE
 def test_who_is_let_in_where_and_what_is_shown_there(tenants: DatabaseBackend, database: str) -> None:
     foreign = {model: model._default_manager.using(database).get(tag=FOREIGN).pk for model in LISTS}
+    report(database)
     for account in (*ACCOUNTS, *SINGLE):
         client = account.client()
         for name in NEEDS:

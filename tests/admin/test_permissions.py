@@ -11,7 +11,7 @@ from django.test import Client
 from django_delayq.admin.lists.admins import ReadyMessageAdmin
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from tests.admin.support import LISTS, bury, confirm, content, finish, ids_in, pk_of, send, text_of, url
+from tests.admin.support import LISTS, bury, confirm, content, finish, ids_in, pk_of, report, send, text_of, url
 
 INDEX = "/admin/delayq/"
 FIGURES, PAUSE, STORELESS = (url("readymessage", "dashboard", *part) for part in ((), ("pause",), ("storeless",)))
@@ -32,6 +32,7 @@ def pages(broker: DatabaseBackend, database: str) -> dict[str, list[str]]:
     send("waits", delay="1h")
     finish(broker, "finished")
     bury(broker, "failed")
+    report(database)
     opened = {
         f"view_{name}": [url(name), url(name, pk_of(database, IDS[model], model), "change")]
         for model, name in LISTS.items()
@@ -67,8 +68,9 @@ def test_a_permission_to_act_alone_opens_nothing_and_changes_nothing(
 
 
 def test_who_may_see_any_list_and_pause_comes_back_to_the_dashboard(
-    broker: DatabaseBackend, staff: Callable[..., Client]
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str
 ) -> None:
+    report(database)
     for permission in TO_SEE:
         paused = staff(permission, "pause_queue").post(PAUSE, {"queue": "mail", "reason": "x"}, follow=True)
         assert (paused.redirect_chain, paused.status_code) == ([(INDEX, 302)], 200)

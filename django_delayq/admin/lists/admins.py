@@ -36,6 +36,7 @@ from django_delayq.admin.lists.filters import (
     StateFilter,
 )
 from django_delayq.admin.lists.kept_searches import is_in_address, is_over, is_sent, meant, redirect_to
+from django_delayq.admin.lists.reported import has_report
 from django_delayq.admin.lists.search import asks_for_data, find, find_on_page, is_many
 from django_delayq.admin.message.edit import CHANGE, RUN_AGAIN, Edit, edit_page
 from django_delayq.admin.message.errors import may_view_errors
@@ -338,6 +339,11 @@ class ReportRowAdmin(BoundedAdmin):
         if not sees_all(request.user, alias_of(request)):
             messages.warning(request, _("Nothing is shown: the report counts the messages of all, and you see a part."))
         return super().changelist_view(request, extra_context)
+
+    def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
+        # Only what lists the models of the site asks for this: without a report, the page is there but not listed.
+        perms = super().get_model_perms(request)
+        return perms if any(perms.values()) and has_report(request, self.admin_site.name) else {}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)
