@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
                 "permissions": [
                     ("view_payload", "Can see the payloads of messages"),
                     ("view_error", "Can see the errors of messages"),
-                    ("rescue_message", "Can run failed messages again"),
+                    ("rescue_message", "Can rescue failed messages: run them again"),
                     ("cancel_message", "Can cancel waiting messages"),
                     ("reschedule_message", "Can change when messages are due"),
                     ("edit_payload", "Can change the payloads of messages"),

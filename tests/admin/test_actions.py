@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -63,11 +64,18 @@ def test_selected_failed_messages_run_again_and_the_log_says_so(
     assert "2 messages." in asked
     assert ids_in(database, ErrorMessage) == {"a", "b", "c"}
     done = text_of(confirm(superuser, ErrorMessage, "rescue", pks))
-    assert "Run again: 2 messages." in done
+    assert "Rescued: 2 messages." in done
     assert ids_in(database, ErrorMessage) == {"c"}
     assert ids_in(database, ReadyMessage) == {"a", "b"}
     hash_of_error = hashed("ValueError: no")
-    assert logged() == [f"order.close {id}: Run again: ValueError {hash_of_error}" for id in "ab"]
+    assert logged() == [f"order.close {id}: Rescued: ValueError {hash_of_error}" for id in "ab"]
+
+
+def test_an_operation_has_the_name_that_the_command_has() -> None:
+    assert set(changes.LABELS) == {"rescue", "cancel", "reschedule", "purge", "purge_failed"}
+    for name, label in changes.LABELS.items():
+        command = import_module(f"django_delayq.management.delayq.{name.removesuffix('_failed')}")
+        assert command.__name__.endswith(f".{str(label).lower()}")
 
 
 def test_an_older_failure_of_an_id_does_not_run_the_newer_one(
@@ -166,7 +174,7 @@ def test_all_that_match_the_filter_are_moved_and_no_others(
     one = pk_of(database, "a0", ErrorMessage)
     options: dict[str, Any] = {"all_that_match": True, "query": "?key=order.close"}
     assert "60 messages." in text_of(ask(superuser, ErrorMessage, "rescue", [one], **options))
-    assert "Run again: 60 messages." in text_of(confirm(superuser, ErrorMessage, "rescue", [one], **options))
+    assert "Rescued: 60 messages." in text_of(confirm(superuser, ErrorMessage, "rescue", [one], **options))
     assert ids_in(database, ErrorMessage) == {"other"}
 
 
@@ -229,7 +237,7 @@ def test_many_are_moved_in_the_background_with_their_progress(
 ) -> None:
     (address, _), *_ = job_of_two_pages.redirect_chain
     assert "It goes on." in text_of(job_of_two_pages)
-    assert "Run again: key=order.close" in text_of(job_of_two_pages)
+    assert "Rescue: key=order.close" in text_of(job_of_two_pages)
     assert job_of_two_pages["Refresh"]
     assert ids_in(database, ErrorMessage) == {"a1", "a2", "a3", "other"}
     run_due()
@@ -238,7 +246,7 @@ def test_many_are_moved_in_the_background_with_their_progress(
     assert "Moved 3" in text_of(over)
     assert "Refresh" not in over
     assert ids_in(database, ErrorMessage) == {"other"}
-    assert logged() == ["key=order.close: Run again: begun, so far 3 moved", "key=order.close: Run again: 3 messages"]
+    assert logged() == ["key=order.close: Rescue: begun, so far 3 moved", "key=order.close: Rescue: 3 messages"]
 
 
 def test_a_job_that_was_cancelled_is_over(

@@ -1,4 +1,4 @@
-"""Mending a payload: checked against the handler's type, run again under the same key, the difference kept."""
+"""Mending a payload: checked against the handler's type, rescued under the same key, the difference kept."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def test_a_mended_message_runs_with_its_new_payload(
 ) -> None:
     assert '"number": 41' in text_of(superuser.get(failed))
     response = mend(superuser, failed, '{"number": 42}', follow=True)
-    assert "The payload was changed, and the message runs again." in text_of(response)
+    assert "The payload was changed, and the message was rescued." in text_of(response)
     assert ids_in(database, ErrorMessage) == set()
     run_due()
     assert closed == [Order(42)]
@@ -148,10 +148,10 @@ def test_the_difference_is_kept_for_those_who_may_see_payloads(
     address = response["Location"]
     shown = text_of(superuser.get(address, follow=True))
     assert re.search(
-        r"Payload changed and run again: #\w{16} @@ -1,3 \+1,3 @@ \{ - \"number\": 41, \+ \"number\": 42,", shown
+        r"Payload changed and rescued: #\w{16} @@ -1,3 \+1,3 @@ \{ - \"number\": 41, \+ \"number\": 42,", shown
     )
     hidden = text_of(staff("view_readymessage", "view_errormessage").get(address, follow=True))
-    assert "Payload changed and run again" in hidden
+    assert "Payload changed and rescued" in hidden
     assert '"number"' not in hidden
     assert "root" in hidden
 
@@ -252,7 +252,7 @@ def test_a_difference_that_was_kept_before_there_was_a_mask_is_masked(
     assert "What was changed is masked." in text_of(superuser.get(second))
     assert not {"4111", "4222"} & set(re.findall(r"\d{4}", shown + text_of(superuser.get(second))))
     entry = LogEntry.objects.get(object_id=str(pks[0]))
-    entry.change_message = 'Payload changed and run again\n@@ -1,2 +1,2 @@\n {\n-  "card": "4111"\n+  "card": "4222"'
+    entry.change_message = 'Payload changed and rescued\n@@ -1,2 +1,2 @@\n {\n-  "card": "4111"\n+  "card": "4222"'
     entry.save()  # as it was kept once, without what was around
     shown = text_of(superuser.get(first))
     assert "What was changed is hidden, because payloads are masked." in shown

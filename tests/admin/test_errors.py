@@ -87,7 +87,7 @@ def test_what_operators_did_names_errors_to_those_only_who_may_see_them(
     without = staff(*LOOK)
     confirm(without, ErrorMessage, "rescue", [pk_of(database, "failed", ErrorMessage)])
     shown = text_of(without.get(url("readymessage", pk_of(database, "failed", ReadyMessage), "change")))
-    assert "Run again: CardError" in shown
+    assert "Rescued: CardError" in shown
     assert CARD not in shown
 
 

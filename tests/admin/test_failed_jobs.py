@@ -23,7 +23,7 @@ from tests.admin.support import ask, claim, confirm, ids_in, page, pk_of, send, 
 def purge_all(
     broker: DatabaseBackend, registry: None, monkeypatch: pytest.MonkeyPatch, superuser: Client, database: str
 ) -> Callable[[], Any]:
-    """Has what waits of a key deleted in the background, for good."""
+    """Has what waits of a key purged in the background."""
     monkeypatch.setattr(actions, "AT_ONCE", 1)
     jobs.register("default")
     send("a", delay="2h")
@@ -57,7 +57,7 @@ def test_the_log_says_how_far_a_job_came_that_ended_half_way(
     settle(broker, leased, SettleAction.FINISH)
     settle(broker, claim(broker, KEY), SettleAction.BURY, error="killed its worker 3 times")
     assert ids_in(database, ReadyMessage) == {"b"}
-    assert LogEntry.objects.get().change_message.startswith("Delete for good: begun, so far 1 moved\n")
+    assert LogEntry.objects.get().change_message.startswith("Purge: begun, so far 1 moved\n")
 
 
 def of_the_job(database: str) -> int:
@@ -80,12 +80,12 @@ def test_who_may_do_what_a_failed_job_does_has_it_go_on(
     failed: str, staff: Callable[..., Client], database: str
 ) -> None:
     others = staff("view_readymessage", "view_errormessage", "rescue_message", "cancel_message")
-    assert 'name="again"' not in page(others.get(failed))
-    assert others.post(failed, {"again": "1"}).status_code == 403
+    assert 'name="continue"' not in page(others.get(failed))
+    assert others.post(failed, {"continue": "1"}).status_code == 403
     may = staff("view_readymessage", "delete_readymessage")
-    assert 'name="again"' in page(may.get(failed))
-    assert "It goes on." in text_of(may.post(failed, {"again": "1"}, follow=True))
-    may.post(failed, {"again": "1"})  # a second time it is not told to stop
+    assert 'name="continue"' in page(may.get(failed))
+    assert "It goes on." in text_of(may.post(failed, {"continue": "1"}, follow=True))
+    may.post(failed, {"continue": "1"})  # a second time it is not told to stop
     run_due()
     assert "It is done." in text_of(may.get(failed))
     assert ids_in(database, ReadyMessage) == set()

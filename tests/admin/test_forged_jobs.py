@@ -194,7 +194,7 @@ def test_the_question_itself_begins_nothing(purge_all: Callable[..., str], opera
     assert not its_row(database).exists()
 
 
-@pytest.mark.parametrize("action", [None, "stop", "again"])
+@pytest.mark.parametrize("action", [None, "stop", "continue"])
 def test_a_job_of_an_alias_that_is_gone_breaks_no_page(
     purge_all: Callable[..., str], superuser: Client, database: str, action: str | None
 ) -> None:

@@ -1,4 +1,4 @@
-"""Failures by their kind: how many, since when, and all of a kind run again."""
+"""Failures by their kind: how many, since when, and all of a kind rescued."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -31,7 +31,7 @@ def test_each_kind_is_shown_once_with_its_count(failures: None, superuser: Clien
     response = superuser.get(url("errormessage", "groups"))
     for words in (f"{CARD} 3", f"{BANK} 1", "unknown 1"):
         assert words in text_of(response)
-    for button in ("Run these 3 again", "Run this 1 again"):
+    for button in ("Rescue these 3", "Rescue this 1"):
         assert f'value="{button}"' in page(response)
 
 
@@ -83,7 +83,7 @@ def test_counts_are_capped(failures: None, superuser: Client, monkeypatch: pytes
     monkeypatch.setattr(failure_groups, "COUNTED", 2)
     response = superuser.get(url("errormessage", "groups"))
     assert f"{CARD} 2+" in text_of(response)
-    assert 'value="Run all of these again"' in page(response)
+    assert 'value="Rescue all of these"' in page(response)
 
 
 def test_all_of_a_kind_run_again(failures: None, superuser: Client, database: str) -> None:
@@ -91,7 +91,7 @@ def test_all_of_a_kind_run_again(failures: None, superuser: Client, database: st
     query = "?fingerprint=ValueError+in+shop.delayed.pay"
     assert query in html
     done = confirm(superuser, ErrorMessage, "rescue", [0], all_that_match=True, query=query)
-    assert "Run again: 3 messages." in text_of(done)
+    assert "Rescued: 3 messages." in text_of(done)
     assert ids_in(database, ReadyMessage) == {"a1", "a2", "a3"}
 
 

@@ -33,7 +33,7 @@ def test_it_is_kept_in_english_and_shown_in_the_language_of_the_page(
         superuser.post(PAUSE, {"queue": "default", "key": "", "reason": "mail is down", "length": "1h"})
         shown = text_of(superuser.get(url("readymessage", pk_of(database, "a"), "change")))
     rescued, paused = said()
-    assert re.fullmatch(r"Run again: ValueError #\w{16}", rescued)
+    assert re.fullmatch(r"Rescued: ValueError #\w{16}", rescued)
     assert paused.startswith("Paused: mail is down, until 20")
     assert "重新运行: ValueError #" in shown
 

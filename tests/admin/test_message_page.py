@@ -51,7 +51,7 @@ def test_a_running_message_says_who_holds_it(broker: DatabaseBackend, superuser:
 def test_a_failed_message_shows_its_traceback(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     bury(broker, "a", error="ValueError: no card", detail="Traceback (most recent call last):\n  pay()")
     shown = text_of(open_page(superuser, database, "a", ErrorMessage))
-    for words in ("ValueError: no card", "Traceback (most recent call last): pay()", "until it is run again"):
+    for words in ("ValueError: no card", "Traceback (most recent call last): pay()", "until it is rescued"):
         assert words in shown
 
 

@@ -223,7 +223,7 @@ def test_what_concerns_the_messages_of_all_is_for_those_who_see_all(anna: Client
     for part in ("pause", "resume"):
         assert anna.get(url("readymessage", "dashboard", part)).status_code == 403
         assert anna.post(url("readymessage", "dashboard", part), {"queue": "a", "reason": "b"}).status_code == 403
-    moved = {"move": "delete-waiting", "id": ["benjamin-waits"], "sure": "yes"}
+    moved = {"move": "purge", "id": ["benjamin-waits"], "sure": "yes"}
     assert anna.post(url("readymessage", "dashboard", "storeless"), moved).status_code == 403
     assert broker.presence.pauses() == []
 
@@ -252,7 +252,7 @@ def test_an_alias_is_closed_to_those_to_whom_its_hook_leaves_nothing(
         for part in ("pause", "resume"):
             address = url("readymessage", "dashboard", part, query=f"{query}&queue=benjamin%27s")
             assert anna.post(address, {"queue": "benjamin's", "reason": "b"}).status_code == 403
-        moved = {"move": "delete-waiting", "id": [f"sesame-{alias}"], "sure": "yes"}
+        moved = {"move": "purge", "id": [f"sesame-{alias}"], "sure": "yes"}
         assert anna.post(url("readymessage", "dashboard", "storeless", query=query), moved).status_code == 403
         assert [pause.reason for pause in get_backend(alias).presence.pauses()] == ["sesame"]
         assert get_backend(alias).queue.get(f"sesame-{alias}") is not None

@@ -91,4 +91,4 @@ def test_what_failed_again_since_the_question_is_left(
     assert "it has changed since" in text_of(confirm(superuser, ErrorMessage, "rescue", pks, **asked))
     assert ids_in(database, ErrorMessage) == {"a"}
     asked = seen_in(ask(superuser, ErrorMessage, "rescue", pks))
-    assert "Run again: 1 message." in text_of(confirm(superuser, ErrorMessage, "rescue", pks, **asked))
+    assert "Rescued: 1 message." in text_of(confirm(superuser, ErrorMessage, "rescue", pks, **asked))

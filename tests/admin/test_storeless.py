@@ -156,9 +156,9 @@ def test_the_tiles_count_without_a_store(broker: Backend, superuser: Client) -> 
 @pytest.mark.parametrize(
     ("move", "id", "after", "said"),
     [
-        ("rescue", "buried", State.READY, "Run again: 1 message."),
-        ("delete-errors", "buried", None, "Deleted for good: 1 message."),
-        ("delete-waiting", "waiting", None, "Deleted for good: 1 message."),
+        ("rescue", "buried", State.READY, "Rescued: 1 message."),
+        ("purge_failed", "buried", None, "Purged: 1 message."),
+        ("purge", "waiting", None, "Purged: 1 message."),
     ],
 )
 def test_messages_are_moved_after_a_question(
@@ -180,11 +180,11 @@ def test_messages_are_moved_after_a_question(
 def test_what_could_not_be_moved_is_told(broker: Backend, superuser: Client) -> None:
     end(broker, "buried", SettleAction.BURY)
     done = superuser.post(MOVE, {"move": "rescue", "id": ["buried", "gone"], "sure": "yes"}, follow=True)
-    assert "Run again: 1 message." in text_of(done)
+    assert "Rescued: 1 message." in text_of(done)
     assert "1 message was left: it runs, has moved on, or its id waits again. (gone)" in text_of(done)
 
 
-@pytest.mark.parametrize("move", ["rescue", "delete-errors", "delete-waiting"])
+@pytest.mark.parametrize("move", ["rescue", "purge_failed", "purge"])
 def test_that_nothing_was_moved_is_not_told_as_done(broker: Backend, superuser: Client, move: str) -> None:
     done = superuser.post(MOVE, {"move": move, "id": ["a", "b"], "sure": "yes"}, follow=True)
     assert "2 messages were left: they run, have moved on, or their ids wait again. (a, b)" in text_of(done)
@@ -196,8 +196,8 @@ def test_that_nothing_was_moved_is_not_told_as_done(broker: Backend, superuser: 
     ("move", "permission"),
     [
         ("rescue", "rescue_message"),
-        ("delete-errors", "delete_errormessage"),
-        ("delete-waiting", "delete_readymessage"),
+        ("purge_failed", "delete_errormessage"),
+        ("purge", "delete_readymessage"),
     ],
 )
 def test_each_move_takes_its_own_permission(

@@ -1,4 +1,4 @@
-"""Many failed messages are run again in the background, also when the worker that does it is killed."""
+"""Many failed messages are rescued in the background, also when the worker that does it is killed."""
 
 import re
 from collections.abc import Iterator
@@ -65,14 +65,14 @@ def test_axe_finds_nothing_on_the_progress_of_a_job(page: Page, database: str) -
 
 
 def start(page: Page) -> None:
-    """Have all that failed run again in the background."""
+    """Have all that failed rescued in the background."""
     page.goto("/admin/delayq/errormessage/?key=order.close")
     page.locator("#action-toggle").check()
     page.get_by_role("button", name=re.compile(f"Select all {FAILED}")).click()
-    page.get_by_label("Action:").select_option(label="Run again")
+    page.get_by_label("Action:").select_option(label="Rescue")
     page.get_by_role("button", name="Go").click()
     expect(page.get_by_text("A worker does this in the background")).to_be_visible()
-    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("button", name="Rescue").click()
     expect(page.get_by_text("It goes on.")).to_be_visible()
 
 

@@ -28,12 +28,12 @@ def test_a_failing_key_is_found_its_payload_mended_and_watched_until_it_finishes
     page.get_by_role("link", name="order:42:close").click()
     expect(page.get_by_role("region", name="Traceback")).to_contain_text("there is no order -42")
 
-    page.get_by_role("link", name="Change the payload and run again").click()
+    page.get_by_role("link", name="Change the payload and rescue").click()
     page.get_by_label("Payload").fill('{"order": 42')
-    page.get_by_role("button", name="Change and run again").click()
+    page.get_by_role("button", name="Change and rescue").click()
     expect(page.get_by_text("Nothing was changed.")).to_be_visible()
     page.get_by_label("Payload").fill('{"order": 42}')
-    page.get_by_role("button", name="Change and run again").click()
+    page.get_by_role("button", name="Change and rescue").click()
 
     assert site.line.next().id == "order:42:close"
     while "/finishmessage/" not in page.url:
@@ -49,11 +49,11 @@ def test_failed_messages_are_run_again_by_filter(page: Page, site: Site, databas
     page.get_by_role("link", name="close", exact=True).click()
     page.locator("#action-toggle").check()
     page.get_by_role("button", name=re.compile("Select all 60")).click()
-    page.get_by_label("Action:").select_option(label="Run again")
+    page.get_by_label("Action:").select_option(label="Rescue")
     page.get_by_role("button", name="Go").click()
     expect(page.get_by_text("60 messages.")).to_be_visible()
-    page.get_by_role("button", name="Run again").click()
-    expect(page.get_by_text("Run again: 60 messages.")).to_be_visible()
+    page.get_by_role("button", name="Rescue").click()
+    expect(page.get_by_text("Rescued: 60 messages.")).to_be_visible()
     assert faults == []
 
 
@@ -69,10 +69,10 @@ def test_axe_finds_nothing(page: Page, site: Site, database: str, scheme: str) -
     page.goto(LIST)
     page.get_by_role("link", name="a", exact=True).click()
     found["message"] = violations(page)
-    page.get_by_role("link", name="Change the payload and run again").click()
+    page.get_by_role("link", name="Change the payload and rescue").click()
     found["edit"] = violations(page)
     page.go_back()
-    page.get_by_role("button", name="Run again").click()
+    page.get_by_role("button", name="Rescue").click()
     found["confirm"] = violations(page)
     assert {address: rules for address, rules in found.items() if rules} == {}
 

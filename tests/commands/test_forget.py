@@ -66,18 +66,18 @@ def test_nothing_is_left_of_a_message_in_any_table_or_in_the_log(stored: Backend
     changes.create(
         alias="default", message_id="a", message_pk=failed.pk, at=0, who="root", mark="#1", difference='-"4111"'
     )
-    log(str(failed.pk), "order.close a", "Payload changed and run again: #1\n-4111")
-    choose(Chosen("default", {"key": "order.close", "search": "a"}), "Run again: 2 messages, left 1")
-    log("7", "order.close other", "Run again: ValueError #1")
+    log(str(failed.pk), "order.close a", "Payload changed and rescued: #1\n-4111")
+    choose(Chosen("default", {"key": "order.close", "search": "a"}), "Rescue: 2 messages, left 1")
+    log("7", "order.close other", "Rescued: ValueError #1")
     told = delayq("forget", "--id", "a", "--no-input").splitlines()
     assert told == ["removed 3: 1 waiting, 1 finished, 1 failed", "erased from 2 entries of Django's log"]
     assert ids_left(sqlite_database) == ["other"]
     assert not changes.exists()
     first, second, third = LogEntry.objects.order_by("pk")
     assert first.object_repr.startswith("order.close #")
-    assert first.change_message == "Payload changed and run again"
+    assert first.change_message == "Payload changed and rescued"
     assert second.object_repr.startswith("key=order.close, search=#")
-    assert (third.object_repr, third.change_message) == ("order.close other", "Run again: ValueError #1")
+    assert (third.object_repr, third.change_message) == ("order.close other", "Rescued: ValueError #1")
     assert stored.queue.audit().differences == []
     assert delayq("forget", "--id", "a", "--no-input").startswith("removed 0: ")
 
@@ -86,14 +86,14 @@ def test_only_what_names_the_message_is_erased_from_the_log(stored: Backend) -> 
     many = [f"order:{number}" for number in range(60)]
     odd = "7, a=b c"
     living = [
-        log("other:5", "order.close 7", "Run again: ValueError #1"),
-        choose(Chosen("other", {"search": "7"}), "Run again: 7 messages"),
+        log("other:5", "order.close 7", "Rescued: ValueError #1"),
+        choose(Chosen("other", {"search": "7"}), "Rescue: 7 messages"),
         choose(Chosen("default", {"pk": "7", "failures": "7", "key": "7"}), "Export as CSV: 7, with payloads"),
-        log("8", "order.close order 7", "Run again: ValueError #1"),
+        log("8", "order.close order 7", "Rescued: ValueError #1"),
     ]
     before = [(each.object_repr, each.change_message) for each in living]
     named = choose(Chosen("default", ids=[*many, odd, "7"]), "rescue: 62 of 62 messages")
-    searched = choose(Chosen("default", {"search": odd}), "Run again: 7 messages")
+    searched = choose(Chosen("default", {"search": odd}), "Rescue: 7 messages")
     starts = choose(Chosen("default", {"q": "7*", "tag__exact": "customer 7"}), "Export as CSV: 7, with payloads")
     told = delayq("forget", "--id", "7", odd, "--tag", "customer 7", "--no-input")
     assert "erased from 3 entries" in told

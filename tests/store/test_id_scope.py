@@ -27,7 +27,7 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
 )
-from django_delayq.admin.message.edit import run_again_with
+from django_delayq.admin.message.edit import rescue_with
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.message import OnConflict, Sent
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
@@ -193,7 +193,7 @@ def test_an_operator_may_edit_a_failed_message_whose_id_has_ended_before(
     send_and_end(broker, "a")
     handler.send(2, id="a", id_scope="waiting")
     settle(broker, SettleAction.BURY)
-    run_again_with(ErrorMessage.objects.using(database).get(), 3)
+    rescue_with(ErrorMessage.objects.using(database).get(), 3)
     assert ReadyMessage.objects.using(database).get().data == "3"
 
 

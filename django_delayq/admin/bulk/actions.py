@@ -72,7 +72,7 @@ RESCUE = Move(
     "rescue",
     LABELS["rescue"],
     gettext_lazy("They are due at once, and their attempts are counted from 0 again."),
-    gettext_lazy("Run again"),
+    gettext_lazy("Rescued"),
     Change("rescue"),
 )
 RUN_NOW = Move(
@@ -101,7 +101,7 @@ PURGE = Move(
     "purge",
     LABELS["purge"],
     gettext_lazy("They never start, and nothing is kept of them but a count. What runs already goes on."),
-    gettext_lazy("Deleted for good"),
+    gettext_lazy("Purged"),
     Change("purge"),
     deletes=True,
 )
@@ -109,7 +109,7 @@ PURGE_ERRORS = Move(
     "purge_failed",
     LABELS["purge_failed"],
     gettext_lazy("Nothing is kept of them but a count, nor of what failed earlier under their ids."),
-    gettext_lazy("Deleted for good"),
+    gettext_lazy("Purged"),
     Change("purge_failed"),
     deletes=True,
 )

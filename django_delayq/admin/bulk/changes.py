@@ -41,11 +41,11 @@ class Change:
 
 
 LABELS: dict[str, Any] = {
-    "rescue": gettext_lazy("Run again"),
+    "rescue": gettext_lazy("Rescue"),
     "cancel": gettext_lazy("Cancel"),
     "reschedule": gettext_lazy("Reschedule"),
-    "purge": gettext_lazy("Delete for good"),
-    "purge_failed": gettext_lazy("Delete for good"),
+    "purge": gettext_lazy("Purge"),
+    "purge_failed": gettext_lazy("Purge"),
 }
 
 

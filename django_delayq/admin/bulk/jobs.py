@@ -258,9 +258,9 @@ def go_on(request: HttpRequest, job: Job, row: MessageRow) -> None:
     with _with_its_entry(job):
         is_rescued = get_backend(row.alias).queue.rescue([row.message_id]) == [True]
         if is_rescued:
-            _log(job, request.user.pk, gettext_lazy("%(move)s: run again"))
+            _log(job, request.user.pk, gettext_lazy("%(move)s: continued"))
     if is_rescued:
-        _record(job, operator_of(request), "run again")
+        _record(job, operator_of(request), "continued")
 
 
 def _with_its_entry(job: Job) -> AbstractContextManager[None]:
@@ -482,9 +482,9 @@ def _so_far(job: Job) -> str:
 
 @redirected_on_outage
 def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
-    """Render the progress of a job; by POST, stop it, or run it again if it failed.
+    """Render the progress of a job; by POST, stop it, or continue it if it failed.
 
-    The page reloads itself while the job goes on. To stop the job or run it again, a user needs the right to the same
+    The page reloads itself while the job goes on. To stop or continue the job, a user needs the right to the same
     action of the list.
     """
     if not admin.has_view_permission(request):
@@ -501,7 +501,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         if not may_move:
             raise PermissionDenied
         try:
-            if "again" in request.POST:
+            if "continue" in request.POST:
                 if failed:
                     go_on(request, job, row)
             elif not (over or stopping):

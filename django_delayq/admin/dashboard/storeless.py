@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, back, check_may, may, operator_of, render_page
-from django_delayq.admin.bulk.changes import Change, by_ids, permission_of
+from django_delayq.admin.bulk.changes import LABELS, Change, by_ids, permission_of
 from django_delayq.admin.bulk.confirmation import tell_left, tell_moved
 from django_delayq.admin.formatting import moment
 from django_delayq.admin.log import Chosen, correct, log_selection
@@ -45,11 +45,11 @@ class Move:
         return permission_of(self.change)
 
 
-_RUN_AGAIN, _DELETE, _DELETED = gettext_lazy("Run again"), gettext_lazy("Delete"), gettext_lazy("Deleted for good")
-RESCUE = Move("rescue", _RUN_AGAIN, _RUN_AGAIN, ErrorMessage, Change("rescue"), deletes=False)
-DELETE_ERRORS = Move("delete-errors", _DELETE, _DELETED, ErrorMessage, Change("purge_failed"))
-DELETE_WAITING = Move("delete-waiting", _DELETE, _DELETED, ReadyMessage, Change("purge"))
-MOVES = {move.name: move for move in (RESCUE, DELETE_ERRORS, DELETE_WAITING)}
+_PURGED = gettext_lazy("Purged")
+RESCUE = Move("rescue", LABELS["rescue"], gettext_lazy("Rescued"), ErrorMessage, Change("rescue"), deletes=False)
+PURGE_FAILED = Move("purge_failed", LABELS["purge_failed"], _PURGED, ErrorMessage, Change("purge_failed"))
+PURGE = Move("purge", LABELS["purge"], _PURGED, ReadyMessage, Change("purge"))
+MOVES = {move.name: move for move in (RESCUE, PURGE_FAILED, PURGE)}
 KINDS = ("buried", "retried", "parked")
 _DIGITS = 4
 
@@ -66,10 +66,10 @@ def groups(request: HttpRequest, alias: str, patience_s: float) -> list[dict[str
     group = partial(_group, request, alias)
     shown = []
     if may_see_errors:
-        moves = _allowed(request, RESCUE, DELETE_ERRORS)
+        moves = _allowed(request, RESCUE, PURGE_FAILED)
         shown.append(group("buried", _("Failed messages, newest first"), _("Failed"), found.buried, moves))
     if may_see_waiting:
-        moves = _allowed(request, DELETE_WAITING)
+        moves = _allowed(request, PURGE)
         note = _("Those among the next %(number)d of each queue.") % {"number": LOOKED_THROUGH}
         title = _("Messages that wait for their next attempt")
         shown.append(group("retried", title, _("Due"), found.retried, moves, note))

@@ -38,7 +38,7 @@ from django_delayq.admin.lists.filters import (
 from django_delayq.admin.lists.kept_searches import is_in_address, is_over, is_sent, meant, redirect_to
 from django_delayq.admin.lists.reported import has_report
 from django_delayq.admin.lists.search import asks_for_data, find, find_on_page, is_many
-from django_delayq.admin.message.edit import CHANGE, RUN_AGAIN, Edit, edit_page
+from django_delayq.admin.message.edit import CHANGE, RESCUE_CHANGED, Edit, edit_page
 from django_delayq.admin.message.errors import may_view_errors
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import may_search
@@ -223,7 +223,7 @@ class ErrorMessageAdmin(MessageAdmin):
     """The messages that failed for good, newest first."""
 
     moves = (RESCUE, PURGE_ERRORS)
-    edit = RUN_AGAIN
+    edit = RESCUE_CHANGED
     edit_permissions = ("delayq.edit_payload", "delayq.view_payload", "delayq.rescue_message")
     actions = (*map(action_of, moves), export_csv, export_jsonl)
     ordering = ("-ended_at", "-id")

@@ -1,4 +1,4 @@
-"""Group failed messages by fingerprint, and show what fails, how often, and since when. A group can be run again.
+"""Group failed messages by fingerprint, and show what fails, how often, and since when. A group can be rescued.
 
 The cost is bounded, however many messages there are.
 """

@@ -160,7 +160,7 @@ def _data_type(row: MessageRow) -> Any:
     return handler.data_type if handler else Any
 
 
-def run_again_with(row: ErrorMessage, data: Any) -> None:
+def rescue_with(row: ErrorMessage, data: Any) -> None:
     """Rescue a buried message and replace its data, or do neither. Its history is kept.
 
     Raises the errors of sending, and `ValueError` if it is not buried any more, its id waits again, another message
@@ -217,12 +217,12 @@ def change_waiting(row: ReadyMessage, data: Any) -> None:
         rows.update(data=body.decode())
 
 
-RUN_AGAIN = Edit(
-    run_again_with,
-    gettext_lazy("Change the payload and run again"),
-    gettext_lazy("Change and run again"),
-    gettext_lazy("The payload was changed, and the message runs again."),
-    gettext_lazy("Payload changed and run again"),
+RESCUE_CHANGED = Edit(
+    rescue_with,
+    gettext_lazy("Change the payload and rescue"),
+    gettext_lazy("Change and rescue"),
+    gettext_lazy("The payload was changed, and the message was rescued."),
+    gettext_lazy("Payload changed and rescued"),
 )
 CHANGE = Edit(
     change_waiting,

@@ -35,7 +35,7 @@ _OUTCOMES = {
     Ended.CRASHED: gettext_lazy("its process died"),
     Ended.INTERRUPTED: gettext_lazy("interrupted by the stop of its worker"),
     Ended.LOST: gettext_lazy("its lease ran out"),
-    Ended.BURIED: gettext_lazy("failed for good, and was run again"),
+    Ended.BURIED: gettext_lazy("failed for good, and was rescued"),
 }
 
 
@@ -88,7 +88,7 @@ def what_next(row: MessageRow) -> str:
     if isinstance(row, FinishMessage):
         return _("Nothing: it is over.")
     if isinstance(row, ErrorMessage):
-        return _("Nothing until it is run again, deleted or pruned.")
+        return _("Nothing until it is rescued, purged or pruned.")
     from django_delayq.monitor import explain  # late, as in dashboard/urls.py
 
     try:
