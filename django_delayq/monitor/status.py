@@ -296,7 +296,7 @@ def _away(store: Tables, error: Exception) -> ServerReport:
         error=error,
         after=after,
     )
-    return ServerReport(_("the broker is away"), "", problems=[told])
+    return ServerReport(_("the broker is away"), "", problems=[told], is_away=isinstance(error, BrokerUnavailable))
 
 
 def _errors_since(backend: Backend, since_ms: int, most: int) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from django_delayq.brokers import get_backend
 from tests.commands.support import send
@@ -98,6 +99,20 @@ def test_a_broker_that_refuses_the_password_is_one_line_without_it(start_redis: 
     server = start_redis(requirepass="right")
     done = delayq(on(LOCATION=server.url.replace("right", "hush")), "status", "--traceback")
     assert done.returncode == 1
+    assert "hush" not in done.stdout + done.stderr
+
+
+def test_a_broker_that_refuses_the_password_is_one_line_beside_the_figures_of_the_store(
+    start_redis: Callable[..., Server], sqlite_database: str
+) -> None:
+    server = start_redis(requirepass="right")
+    store = {"DATABASE": "default", "STORE": {}}
+    name = connections.settings[sqlite_database]["NAME"]
+    files = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(name)}}
+    env = on(LOCATION=server.url.replace("right", "hush"), **store) | {"DELAYQ_TEST_DATABASES": json.dumps(files)}
+    done = delayq(env, "status")
+    assert_one_line(done, "default: ", "password")
+    assert "pending 0, ready 0" in done.stdout
     assert "hush" not in done.stdout + done.stderr
 
 

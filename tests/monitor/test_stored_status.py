@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db.models import F
 from django.utils import timezone
 from pytest_django import Settings
@@ -140,7 +140,28 @@ def test_with_the_broker_away_the_rows_are_still_counted(
     seen = status()
     assert (seen.broker_away, seen.ready, seen.parked) == (True, 1, ())
     assert str(error) in seen.server.problems[0]
-    call_command("delayq", "status")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_command_fails_where_somebody_has_to_mend_something_and_not_while_the_broker_is_away(
+    broker: DatabaseBackend,
+    options: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse() -> None:
+        raise BrokerRefused("wrong password")
+
+    def leave() -> None:
+        raise BrokerUnavailable("nobody there")
+
+    monkeypatch.setattr(broker.broker.presence, "workers", leave)
+    call_command("delayq", "status", *options)
+    assert "nobody there" in capsys.readouterr().out
+    monkeypatch.setattr(broker.broker.presence, "workers", refuse)
+    with pytest.raises(CommandError, match="default: wrong password"):
+        call_command("delayq", "status", *options)
+    assert "wrong password" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from django_delayq.brokers.base import Pause, RunInfo, WorkerInfo
 from django_delayq.core.figures import Figures, Times
 from django_delayq.management.support.arguments import Options, add_json
@@ -25,12 +27,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options, write: Write) -> None:
-    """Write the figures of the alias."""
+    """Write the figures of the alias. Raises `CommandError` if its broker can't be used until somebody mends it."""
     seen = status(options["using"], bounds=QUICK)
     if options["json"]:
         write_json(write, {"alias": options["using"], **status_shape(seen)})
-        return
-    write(f"{options['using']}: {seen.server.server}")
+    else:
+        _write_all(options["using"], seen, write)
+    if seen.broker_away and not seen.server.is_away:  # it refuses, or bears another store's mark
+        raise CommandError(f"{options['using']}: {seen.server.problems[0]}")
+
+
+def _write_all(using: str, seen: Status, write: Write) -> None:
+    write(f"{using}: {seen.server.server}")
     _write_summary(write, seen)
     _write_server(write, seen)
     _write_figures(write, seen)
