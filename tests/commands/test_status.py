@@ -90,10 +90,11 @@ def test_begins_with_whether_a_worker_lives_what_is_due_and_what_failed(clocked_
     delayq("pause", "mail", "--reason", "x")
     clock.now_ms += 90_000
     serve(clocked_broker, "order.close")
-    _server, workers, due, failed, *_rest = delayq("status").splitlines()
+    _server, workers, due, failed, *rest = delayq("status").splitlines()
     assert workers == "workers: 1 live, running 0"
     assert due == "due now: 3, the first for 1m30s, 2 parked, 1 paused"
     assert failed == "failed: 1, in the last hour 1; `manage.py delayq errors` lists them"
+    assert "pending 0, ready 3, running 0" in rest, "what failed is not told twice"
 
 
 def test_says_what_a_crash_of_the_broker_can_lose(broker: Backend) -> None:

@@ -101,8 +101,7 @@ def _write_server(write: Write, seen: Status) -> None:
 
 
 def _write_figures(write: Write, seen: Status) -> None:
-    counted: dict[str, int | str] = {"pending": seen.pending, "ready": seen.ready, "running": seen.running}
-    counted["failed"] = _counted(seen, "error", seen.error)
+    counted = {"pending": seen.pending, "ready": seen.ready, "running": seen.running}  # what failed is told above
     write(_listed(counted) + (" (and more: large tables are counted in part)" if seen.capped else ""))
     if seen.retried is not None:
         write(f"retried, waiting or running again: {_counted(seen, 'retried', seen.retried)}")
@@ -166,7 +165,7 @@ def _lag_words(each: Status | WaitingSet) -> str:
     return "not known" if each.ready and each.next_due_ms is None else to_text(each.lag_ms)
 
 
-def _listed(figures: Mapping[str, int | str]) -> str:
+def _listed(figures: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {figure}" for name, figure in figures.items()) or "none"
 
 
