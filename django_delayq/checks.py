@@ -53,11 +53,29 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     - E009: `concurrency_key` names a field that its data does not have.
     - E018: `id_scope` is "all", and its alias has no store.
     - W001: it is `atomic`, and its alias has no store.
-    - I001: it is sync and has a time-out of its own, which only `--processes` can enforce.
 
     Wrong arguments of `delay_execute`, and two handlers with one key, raise at import.
     """
     return [message for handler in registered_handlers() for message in _check_handler(handler)]
+
+
+@register("delayq", deploy=True)
+def check_time_outs(**kwargs: Any) -> list[CheckMessage]:
+    """Report I001 for each handler that is sync and has a time-out of its own, which only `--processes` can enforce.
+
+    Only with `--deploy`, because most commands print what the other checks find, and this is no mistake.
+    """
+    return [
+        Info(
+            f"Handler {name_of(handler.func)} (key {handler.key!r}) is sync and has a time-out, which can end it only "
+            "under `run_delayq --processes`.",
+            hint="In a thread it is logged as overdue and runs on. Make it async, or run the worker with --processes.",
+            obj=handler,
+            id="delayq.I001",
+        )
+        for handler in registered_handlers()
+        if not handler.is_async and handler.timeout_ms != to_ms(DEFAULT_TIMEOUT, "timeout")
+    ]
 
 
 @register("delayq", deploy=True)
@@ -328,11 +346,4 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
             hint='Set up a store ("STORE": {}), or leave id_scope out.',
             obj=handler,
             id="delayq.E018",
-        )
-    if not handler.is_async and handler.timeout_ms != to_ms(DEFAULT_TIMEOUT, "timeout"):
-        yield Info(
-            f"{name} is sync and has a time-out, which can end it only under `run_delayq --processes`.",
-            hint="In a thread it is logged as overdue and runs on. Make it async, or run the worker with --processes.",
-            obj=handler,
-            id="delayq.I001",
         )

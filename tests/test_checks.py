@@ -75,7 +75,6 @@ def test_a_wrong_setting_is_found(settings: Settings, delayq: Any, id: str, reas
         (handle, {"max_concurrency": 1, "concurrency_key": "a:{id}"}, "E009", "names 'id', which is no field"),
         (sends_parcel, {"max_concurrency": 1, "concurrency_key": "a:{}"}, "E009", "names '', which is no field"),
         (handle, {"id_scope": "all"}, "E018", 'has id_scope="all", but without a store'),
-        (handle, {"timeout": "10s"}, "I001", "only under `run_delayq --processes`"),
     ],
 )
 def test_a_wrong_handler_is_found_and_named(func: Any, options: dict[str, Any], id: str, reason: str) -> None:
@@ -86,6 +85,17 @@ def test_a_wrong_handler_is_found_and_named(func: Any, options: dict[str, Any], 
     assert f"tests.test_checks.{func.__name__} (key 'k')" in message.msg
     assert message.obj is handler
     assert message.hint
+
+
+def test_a_time_out_that_threads_can_not_enforce_is_told_before_a_deploy_only() -> None:
+    handler = delay_execute("k", timeout="10s")(handle)
+    delay_execute("default")(handle)
+    delay_execute("async", timeout="10s")(handle_async)
+    assert found() == []
+    (message,) = run_checks(tags=["delayq"], include_deployment_checks=True)
+    assert (message.id, message.obj) == ("delayq.I001", handler)
+    assert "tests.test_checks.handle (key 'k')" in message.msg
+    assert "only under `run_delayq --processes`" in message.msg
 
 
 def test_a_hint_writes_the_name_of_an_alias_as_the_settings_do(settings: Settings) -> None:
