@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from django_delayq.core.errors import UnknownKey
+from django_delayq.core.limits import Limits
 from django_delayq.core.message import IdScope
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean, short_repr
@@ -24,6 +25,7 @@ class Registered(Protocol):
     expires_ms: int | None
     atomic: bool
     at_most_once: bool
+    limits: Limits | None
     id_scope: IdScope
 
     @property

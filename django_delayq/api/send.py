@@ -22,10 +22,11 @@ from django_delayq.api.unknown import refuse_unknown
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
-from django_delayq.core.codec import encode_data
-from django_delayq.core.errors import Unsupported
+from django_delayq.core.codec import decode_data, encode_data
+from django_delayq.core.errors import DataMismatch, Unsupported
 from django_delayq.core.human_time import At, Windows, due_in_window_ms, spread_of
 from django_delayq.core.lanes import lane_of, new_lane, split_lane
+from django_delayq.core.limits import Limits
 from django_delayq.core.message import IdScope, OnConflict, Send, Sent, Tags, When
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
@@ -232,10 +233,14 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     header, data_type = addressed(send, alias, is_own=is_own)
     id = make_id() if send.id is None else _name(send.id, "id", is_own)
     delay_ms, at_ms = due_ms(send.delay, send.at, send.window, send.spread, id)
+    body = body_of(send.data, data_type, alias)
+    handler = registry.by_alias.get(alias.name, {}).get(header.key)
+    if handler is not None and handler.limits is not None:
+        check_has_fields(body, handler.limits)
     return NewMessage(
         id,
         header,
-        body_of(send.data, data_type, alias),
+        body,
         delay_ms,
         at_ms,
         has_new_id=send.id is None,
@@ -312,6 +317,15 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
             "send a key to where it is kept, or raise the limit."
         )
     return body
+
+
+def check_has_fields(body: bytes, limits: Limits) -> None:
+    """Raise `ValueError` if the data lacks what `concurrency_key` names, because no worker could start the message."""
+    if limits.concurrency_key is not None:
+        try:
+            limits.value_of(decode_data(body))
+        except DataMismatch as error:
+            raise ValueError(str(error)) from None
 
 
 @lru_cache(maxsize=1024)

@@ -350,6 +350,18 @@ def test_a_message_that_waits_gets_its_new_payload_and_stays_as_it_is_otherwise(
     assert closed == [Order(42)]
 
 
+def test_a_payload_that_no_worker_could_start_changes_nothing(
+    broker: DatabaseBackend, registry: None, superuser: Client, database: str
+) -> None:
+    @delay_execute(key="order.close", max_concurrency=1, concurrency_key="account:{account}")
+    def close_order(message: Message[dict[str, int]]) -> None: ...
+
+    close_order.send({"account": 1}, id="a", delay="1h")
+    response = mend(superuser, url("readymessage", pk_of(database, "a"), "payload"), "{}")
+    assert "names 'account', which this data doesn't have" in text_of(response)
+    assert ReadyMessage.objects.using(database).get().data == '{"account":1}'
+
+
 def test_a_message_that_runs_meanwhile_keeps_its_payload(
     waiting: str, broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:

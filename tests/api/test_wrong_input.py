@@ -9,7 +9,15 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
-from django_delayq import Handler, Message, Unsupported, delay_execute, send_delay_message
+from django_delayq import (
+    Handler,
+    Message,
+    SendError,
+    Unsupported,
+    delay_execute,
+    send_delay_message,
+    send_delay_messages,
+)
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.core.message import OnConflict
 from tests.api.support import waiting
@@ -96,6 +104,34 @@ def test_data_over_the_limit_is_refused(settings: Settings, any_data: Handler[An
 def test_data_is_checked_against_the_type_of_the_handler(close_order: Handler[int, None]) -> None:
     with pytest.raises(TypeError, match=r"data doesn't fit int"):
         close_order.send("5")  # type: ignore[arg-type]  # and a type checker knows
+
+
+@pytest.fixture
+def push_invoice(registry: None) -> Handler[Any, None]:
+    """A handler with a limit for each account."""
+
+    @delay_execute(key="invoice.push", max_concurrency=1, concurrency_key="account:{account_id}")
+    def push_invoice(message: Message[Any]) -> None: ...
+
+    return push_invoice
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"acount_id": 3}, r"concurrency_key='account:{account_id}' names 'account_id', which this data doesn't have"),
+        (3, r"names 'account_id', which this data doesn't have"),
+        ({"account_id": None}, r"the field 'account_id' is of type NoneType; give text or a whole number"),
+    ],
+)
+def test_data_without_the_field_of_a_concurrency_key_is_refused(
+    data: Any, message: str, push_invoice: Handler[Any, None], broker: MemoryBroker
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        push_invoice.send(data, on_commit=False)
+    with pytest.raises(SendError, match=message):
+        send_delay_messages([push_invoice.prepare(data)], on_commit=False)
+    assert waiting(broker) == []
 
 
 def test_an_object_with_a_primary_key_is_refused_with_what_to_send(close_order: Handler[Any, None]) -> None:

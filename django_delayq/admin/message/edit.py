@@ -27,7 +27,7 @@ from django_delayq.admin.log import hashed, log_rows
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import kept_difference, payload_of, pretty
 from django_delayq.api.handlers import get_handler
-from django_delayq.api.send import body_of, send_delay_message
+from django_delayq.api.send import body_of, check_has_fields, send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
@@ -207,8 +207,10 @@ def change_waiting(row: ReadyMessage, data: Any) -> None:
 
     Raises the errors of sending, and `ValueError` if it runs or has ended, or its data was changed since it was read.
     """
-    alias = get_alias(row.alias)
+    alias, handler = get_alias(row.alias), get_handler(row.alias, row.key)
     body, using = body_of(data, _data_type(row), alias), alias.database
+    if handler is not None and handler.limits is not None:
+        check_has_fields(body, handler.limits)
     rows = ReadyMessage.objects.using(using).filter(pk=row.pk)
     with transaction.atomic(using):
         locked = rows.select_for_update().values_list("data", "token")
