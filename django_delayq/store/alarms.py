@@ -12,6 +12,7 @@ The cursor shares the fate of the alarms. If it is lost, it begins at now.
 another store (mark.py).
 """
 
+import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import TypeVar
@@ -46,7 +47,11 @@ def schedule_window(database: Database, window: Window, window_ms: int = WINDOW_
     if cursor_ms is None:
         cursor_ms = window.advance_cursor([], None, now_ms)
         if window.cursor() is not None:  # otherwise a part of the broker is away, and the next pass tries again
-            logger.warning("The broker is new, or has lost its alarms: those of the next seconds are scheduled.")
+            has_run = database.rows("SELECT 1 FROM delayq_figure WHERE alias = %s LIMIT 1", [database.alias])
+            logger.log(
+                logging.WARNING if has_run else logging.INFO,  # where nothing has run yet, it is new
+                "The broker is new, or has lost its alarms: those of the next seconds are scheduled.",
+            )
     elif cursor_ms > to_ms:  # the database's clock was set back
         window.set_cursor_back(now_ms)
         cursor_ms = now_ms

@@ -1,5 +1,6 @@
 """The window: what is due in the next seconds has an alarm, whatever the broker loses, and no row is written for it."""
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from django_delayq.store.alarms import WINDOW_MS, schedule_window
 from django_delayq.store.polling import LATE_MS, Sweep
 from django_delayq.support.timestamps import HOUR_MS
 from tests.brokers.rig import settlement
+from tests.figure_rows import write_figures
 from tests.servers import Server
 from tests.store.support import LEASE_MS, WANT, alarms, claim, clock_of, clock_of_sends, window_of
 
@@ -79,6 +81,26 @@ def test_a_flushed_broker_gets_the_window_again_and_what_is_overdue_is_claimed_f
     assert alarms(broker) == 20
     _find_overdue(broker)
     assert [one.id for one in claim(broker)] == ["overdue"]
+
+
+def test_that_alarms_may_be_lost_is_a_warning_only_where_something_has_run(
+    broker: DatabaseBackend, database: str, redis_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    send_delay_message("k", 1, delay="1h")
+
+    def told() -> list[int]:
+        caplog.clear()
+        with redis_server.client() as client:
+            client.flushall()
+        schedule_window(broker.database, window_of(broker))
+        return [record.levelno for record in caplog.records if "has lost its alarms" in record.getMessage()]
+
+    assert told() == [logging.INFO]
+    write_figures(database, broker.database.now_ms(), alias="another")
+    assert told() == [logging.INFO]
+    write_figures(database, broker.database.now_ms())
+    assert told() == [logging.WARNING]
 
 
 def test_a_pass_that_a_flush_falls_into_sets_no_cursor(
