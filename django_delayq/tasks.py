@@ -11,10 +11,10 @@ result's id is the message's id.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from inspect import iscoroutinefunction
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -27,6 +27,7 @@ from django.utils.text import capfirst
 from django_delayq.api.handlers import Handler, delay_execute, get_handler
 from django_delayq.api.operations import cancel_delay_messages, reschedule_delay_messages
 from django_delayq.api.send import asend_delay_message, send_delay_message
+from django_delayq.api.unknown import NoMethod, refuse_unknown
 from django_delayq.brokers import get_backend
 from django_delayq.conf import DEFAULT_ALIAS, alias_names, get_alias
 from django_delayq.core.errors import Bury, DelayqError, Snooze
@@ -109,7 +110,17 @@ class DelayqTask(AnyTask):
 
     def using(self, **changes: Any) -> "DelayqTask":
         """Return a task with these options in place of its own. None leaves an option as it is."""
+        refuse_unknown(changes, _OPTIONS, _OPTIONS_ELSEWHERE)
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    if not TYPE_CHECKING:  # else a type checker would take them for attributes
+        delay = NoMethod("enqueue(...)")
+        delay_on_commit = NoMethod("enqueue(...): with a store it is a part of the transaction")
+        apply_async = NoMethod("using(run_after=...).enqueue(...)")
+        schedule = NoMethod("using(run_after=...).enqueue(...)")
+        send = NoMethod("enqueue(...)")
+        asend = NoMethod("aenqueue(...)")
+        defer = NoMethod("enqueue(...)")
 
     def cancel(self, *ids: str, tag: str | None = None) -> int:
         """Cancel tasks that wait, by the ids of their results or by tag, like `cancel_delay_messages`."""
@@ -128,6 +139,18 @@ class DelayqTask(AnyTask):
 
     def _alias(self) -> str:
         return cast("DelayqBackend", self.get_backend()).using
+
+
+_OPTIONS = [each.name for each in fields(DelayqTask)]
+_RUN_AFTER = "run_after=timezone.now() + timedelta(...)"
+_OPTIONS_ELSEWHERE = {
+    "countdown": _RUN_AFTER,
+    "delay": _RUN_AFTER,
+    "eta": "run_after=...",
+    "at": "run_after=...",
+    "queue": "queue_name=...",
+    "task_id": "id=...",
+}
 
 
 class DelayqBackend(BaseTaskBackend):

@@ -1,6 +1,6 @@
 """Say what to write in place of an option or a method that only other libraries have."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Never
 
 from django_delayq.core.message import When
@@ -17,12 +17,16 @@ _OPTIONS_ELSEWHERE = {
 }
 
 
-def refuse_unknown(options: Iterable[str]) -> None:
-    """Raise `TypeError` for the first option that a send does not have, with the one to write instead."""
+def refuse_unknown(
+    options: Iterable[str],
+    known: Collection[str] = _OPTIONS,
+    elsewhere: Mapping[str, str] = _OPTIONS_ELSEWHERE,
+) -> None:
+    """Raise `TypeError` for the first option that is not `known` (those of a send), with the one to write instead."""
     for name in options:
-        if name not in _OPTIONS:
-            instead = _OPTIONS_ELSEWHERE.get(name)
-            fix = f"write {instead}." if instead else did_you_mean(name, _OPTIONS)
+        if name not in known:
+            instead = elsewhere.get(name)
+            fix = f"write {instead}." if instead else did_you_mean(name, known)
             raise TypeError(f"there is no option {name!r}: {fix}")
 
 
@@ -34,7 +38,7 @@ def one_value(values: tuple[object, ...]) -> TypeError:
 
 
 class NoMethod:
-    """A descriptor with the name of a method that handlers don't have, but the tasks of other libraries do.
+    """A descriptor with the name of a method that the tasks of other libraries have, but ours and handlers don't.
 
     Looking it up raises `AttributeError`, which says what to write instead. A `__getattr__` of the handler would cost
     each send 0.3 µs, because it makes Python look up all of the handler's attributes the slow way.
@@ -47,4 +51,4 @@ class NoMethod:
         self._name = name
 
     def __get__(self, handler: object | None, owner: type) -> Never:
-        raise AttributeError(f"{handler or owner!r} has no attribute {self._name!r}; write {self._instead}.")
+        raise AttributeError(f"{short_repr(handler or owner)} has no attribute {self._name!r}; write {self._instead}.")

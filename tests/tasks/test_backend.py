@@ -43,6 +43,34 @@ def test_a_task_runs_with_its_arguments_and_its_result_has_what_it_returned(func
     assert functions.calls == [(1, 2)]
 
 
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("countdown", r"write run_after=timezone\.now\(\) \+ timedelta\(\.\.\.\)\."),
+        ("eta", r"write run_after=\.\.\.\."),
+        ("queue", r"write queue_name=\.\.\.\."),
+        ("priorty", r"did you mean 'priority'\?"),
+    ],
+)
+def test_an_option_of_other_libraries_is_refused_with_what_to_write(functions: Any, option: str, instead: str) -> None:
+    with pytest.raises(TypeError, match=f"there is no option '{option}': {instead}"):
+        functions.add.using(**{option: 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("delay", r"enqueue\(\.\.\.\)\."),
+        ("apply_async", r"using\(run_after=\.\.\.\)\.enqueue\(\.\.\.\)\."),
+        ("asend", r"aenqueue\(\.\.\.\)\."),
+    ],
+)
+def test_a_method_of_other_libraries_says_what_to_write(functions: Any, name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=rf"DelayqTask.* has no attribute '{name}'; write {instead}"):
+        getattr(functions.add, name)
+    assert not hasattr(functions.add, name)
+
+
 def test_the_message_of_a_task_is_one_like_any_other(functions: Any) -> None:
     result = functions.fails.enqueue(0)
     info = get_delay_message(result.id)
