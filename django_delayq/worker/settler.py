@@ -166,14 +166,18 @@ class Settler:
         then = "Its lease is left to lapse."
         for instead in attempt.in_place_of(transition, lease.claimed, lease.handler, error):
             with suppress(Exception):  # then the next is tried
-                self._send([(lease, instead)])
-                then = f"Its attempt counts as failed ({instead.action.value})."
+                is_taken = self._send([(lease, instead)])
+                then = f"Its attempt counts as failed ({instead.action.value})." if is_taken else "Its lease is lost."
                 break
         else:
             self._leases.remove([lease])
         _log_rejected(lease, transition, error, then)
 
-    def _send(self, batch: list[Settlement]) -> None:
+    def _send(self, batch: list[Settlement]) -> bool:
+        """Send settlements, however long the broker is away. Return whether any is written, or waits for a locked row.
+
+        Those of a lease that is lost are reported instead.
+        """
         backoff = None
         repeated = False
         while batch := self._without_lost(batch):
@@ -201,7 +205,8 @@ class Settler:
             if failed := [ended for ended in written if ended[1].fingerprint]:
                 self._failure_kinds.note(failed)
             self._report_lost([ended for ended, was_held in answers if was_held is False], repeated)
-            return
+            return any(was_held is not False for was_held in settled)
+        return False
 
     def _without_lost(self, batch: list[Settlement]) -> list[Settlement]:
         """Return the settlements to send, and report those whose lease is lost.

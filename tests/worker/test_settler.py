@@ -241,6 +241,29 @@ def test_a_finish_that_is_refused_for_good_is_a_failure_that_counts(
     assert caplog.text.count("Its attempt counts as failed") == 2
 
 
+def test_a_finish_that_is_refused_for_good_counts_no_failure_of_a_lease_that_is_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(settling_module, "REFUSED_TRIES", 1)
+    rig = Rig(broker_class=UnfinishableBroker)
+    rig.send("a")
+    rig.broker.advance(1)
+    claim = partial(rig.broker.queue.claim, [ClaimRequest("default", "k", 1)], worker="w")
+    (claimed,) = claim(lease_ms=1_000).messages
+    rig.broker.advance(1_000)
+    rig.broker.queue.maintain(lease_ms=1_000)
+    claim(lease_ms=60_000)
+    lease = Lease(claimed, make_handler(nothing), 0.0, held_until=0.0, clock_ms=0.0)
+    outage_log = OutageLog()
+    settler = Settler(rig.broker, Leases(rig.broker, 60_000, outage_log), outage_log)
+    settler.add(lease, settlement(claimed, SettleAction.FINISH))
+    settler.start()
+    settler.close(PATIENCE_S)
+    assert "its finish is refused (BrokerRefused: no finish is taken). Its lease is lost." in caplog.text
+    assert "counts as failed" not in caplog.text
+    assert rig.see("a").failures == 0
+
+
 class Raising(logging.Filter):
     """A site's logging filter with a bug."""
 
