@@ -90,7 +90,7 @@ class At:
         now = check_aware(now, "now").astimezone(UTC)
         today = now.astimezone(zone).date()
         if not (self.months or self.days or self.business_days):
-            first = datetime.combine(today, at, zone).astimezone(UTC)
+            first = instant_of(datetime.combine(today, at), zone)
             if first >= now:
                 return _noted(first, at, zone, note)
             day = today + _DAY
@@ -98,7 +98,7 @@ class At:
                 note(datetime.combine(day, clock_time()), f"the next day, because {_clock(at)} is over")
         else:
             day = self._day(today, note)
-        instant = datetime.combine(day, at, zone).astimezone(UTC)
+        instant = instant_of(datetime.combine(day, at), zone)
         if instant < now:  # the clocks have gone back since then, past midnight, and it comes again
             instant = datetime.combine(day, at.replace(fold=1), zone).astimezone(UTC)
         return _noted(instant, at, zone, note)
@@ -230,17 +230,26 @@ def due_in_window_ms(due_ms: int, window: Windows | None, spread_ms: int, id: st
     It is in the `window`, and later by a part of `spread_ms` that depends on the `id` alone. Where the window closes
     before that, the part is one of the time until it closes. Raises like `Window`.
     """
+    first_ms, most_ms = room_in_window_ms(due_ms, window, spread_ms)
+    return first_ms + spread_of(id, most_ms)
+
+
+def room_in_window_ms(due_ms: int, window: Windows | None, spread_ms: int) -> tuple[int, int]:
+    """Return the first epoch ms from `due_ms` on that is in the `window`, and over how many ms a spread may go on then.
+
+    That is what is the same for all ids.
+    """
     if window is None:
-        return due_ms + spread_of(id, spread_ms)
+        return due_ms, spread_ms
     windows = _check_windows(window)
     instant = from_ms(due_ms)
     due_ms = to_epoch_ms(min(each.resolve(instant) for each in windows))
     if not spread_ms:
-        return due_ms
+        return due_ms, 0
     until, limit = from_ms(due_ms), from_ms(due_ms + spread_ms)
     while (later := max(each._open_until(until, limit) for each in windows)) > until:
         until = later
-    return due_ms + spread_of(id, to_epoch_ms(until) - due_ms)
+    return due_ms, to_epoch_ms(until) - due_ms
 
 
 def spread_of(id: str, most_ms: int) -> int:
@@ -382,6 +391,11 @@ def _check_windows(window: object) -> Sequence[Window]:
 
 
 # Clocks
+
+
+def instant_of(local: datetime, zone: str | ZoneInfo) -> datetime:
+    """Return the instant, in UTC, of a naive local time. Raises `TypeError` or `ValueError` for what is no zone."""
+    return local.replace(tzinfo=_zone_of(zone)).astimezone(UTC)
 
 
 def _local(instant: datetime, zone: ZoneInfo) -> datetime:

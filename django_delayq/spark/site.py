@@ -24,7 +24,13 @@ def settings_module(given: str | None) -> str:
 
 
 def enter(module: str, using: str) -> Alias:
-    """Set the site up in this process, unless that was done before, and return one alias of its DELAYQ.
+    """Set the site up in this process, and return one alias of its DELAYQ. Raises like `set_up`."""
+    set_up(module)
+    return get_alias(using)
+
+
+def set_up(module: str) -> None:
+    """Set the site up in this process, unless that was done before.
 
     Raises `SparkError` if the module is not here: a cluster needs the site's code on every node.
     """
@@ -35,4 +41,3 @@ def enter(module: str, using: str) -> Alias:
         except ImportError as error:
             raise SparkError(f"The site {module!r} can't be imported in a process of Spark: {error}") from error
         gc.freeze()  # PySpark collects garbage after each task, and would visit all that is loaded: 0.1 s
-    return get_alias(using)

@@ -15,7 +15,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Repo
 from django_delayq.spark.session import build_session
 from tests import databases, servers
 from tests.servers import PostgresServer, Server, Servers, SqliteFiles
-from tests.spark.support import ALIASES, ALONE, CARRIED, EMBEDDED, PASSWORD, STORED
+from tests.spark.support import ALIASES, ALONE, CALENDARS, CARRIED, EMBEDDED, PASSWORD, SETTINGS, STORED
 
 QUICK_START = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file=/dev/null",
@@ -62,7 +62,11 @@ def spark_site(
         on_postgres = stack.enter_context(databases.database_on(postgres_server))
         on_sqlite = stack.enter_context(databases.database_on(sqlite_files))
         yield {
-            "default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None},
+            "default": {
+                "BROKER": "django_delayq.brokers.memory.MemoryBroker",
+                "STORE": None,
+                "CALENDARS": CALENDARS,
+            },
             CARRIED: {**redis, "STORE": None, "OPTIONS": {"prefix": "carried", "shards": 2}},
             ALONE: {"BROKER": "django_delayq.brokers.database.DatabaseBroker", "DATABASE": on_postgres},
             STORED: {**redis, "DATABASE": on_postgres, "OPTIONS": {"prefix": "stored"}},
@@ -79,7 +83,7 @@ def spark_env(spark_site: dict[str, dict[str, Any]], tmp_path_factory: pytest.Te
     started = {"DELAYQ": spark_site, "DATABASES": of_used}
     (directory / "site.json").write_text(json.dumps(started, default=str))
     return {
-        "DJANGO_SETTINGS_MODULE": "tests.spark.settings",
+        "DJANGO_SETTINGS_MODULE": SETTINGS,
         "DELAYQ_TEST_SPARK": str(directory / "site.json"),
         "SPARK_LOCAL_DIRS": str(directory),
     }

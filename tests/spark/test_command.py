@@ -3,7 +3,7 @@
 import re
 import sys
 from argparse import ArgumentTypeError
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from io import BytesIO, StringIO
 from pathlib import Path
 
@@ -18,11 +18,20 @@ from pytest_django import Settings
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage
-from django_delayq.spark.cli.arguments import holidays, instant, picture, quiet_hours, rows_of, seconds
+from django_delayq.spark.cli.arguments import (
+    holidays,
+    instant,
+    milliseconds,
+    picture,
+    quiet_hours,
+    rows_of,
+    time_of_day,
+    window,
+)
 from django_delayq.spark.jobs.chart import png
 from django_delayq.spark.jobs.lake import Lake
 from tests.spark.ended import fail
-from tests.spark.support import PASSWORD, STORED, waiting
+from tests.spark.support import CALENDARS, PASSWORD, SETTINGS, STORED, waiting
 
 CUSTOMERS = "customer,on,zone\n1,2096-11-21,Europe/Berlin\n2,2096-11-21,Asia/Tokyo\n3,2096-11-22,Europe/Berlin\n"
 
@@ -66,6 +75,28 @@ def test_a_schedule_is_forecast_then_sent_then_reconciled(plan: list[str], tmp_p
     assert ended.value.code == 1
     lines = [r"note:\x1b[2J: there is no such message", "note:2: there is no such message", "2 differences."]
     assert out.getvalue().splitlines() == lines
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_schedule_takes_the_rules_of_a_send(plan: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", SETTINGS)
+    (calendar,) = (name for name in CALENDARS if name.startswith("2096"))
+    orders = "customer,at,days,zone\n1,2096-11-21T22:00:00Z,1,Europe/Berlin\n2,2096-11-21T23:30:00Z,1,Europe/Berlin\n"
+    (tmp_path / "customers.csv").write_text(orders)
+    rows = [*plan[: plan.index("--due")], "--after", "CAST(at AS TIMESTAMP)", "--zone-column", "zone"]
+    counted = [*rows, "--time", "09:00", "--business-days", "days", "--calendar", calendar]
+    told = run("schedule", *counted, "--dry-run")  # Thursday; it is Thursday in Berlin, and so Monday: Friday is free
+    assert told.splitlines()[-3:-1] == ["2096-11-22 08:00  1", "2096-11-26 08:00  1"]
+    told = run(
+        "schedule", *rows, "--window", "fri 10:00-11:00; mon-fri 12:00-13:00", "--calendar", calendar, "--dry-run"
+    )
+    assert told.splitlines()[-2] == "2096-11-22 11:00  2"
+    told = run("schedule", *rows, "--quiet", "21:00-08:00", "--holidays", "2096-11-22", "--spread", "10s", "--dry-run")
+    assert told.splitlines()[-2] == "2096-11-23 07:00  2"
+    with pytest.raises(CommandError, match=r"^stored: 'note:1': calendar='XX' is not in CALENDARS: there is: 2026"):
+        run("schedule", *rows, "--window", "mon-fri 09:00-18:00", "--calendar", "XX")
+    with pytest.raises(CommandError, match=r"^stored: business_days leads to a day, and not to a time: give time, too"):
+        run("schedule", *rows, "--business-days", "days")
 
 
 @pytest.mark.usefixtures("spark")
@@ -154,11 +185,13 @@ def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.
 
 
 def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:
-    assert quiet_hours("21:00-08:30") == (time(21), time(8, 30))
+    assert window("mon-fri 09:00-18:00; sat 9:00-12:00") == "mon-fri 09:00-18:00; sat 9:00-12:00"
+    assert quiet_hours("21:00 - 08:30") == "mon-sun 08:30-21:00"
+    assert time_of_day("9:00") == "9:00"
     (tmp_path / "days").write_text("2026-12-25\n2026-12-26\n")
     assert holidays(str(tmp_path / "days")) == holidays("2026-12-26, 2026-12-25")
     assert holidays("2026-12-25") == {date(2026, 12, 25)}
-    assert seconds("2h") == 7200
+    assert milliseconds("2h") == 7_200_000
     assert instant("2026-11-21T12:00") == datetime(2026, 11, 21, 12, tzinfo=UTC)
     assert instant("2026-11-21T12:00+01:00") == datetime(2026, 11, 21, 11, tzinfo=UTC)
     before = datetime.now(UTC)
@@ -168,10 +201,14 @@ def test_the_parser_takes_what_people_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
+        (window, "late"),
+        (window, "mon-fri 09:00"),
+        (window, "09:00-18:00"),
+        (time_of_day, "9"),
         (quiet_hours, "late"),
         (quiet_hours, "08:00-08:00"),
         (holidays, "christmas"),
-        (seconds, "soon"),
+        (milliseconds, "soon"),
         (instant, "once"),
         (picture, "forecast.jpg"),
     ],

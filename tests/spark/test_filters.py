@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db.models import Model
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -15,7 +16,10 @@ from pyspark.sql.datasource import (
     Not,
     StringContains,
 )
+from pyspark.sql.types import StringType
 
+from django_delayq.models import ErrorMessage, FinishMessage
+from django_delayq.models.fields import NameField
 from django_delayq.spark.read.filters import Wanted, push
 from django_delayq.spark.read.shapes import schema_of
 
@@ -68,6 +72,20 @@ def test_filters_on_one_column_must_all_hold() -> None:
 def test_pks_are_cut_to_a_range() -> None:
     wanted = pushed(GreaterThan(("pk",), 7), LessThanOrEqual(("pk",), 9))
     assert (wanted.first["pk"], wanted.last["pk"]) == (8, 9)
+
+
+@pytest.mark.parametrize(("source", "model"), [("finish", FinishMessage), ("error", ErrorMessage)])
+def test_a_text_that_a_database_may_compare_by_its_own_rules_is_compared_by_spark_too(
+    source: str, model: type[Model]
+) -> None:
+    schema = schema_of(source, ())
+    texts = {each.name for each in schema.fields if isinstance(each.dataType, StringType)}
+    exact = {each.name for each in model._meta.get_fields() if isinstance(each, NameField)} | {"id"}
+    for name in texts:
+        for one in (EqualTo((name,), "a"), In((name,), ("a",))):
+            wanted = Wanted()
+            assert list(push([one], schema, wanted)) == ([] if name in exact else [one])
+            assert wanted.names == {name: {"a"}}
 
 
 def test_what_is_never_null_needs_no_look() -> None:

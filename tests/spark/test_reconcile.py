@@ -11,9 +11,11 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq import Send, send_delay_message, send_delay_messages
+from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.models import ReadyMessage
 from django_delayq.spark.jobs.archive import archive
+from django_delayq.spark.jobs.due import Plan
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.jobs.reconcile import (
     ANOTHER_TIME,
@@ -25,6 +27,7 @@ from django_delayq.spark.jobs.reconcile import (
     in_lake_and_table,
     known,
 )
+from django_delayq.spark.jobs.schedule import Messages, planned, schedule
 from tests.spark.ended import START, fail, finish
 from tests.spark.support import CARRIED, STORED
 
@@ -71,6 +74,33 @@ def test_what_was_due_before_it_was_sent_is_no_difference(spark: SparkSession) -
     send_delay_messages([Send("note", at=START, id="past")], using=STORED)
     should = expected(spark, "past").withColumn("due_at", f.lit(START))
     assert found(should, known(spark, STORED, "note")) == {}
+
+
+def test_what_was_past_and_waited_for_its_window_or_was_spread_is_no_difference(spark: SparkSession) -> None:
+    soon = datetime.now(UTC) + timedelta(minutes=10)
+    send_delay_messages([Send("note", at=soon, id=id) for id in ("past", "later")], using=STORED)
+    should = spark.createDataFrame(
+        [("past", START), ("later", soon + timedelta(minutes=5))], "id string, due_at timestamp"
+    )
+    actual = known(spark, STORED, "note").cache()
+    windowed = Plan(zone="zone", due="due", window="window")
+    spread = Plan(zone="zone", due="due", spread_ms=600_000)
+    assert {row.id for row in differences(should, actual).collect()} == {"past", "later"}
+    for plan in (windowed, spread):
+        assert [row.id for row in differences(should, actual, plan).collect()] == ["later"]
+
+
+def test_what_a_schedule_sent_late_is_no_difference(spark: SparkSession, using: str) -> None:
+    rows = spark.createDataFrame([(n, "2026-03-27 12:00", "UTC") for n in range(9)], "n int, local string, zone string")
+    messages = Messages("note", id_columns=["n"])
+    for plan in (
+        Plan(zone="zone", due="local", window="'mon-sun 00:00-24:00'"),
+        Plan(zone="zone", due="local", window="'mon-sun 00:00-24:00'", spread_ms=3_600_000),
+    ):
+        get_backend(using).queue.purge([f"note:{n}" for n in range(9)])
+        schedule(rows, messages, plan, using=using, job=str(plan.spread_ms))
+        expected, _ = planned(rows, messages, plan)
+        assert differences(expected, known(spark, using, "note"), plan).collect() == []
 
 
 @pytest.mark.usefixtures("spark")

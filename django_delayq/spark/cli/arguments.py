@@ -1,7 +1,7 @@
 """The options that more than one job takes, and types for argparse."""
 
 from argparse import ArgumentParser, ArgumentTypeError
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from django_delayq.core.human_time import At
 from django_delayq.spark.errors import SparkError
+from django_delayq.spark.jobs.resolve import windows_of
 from django_delayq.support.units import to_ms
 
 _WITHOUT_FILES = ("jdbc", "delayq")
@@ -68,16 +70,31 @@ def names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def quiet_hours(text: str) -> tuple[time, time]:
-    """Return the start and end of quiet hours such as 21:00-08:00."""
-    start, _, end = text.partition("-")
+def window(text: str) -> str:
+    """Return the text of windows such as "mon-fri 09:00-18:00", if it is one."""
     try:
-        found = time.fromisoformat(start.strip()), time.fromisoformat(end.strip())
+        windows_of(text, "UTC", None)
     except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} are no hours; write them like 21:00-08:00.") from error
-    if found[0] == found[1]:
-        raise ArgumentTypeError(f"{text!r} is no time at all, or all day; write it like 21:00-08:00.")
-    return found
+        raise ArgumentTypeError(str(error)) from error
+    return text
+
+
+def quiet_hours(text: str) -> str:
+    """Return the text of the window that is left by quiet hours such as 21:00-08:00."""
+    start, _, end = (part.strip() for part in text.partition("-"))
+    try:
+        return window(f"mon-sun {end}-{start}")
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"{text!r} are no hours; write them like 21:00-08:00. ({error})") from error
+
+
+def time_of_day(text: str) -> str:
+    """Return the text of a time of day such as 09:00, if it is one."""
+    try:
+        At(time=text, zone="UTC")
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+    return text
 
 
 def holidays(text: str) -> frozenset[date]:
@@ -89,10 +106,10 @@ def holidays(text: str) -> frozenset[date]:
         raise ArgumentTypeError(f"{error}; give dates such as 2026-12-25, or a file with one a line.") from error
 
 
-def seconds(text: str) -> int:
-    """Return a length of time such as 2h in whole seconds."""
+def milliseconds(text: str) -> int:
+    """Return a length of time such as 2h in milliseconds."""
     try:
-        return to_ms(text, "a length of time") // 1000
+        return to_ms(text, "a length of time")
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
 

@@ -28,8 +28,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], None]) -> int:
     """Write the differences. Return the exit code: 1 if there are any."""
     using, lake = options["using"], Lake(options["lake"]) if options["lake"] else None
-    expected, _ = planned(rows_of(spark, options), messages_of(options), plan_of(options))
-    found = differences(expected, known(spark, using, options["key"], tag=options["tag"], lake=lake))
+    plan = plan_of(options)
+    expected, _ = planned(rows_of(spark, options), messages_of(options), plan)
+    found = differences(expected, known(spark, using, options["key"], tag=options["tag"], lake=lake), plan)
     if lake is not None:
         found = found.unionByName(in_lake_and_table(spark, using, lake))
     found = found.unionByName(tables_against_broker(spark, using)).cache()

@@ -4,11 +4,21 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as f
 
 from django_delayq.conf import get_alias
 from django_delayq.management.support.arguments import whole_number
-from django_delayq.spark.cli.arguments import add_rows, holidays, names, picture, quiet_hours, rows_of, seconds
+from django_delayq.spark.cli.arguments import (
+    add_rows,
+    holidays,
+    milliseconds,
+    names,
+    picture,
+    quiet_hours,
+    rows_of,
+    time_of_day,
+    window,
+)
 from django_delayq.spark.files import write_whole
 from django_delayq.spark.jobs.chart import png, svg
 from django_delayq.spark.jobs.due import Plan
@@ -16,6 +26,7 @@ from django_delayq.spark.jobs.schedule import Messages, planned, send
 from django_delayq.spark.write.options import WriteOptions
 from django_delayq.spark.write.sinks import check_sink
 from django_delayq.spark.write.task import check_key
+from django_delayq.support.timestamps import wall_clock_ms
 
 HELP = "Send a message for each row of a file or table, due by an expression and the rules given."
 
@@ -27,16 +38,35 @@ def add_plan(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--id", type=names, required=True, metavar="COLUMNS", help="What the id is made of, after the key."
     )
-    parser.add_argument("--due", required=True, metavar="SQL", help="The local time: a column, or an expression.")
+    first = parser.add_mutually_exclusive_group(required=True)
+    first.add_argument("--due", metavar="SQL", help="The local time: a column, or an expression.")
+    first.add_argument("--after", metavar="SQL", help="An instant: then, or at --time some days after it.")
+    time = parser.add_mutually_exclusive_group()
+    time.add_argument("--time", type=time_of_day, metavar="TIME", help="The local time after --after, such as 09:00.")
+    time.add_argument("--time-column", metavar="SQL", help="The column that has each row's.")
+    for unit in ("months", "days", "business-days"):
+        parser.add_argument(f"--{unit}", metavar="SQL", help=f"So many {unit.replace('-', ' ')} after --after.")
     zone = parser.add_mutually_exclusive_group(required=True)
     zone.add_argument("--zone", metavar="ZONE", help="The time zone of all rows, such as Europe/Berlin.")
     zone.add_argument("--zone-column", metavar="SQL", help="The column that has each row's time zone.")
-    parser.add_argument("--quiet", type=quiet_hours, metavar="FROM-UNTIL", help="Local hours in which nothing is due.")
-    parser.add_argument("--business-days", action="store_true", help="Nothing is due on Saturdays and Sundays.")
-    parser.add_argument(
-        "--holidays", type=holidays, default=frozenset(), metavar="DATES", help="Nor on these: dates, or a file."
+    hours = parser.add_mutually_exclusive_group()
+    hours.add_argument(
+        "--window",
+        type=window,
+        metavar="WINDOW",
+        help="When messages may be due, such as 'mon-fri 09:00-18:00'; several with semicolons between them.",
     )
-    parser.add_argument("--spread", type=seconds, default=0, metavar="LENGTH", help="Spread what is due over so long.")
+    hours.add_argument("--window-column", metavar="SQL", help="The column that has each row's window.")
+    hours.add_argument(
+        "--quiet", dest="window", type=quiet_hours, metavar="FROM-UNTIL", help="Local hours in which nothing is due."
+    )
+    days = parser.add_mutually_exclusive_group()
+    days.add_argument("--calendar", metavar="NAME", help="The holidays, by a name in CALENDARS.")
+    days.add_argument("--calendar-column", metavar="SQL", help="The column that has each row's calendar.")
+    days.add_argument("--holidays", type=holidays, metavar="DATES", help="The holidays: dates, or a file.")
+    parser.add_argument(
+        "--spread", type=milliseconds, default=0, metavar="LENGTH", help="Make each later, by less than this."
+    )
     parser.add_argument(
         "--max-rate", type=whole_number(1), metavar="N", help="At most so many a second; what is over it is due later."
     )
@@ -61,16 +91,25 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def plan_of(options: dict[str, Any]) -> Plan:
     """Return the plan that the options ask for."""
-    zone = options["zone_column"] or "'" + options["zone"].replace("'", "") + "'"
     return Plan(
+        zone=_of_all_or_column(options, "zone"),
         due=options["due"],
-        zone=zone,
-        quiet=options["quiet"],
+        after=options["after"],
+        time=_of_all_or_column(options, "time"),
+        months=options["months"],
+        days=options["days"],
         business_days=options["business_days"],
+        window=_of_all_or_column(options, "window"),
+        calendar=_of_all_or_column(options, "calendar"),
         holidays=options["holidays"],
-        spread_s=options["spread"],
+        spread_ms=options["spread"],
         max_per_second=options["max_rate"],
     )
+
+
+def _of_all_or_column(options: dict[str, Any], name: str) -> Any:
+    of_all = options[name]
+    return options[f"{name}_column"] if of_all is None else f.lit(of_all)
 
 
 def messages_of(options: dict[str, Any]) -> Messages:
@@ -101,7 +140,7 @@ def run(spark: SparkSession, options: dict[str, Any], write: Callable[[str], Non
     given = _of_write(options)
     if not options["dry_run"]:  # so that it is not found out after the forecast
         check_sink(alias, WriteOptions.of(given))
-    out, forecast = planned(rows_of(spark, options), messages_of(options), plan_of(options))
+    out, forecast = planned(rows_of(spark, options), messages_of(options), plan_of(options), now_ms=wall_clock_ms())
     for line in forecast.lines():
         write(line)
     if options["chart"]:

@@ -1,158 +1,151 @@
-"""Find when rows are due: their local times, moved by the rules of a plan, as instants.
+"""Find when rows are due, by the rules of a plan, which are those of a send.
 
-The session's time zone must be UTC, as `build_session` sets it: then Spark keeps a local time as it stands, and a clock
-change in the driver's own zone has no effect.
+The session's time zone must be UTC, as `build_session` sets it: then Spark keeps a local time as it stands.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date, time
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import date
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as f
-from pyspark.sql.types import StringType, TimestampNTZType
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import DataType, IntegralType, StringType, TimestampNTZType, TimestampType
 
 from django_delayq.spark.errors import SparkError
+from django_delayq.spark.jobs.resolve import DUE_TYPE, Rules, due_times, outside
 from django_delayq.spark.session import check_zone
-from django_delayq.support.validation import short_repr
+from django_delayq.spark.site import settings_module
 
-DUE, MOVED = "due_at", "moved"
-CLOCK_CHANGE, QUIET, BUSINESS, SPREAD, RATE = "clock change", "quiet hours", "business days", "spread", "rate"
-REASONS = (CLOCK_CHANGE, QUIET, BUSINESS, SPREAD, RATE)
+DUE, MOVED, ERROR = "due_at", "moved", "error"
+CLOCK_CHANGE, PAST, WINDOW, SPREAD, RATE = "clock change", "a time in the past", "window", "spread", "rate"
+REASONS = (CLOCK_CHANGE, PAST, WINDOW, SPREAD, RATE)
 
-_LONGEST_HOLIDAY = 60
-_LOCAL, _FIRST, _UTC = "_local", "_first", "_utc"
-_ZONE = "_zone"
-_WHY = "_why_"
+Expression = str | Column
+"""An expression in Spark's SQL, or a column."""
+
+_FIRST, _ZONE, _WINDOW, _CALENDAR, _FOUND = "_first", "_zone", "_window", "_calendar", "_found"
+_AT = ("_time", "_months", "_days", "_business_days")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The rules for due times.
+    """The rules for due times: those of a send, each of which may be another one in each row.
 
-    `due` is an SQL expression for a local time: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". `zone` is an SQL
-    expression for the name of a time zone. A message that would be due in the `quiet` hours (from, until) waits until
-    they end. One that would be due on one of the `holidays`, or with `business_days` on a weekend, waits for the next
-    business day, at the same time of day. After that `spread_s` delays each row by 0 to that many seconds, always the
-    same for a row, and `max_per_second` delays the rows above that rate. These two may carry a row into a holiday or a
-    weekend; `planned` refuses rows that they, or a clock change, carry into quiet hours.
+    A row is due at `due`, a local time in `zone`: a TIMESTAMP_NTZ, or text such as "2026-11-21 09:00". Or it is due at
+    `after`, an instant; with a `time` at that local time after it, as `At` counts `months`, `days` and `business_days`.
+    `window` is text such as "mon-fri 09:00-18:00", with semicolons between several. `calendar` is a name in CALENDARS;
+    for rows in which it is null `holidays` count. Null for `window` is no window. `spread_ms` is that of a send.
+
+    `max_per_second` delays the rows above that rate. `planned` refuses those that it carries out of their windows.
+
+    Raises `SparkError` for rules that don't go together.
     """
 
-    due: str
-    zone: str
-    quiet: tuple[time, time] | None = None
-    business_days: bool = False
-    holidays: frozenset[date] = frozenset()
-    spread_s: int = 0
+    zone: Expression
+    due: Expression | None = None
+    after: Expression | None = None
+    time: Expression | None = None
+    months: Expression | None = None
+    days: Expression | None = None
+    business_days: Expression | None = None
+    window: Expression | None = None
+    calendar: Expression | None = None
+    holidays: frozenset[date] | None = None
+    spread_ms: int = 0
     max_per_second: int | None = None
 
+    def __post_init__(self) -> None:
+        counted = [name for name in ("months", "days", "business_days") if getattr(self, name) is not None]
+        if (self.due is None) == (self.after is None):
+            raise SparkError("When are rows due? Give either due, a local time, or after, an instant.")
+        if self.time is not None and self.after is None:
+            raise SparkError("time is that of a day after an instant: give after, too, or put the time into due.")
+        if counted and self.time is None:
+            raise SparkError(f"{counted[0]} leads to a day, and not to a time: give time, too.")
+        has_holidays = self.calendar is not None or self.holidays is not None
+        if has_holidays and self.window is None and self.business_days is None:
+            raise SparkError("Holidays are asked for windows and business days only: give one of these, too.")
 
-def with_due(rows: DataFrame, plan: Plan, id: Column) -> DataFrame:
-    """Add an instant `due_at`, and in `moved` the reasons why it is not what the plan's `due` says.
 
-    A local time that a clock change skips is due later by the length of the skip. If a local time comes twice, the
-    first one counts. A column with the zones stays, for `in_quiet_hours`; `without_zone` drops it. `max_per_second` is
-    left to `with_rate`. Raises `SparkError` if `due` is no local time, for an unknown zone, or for a session whose time
-    zone is not UTC, and Spark's own error for an expression that Spark can't read.
+def rule_columns(plan: Plan) -> Iterator[Column]:
+    """Yield the columns that `with_due` needs, made of the columns of a plan's rows."""
+    yield _column(plan.due if plan.after is None else plan.after).alias(_FIRST)
+    yield _column(plan.zone).alias(_ZONE)
+    yield _column(plan.calendar).alias(_CALENDAR)
+    yield _column(plan.window).alias(_WINDOW)
+    if plan.time is not None:
+        counts = [f.lit(0) if each is None else _column(each) for each in (plan.months, plan.days, plan.business_days)]
+        for name, column in zip(_AT, (_column(plan.time), *counts), strict=True):
+            yield column.alias(name)
+
+
+def with_due(rows: DataFrame, plan: Plan, rules: Rules) -> DataFrame:
+    """Add an instant `due_at`, and in `moved` the reasons why it is not what the plan says first.
+
+    `rows` have an `id`, and the columns of `rule_columns`. The columns that `outside_window` needs stay. Rows without a
+    time get none, and nor do those beside a row whose rules can't be, such as an unknown zone: `error` says so then.
+    `max_per_second` is left to `with_rate`. Raises `SparkError` for a column of a wrong type, and for a session whose
+    time zone is not UTC.
     """
     check_zone(rows.sparkSession)
-    rows = rows.withColumn(_FIRST, f.expr(plan.due)).withColumn(_ZONE, f.expr(plan.zone))
-    kind = rows.schema[_FIRST].dataType
-    if not isinstance(kind, TimestampNTZType | StringType):
-        raise SparkError(
-            f"due={short_repr(plan.due)} is {kind.simpleString()}; give a local time: a timestamp_ntz, or text. "
-            "CAST(… AS TIMESTAMP_NTZ) makes one."
-        )
-    _check_zones(rows)
-    rows = rows.withColumn(_FIRST, f.col(_FIRST).try_cast("timestamp_ntz")).withColumn(_LOCAL, f.col(_FIRST))
-    reasons: list[Column] = []
-    for reason, moved in _local_moves(plan):
-        why = f"{_WHY}{len(reasons)}"  # a column, because the rules that follow change the local time
-        rows = rows.withColumn(why, _why(reason, moved != f.col(_LOCAL))).withColumn(_LOCAL, moved)
-        reasons.append(f.col(why))
-    rows = rows.withColumn(_UTC, f.convert_timezone(f.col(_ZONE), f.lit("UTC"), f.col(_LOCAL)))
-    skipped = f.convert_timezone(f.lit("UTC"), f.col(_ZONE), f.col(_UTC)) != f.col(_LOCAL)
-    reasons.append(_why(CLOCK_CHANGE, skipped))
-    rows = rows.withColumn(DUE, f.col(_UTC).cast("timestamp"))
-    if plan.spread_s:
-        seconds = f.pmod(f.xxhash64(id), f.lit(plan.spread_s + 1))
-        rows = rows.withColumn(DUE, f.timestamp_micros(f.unix_micros(f.col(DUE)) + seconds * 1_000_000))
-        reasons.append(_why(SPREAD, seconds > 0))
-    rows = rows.withColumn(MOVED, f.array_compact(f.array(*reasons)))
-    return rows.drop(*(name for name in rows.columns if name.startswith(_WHY) or name in (_FIRST, _LOCAL, _UTC)))
+    rows = rows.withColumn(_FIRST, _first(rows, plan))
+    for name in _AT[1:] if plan.time is not None else ():
+        _check_type(rows, name, (StringType, IntegralType), name.lstrip("_"), "whole numbers")
+        rows = rows.withColumn(name, f.col(name).try_cast("int"))
+    at = _AT if plan.time is not None else ()
+    found = _asked(due_times(rules), DUE_TYPE, _FIRST, _ZONE, _CALENDAR, _WINDOW, "id", *at)
+    rows = rows.withColumn(_FOUND, found)
+    first, opened, due = (f.col(f"{_FOUND}.{name}") for name in ("first_ms", "open_ms", "due_ms"))
+    now = f.lit(rules.now_ms).cast("bigint")
+    is_past = (first < now) & (opened >= now)
+    reasons = {
+        CLOCK_CHANGE: f.col(f"{_FOUND}.is_skipped"),
+        PAST: is_past,
+        WINDOW: opened > f.when(is_past, now).otherwise(first),
+        SPREAD: due > opened,
+    }
+    moved = f.array_compact(f.array(*(f.when(holds, f.lit(reason)) for reason, holds in reasons.items())))
+    added = {DUE: f.timestamp_millis(due), MOVED: moved, ERROR: f.col(f"{_FOUND}.error")}
+    return rows.withColumns(added).drop(_FIRST, _FOUND, *at)
 
 
-def in_quiet_hours(plan: Plan) -> Column:
-    """Return the condition that a row is due in quiet hours after all.
+def rules_of(plan: Plan, now_ms: int | None, settings: str | None) -> Rules:
+    """Return what the processes of Spark must know of a plan. Raises `SparkError` if it names calendars of no site."""
+    site = None if plan.calendar is None else settings_module(settings)
+    return Rules(plan.due is not None, plan.holidays, plan.spread_ms, now_ms, site)
 
-    Spreading, a rate or a clock change may have delayed it into them.
-    """
-    if plan.quiet is None:
+
+def outside_window(plan: Plan, rules: Rules) -> Column:
+    """Return the condition that a row is due outside its windows after all, where the rate has carried it."""
+    if plan.window is None or plan.max_per_second is None:
         return f.lit(False)
-    utc = f.col(DUE).cast("timestamp_ntz")
-    return _is_quiet(f.convert_timezone(f.lit("UTC"), f.col(_ZONE), utc), plan.quiet)
+    held_ms = f.when(f.array_contains(MOVED, RATE), f.unix_millis(DUE))
+    return _asked(outside(rules), "boolean", held_ms, _ZONE, _CALENDAR, _WINDOW)
 
 
-def without_zone(rows: DataFrame) -> DataFrame:
-    """Drop the column that `in_quiet_hours` needs."""
-    return rows.drop(_ZONE)
+def _asked(find: Callable[..., Any], kind: str, *columns: Column | str) -> Column:
+    column: Column = arrow_udf(find, kind)(*columns)  # type: ignore[call-overload]  # its stubs lack a default
+    return column
 
 
-def _local_moves(plan: Plan) -> Iterator[tuple[str, Column]]:
-    """Yield each rule that moves a local time, with the moved time. A rule never undoes one before it."""
-    local = f.col(_LOCAL)
-    if plan.quiet is not None:
-        start, end = plan.quiet
-        # Quiet hours that pass midnight end on the next day for a local time before midnight.
-        days = f.when(_seconds(local) >= _of_day(start), 1).otherwise(0) if start > end else f.lit(0)
-        ends = _at(f.date_add(f.to_date(local), days), end)
-        yield QUIET, f.when(_is_quiet(local, plan.quiet), ends).otherwise(local)
-    if plan.business_days or plan.holidays:
-        yield BUSINESS, _on_a_business_day(local, plan)
+def _column(expression: Expression | None) -> Column:
+    if expression is None:
+        return f.lit(None).cast("string")
+    return f.expr(expression) if isinstance(expression, str) else expression
 
 
-def _is_quiet(local: Column, quiet: tuple[time, time]) -> Column:
-    start, end = (_of_day(each) for each in quiet)
-    seconds = _seconds(local)
-    return (seconds >= start) & (seconds < end) if start < end else (seconds >= start) | (seconds < end)
+def _first(rows: DataFrame, plan: Plan) -> Column:
+    if plan.after is not None:
+        what = "instants, as a TIMESTAMP; CAST(… AS TIMESTAMP) makes one, of text in UTC unless it has an offset"
+        _check_type(rows, _FIRST, (TimestampType,), "after", what)
+        return f.col(_FIRST)
+    what = "local times, as a TIMESTAMP_NTZ or text; CAST(… AS TIMESTAMP_NTZ) makes one"
+    _check_type(rows, _FIRST, (TimestampNTZType, StringType), "due", what)
+    return f.col(_FIRST).try_cast("timestamp_ntz")
 
 
-def _on_a_business_day(local: Column, plan: Plan) -> Column:
-    day = f.to_date(local)
-
-    def is_free(each: Column) -> Column:
-        holidays = each.isin(sorted(plan.holidays)) if plan.holidays else f.lit(False)
-        return holidays | (f.weekday(each) >= 5) if plan.business_days else holidays
-
-    days = f.sequence(day, f.date_add(day, _LONGEST_HOLIDAY))
-    found = f.filter(days, lambda each: ~is_free(each)).getItem(0)
-    return f.when(is_free(day), local + f.make_dt_interval(f.datediff(found, day))).otherwise(local)
-
-
-def _at(day: Column, at: time) -> Column:
-    year, month, day_of_month = f.year(day), f.month(day), f.dayofmonth(day)
-    return f.make_timestamp_ntz(year, month, day_of_month, f.lit(at.hour), f.lit(at.minute), f.lit(at.second))
-
-
-def _seconds(local: Column) -> Column:
-    return f.hour(local) * 3600 + f.minute(local) * 60 + f.second(local)
-
-
-def _of_day(at: time) -> int:
-    return at.hour * 3600 + at.minute * 60 + at.second
-
-
-def _why(reason: str, condition: Column) -> Column:
-    return f.when(condition, f.lit(reason))
-
-
-def _check_zones(rows: DataFrame) -> None:
-    unknown = []
-    for (name,) in rows.select(_ZONE).distinct().collect():
-        try:
-            ZoneInfo(name or "")
-        except (ZoneInfoNotFoundError, ValueError, OSError):  # "Europe" is a directory
-            unknown.append(name)
-    if unknown:
-        shown_names = ", ".join(map(repr, unknown[:5]))
-        raise SparkError(f"There is no time zone {shown_names}; give names such as 'Europe/Berlin'. Nothing was sent.")
+def _check_type(rows: DataFrame, column: str, kinds: tuple[type[DataType], ...], name: str, what: str) -> None:
+    kind = rows.schema[column].dataType
+    if not isinstance(kind, kinds):
+        raise SparkError(f"{name} is {kind.simpleString()}; give {what}.")

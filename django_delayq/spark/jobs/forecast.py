@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, functions as f
 
-from django_delayq.spark.jobs.due import DUE, MOVED, REASONS
+from django_delayq.spark.jobs.due import DUE, ERROR, MOVED, REASONS
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 
 _MINUTE_MS = 60_000
@@ -14,7 +14,8 @@ _MINUTE_MS = 60_000
 class Forecast:
     """The numbers of rows that are due in each hour, by its start in epoch ms, and of rows that were moved, by reason.
 
-    `undue` counts rows without a due time, and `quiet` counts rows that are due in the quiet hours.
+    `undue` counts rows without a due time, and `outside` counts rows that are due outside their windows. `error` is
+    about a row whose rules can't be.
     """
 
     rows: int
@@ -23,7 +24,8 @@ class Forecast:
     peak_ms: int = 0
     moved: dict[str, int] = field(default_factory=dict)
     undue: int = 0
-    quiet: int = 0
+    outside: int = 0
+    error: str | None = None
 
     def lines(self) -> list[str]:
         """Return the forecast in lines for a terminal."""
@@ -38,32 +40,34 @@ class Forecast:
         return [*lines, *(f"{_at(hour)}  {count}" for hour, count in sorted(self.hours.items()))]
 
 
-def forecast(rows: DataFrame, quiet: Column) -> Forecast:
+def forecast(rows: DataFrame, outside: Column) -> Forecast:
     """Count the rows by the hour in which they are due, and by the reasons why they were moved.
 
-    `quiet` is the condition that a row is due in quiet hours.
+    `outside` is the condition that a row is due outside its windows.
     """
     minute = f.floor(f.unix_millis(f.col(DUE)) / _MINUTE_MS) * _MINUTE_MS
     moved = [f.count_if(f.array_contains(MOVED, reason)).alias(reason) for reason in REASONS]
     counts = rows.groupBy(minute.alias("minute")).agg(
-        f.count("*").alias("rows"), f.count_if(quiet).alias("quiet"), *moved
+        f.count("*").alias("rows"), f.count_if(outside).alias("outside"), f.min(ERROR).alias("error"), *moved
     )
     total = 0
     hours: dict[int, int] = {}
     reasons = dict.fromkeys(REASONS, 0)
-    peak = peak_ms = undue = in_quiet = 0
+    peak = peak_ms = undue = moved_out = 0
+    error = None
     for row in counts.toLocalIterator():
         total += row.rows
-        in_quiet += row.quiet
+        moved_out += row.outside
         if row.minute is None:
             undue += row.rows
+            error = row.error
             continue
         hour = row.minute // HOUR_MS * HOUR_MS
         hours[hour] = hours.get(hour, 0) + row.rows
         peak, peak_ms = max((peak, peak_ms), (row.rows, row.minute))
         for reason in REASONS:
             reasons[reason] += row[reason]
-    return Forecast(total, dict(sorted(hours.items())), peak, peak_ms, reasons, undue, in_quiet)
+    return Forecast(total, dict(sorted(hours.items())), peak, peak_ms, reasons, undue, moved_out, error)
 
 
 def _at(ms: int) -> str:

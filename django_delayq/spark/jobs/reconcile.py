@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.spark.jobs.archive import ARCHIVED, read_lake
+from django_delayq.spark.jobs.due import Plan
 from django_delayq.spark.jobs.lake import Lake
 from django_delayq.spark.read.shapes import TABLES, WAITING
 
@@ -35,12 +36,12 @@ def known(spark: SparkSession, using: str, key: str, *, tag: str | None = None, 
     return reduce(DataFrame.unionByName, every)
 
 
-def differences(expected: DataFrame, actual: DataFrame) -> DataFrame:
+def differences(expected: DataFrame, actual: DataFrame, plan: Plan | None = None) -> DataFrame:
     """Return the `id` and `difference` of messages that don't agree.
 
     Both arguments have `id`; `actual` also has `scheduled_at` and `sent_at`, as `known` returns it. If `expected` has
     `due_at`, times are compared too. A message that was due before it was sent may be scheduled for the time when it
-    was sent: that is no difference.
+    was sent, and by a `plan` with a window or a spread for a later one: that is no difference.
     """
     at = f.col("due_at") if "due_at" in expected.columns else f.lit(None).cast("timestamp")
     wanted = expected.select("id", at.alias("_wanted"), f.lit(True).alias("_asked"))
@@ -54,6 +55,9 @@ def differences(expected: DataFrame, actual: DataFrame) -> DataFrame:
     wanted_ms = f.ceil(f.unix_micros("_wanted") / 1000)
     # A message that was due before it was sent is scheduled for the time when it was sent.
     differs = (wanted_ms != f.unix_millis("_at")) & (f.col("_at") != f.col("_sent_at"))
+    if plan is not None and (plan.window is not None or plan.spread_ms):
+        may_wait = (wanted_ms < f.unix_millis("_sent_at") + plan.spread_ms) & (f.col("_at") > f.col("_sent_at"))
+        differs &= ~may_wait
     found = (
         f.when(f.col("_there").isNull(), MISSING)
         .when(f.col("_asked").isNull(), UNEXPECTED)

@@ -9,11 +9,12 @@ from pyspark.sql import Column, DataFrame, functions as f
 from pyspark.sql.types import TimestampType
 
 from django_delayq.spark.errors import SparkError
-from django_delayq.spark.jobs.due import DUE, Plan, in_quiet_hours, with_due, without_zone
+from django_delayq.spark.jobs.due import DUE, Plan, outside_window, rule_columns, rules_of, with_due
 from django_delayq.spark.jobs.forecast import Forecast, forecast
 from django_delayq.spark.jobs.rate import with_rate
 from django_delayq.spark.write.columns import check_id_type
 from django_delayq.spark.write.summary import WriteSummary, read_summary
+from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.validation import did_you_mean
 
 _INSTANT = "yyyy-MM-dd'T'HH.mm.ss.SSSSSS'Z'"
@@ -36,35 +37,44 @@ class Messages:
     priority: int | None = None
 
 
-def planned(rows: DataFrame, messages: Messages, plan: Plan) -> tuple[DataFrame, Forecast]:
+def planned(
+    rows: DataFrame, messages: Messages, plan: Plan, *, now_ms: int | None = None, settings: str | None = None
+) -> tuple[DataFrame, Forecast]:
     """Return the messages as rows for a write, and the forecast of when they are due. Nothing is sent.
 
-    Raises `SparkError` for a missing column, for one that no id can be made of, for rows without a due time, and if
-    spreading, the rate or a clock change would have messages due in quiet hours.
+    With `now_ms`, rows of a plan with a window or a spread are due as if none was for an instant before it: like those
+    of a send, they wait for their window and are spread although their time is past. `settings` names the site that has
+    the plan's calendars, unless DJANGO_SETTINGS_MODULE does.
+
+    Raises `SparkError` for a missing column, for one that no id can be made of, for rules that can't be, for rows
+    without a due time, and if the rate would have messages due outside their windows.
     """
     _check_columns(rows, messages)
-    id = _id(rows, messages)
-    rows = with_due(rows, plan, id)
+    rules = rules_of(plan, now_ms, settings)
+    rows = rows.select(*_columns(rows, messages), *rule_columns(plan))
+    columns = [*(name for name in rows.columns if not name.startswith("_")), DUE]
+    rows = with_due(rows, plan, rules)
     if plan.max_per_second:
-        rows = with_rate(rows, plan.max_per_second, id)
-    seen = forecast(rows, in_quiet_hours(plan))
+        rows = with_rate(rows, plan.max_per_second, f.col("id"))
+    seen = forecast(rows, outside_window(plan, rules))
+    if seen.error:
+        raise SparkError(f"{seen.error} Nothing was sent.")
     if seen.undue:
         raise SparkError(
-            f"{seen.undue} of {seen.rows} rows have no due time: due={plan.due!r} gives null for them, or text that is "
-            "no local time such as '2026-11-21 09:00'. Leave them out, or mend them. Nothing was sent."
+            f"{seen.undue} of {seen.rows} rows have no due time: the plan gives null for them, or text that is no "
+            "local time such as '2026-11-21 09:00'. Leave them out, or mend them. Nothing was sent."
         )
-    if seen.quiet:
+    if seen.outside:
         raise SparkError(
-            f"{seen.quiet} of {seen.rows} messages would be due in quiet hours, because spreading, the rate or a clock "
-            "change moves them there: spread them over less time, raise the rate, or change their local times. Nothing "
-            "was sent."
+            f"{seen.outside} of {seen.rows} messages would be due outside their windows, because the rate moves them "
+            "there: raise the rate, or change their times. Nothing was sent."
         )
-    return without_zone(rows).select(*_columns(messages, id)), seen
+    return rows.select(*columns), seen
 
 
 def schedule(rows: DataFrame, messages: Messages, plan: Plan, **options: str) -> tuple[WriteSummary, Forecast]:
     """Plan and send the messages. `options` are those of a write: `using`, `job`, `onBadRow` and so on."""
-    out, seen = planned(rows, messages, plan)
+    out, seen = planned(rows, messages, plan, now_ms=wall_clock_ms(), settings=options.get("settings"))
     return send(out, **options), seen
 
 
@@ -76,8 +86,8 @@ def send(out: DataFrame, **options: str) -> WriteSummary:
         return read_summary(options.get("summaryPath", path))
 
 
-def _columns(messages: Messages, id: Column) -> list[Column]:
-    columns = [f.lit(messages.key).alias("key"), id.alias("id"), f.col(DUE)]
+def _columns(rows: DataFrame, messages: Messages) -> list[Column]:
+    columns = [f.lit(messages.key).alias("key"), _id(rows, messages).alias("id")]
     if messages.bare:
         columns.append(f.col(messages.data_columns[0]).alias("data"))
     elif messages.data_columns:

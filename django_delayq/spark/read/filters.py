@@ -20,6 +20,9 @@ from pyspark.sql.types import StringType, StructType, TimestampType
 from django_delayq.support.timestamps import EPOCH
 
 _US = timedelta(microseconds=1)
+_EXACT = ("id", "key", "queue", "tag", "trace_id", "worker", "fingerprint")
+"""The texts that every database compares character by character. In the others MariaDB takes "A" for "a"."""
+
 _NEVER_NULL = ("pk", "id", "key", "queue", "due_at", "ended_at")
 
 
@@ -50,14 +53,17 @@ class Wanted:
 
 
 def push(filters: Sequence[Filter], schema: StructType, wanted: Wanted) -> Iterator[Filter]:
-    """Add to `wanted` the filters that it can express, and yield the others, which Spark must apply."""
+    """Add to `wanted` the filters that it can express, and yield those that Spark must apply.
+
+    These are the others, and those of which a database may take more than they ask for.
+    """
     types = {each.name: each.dataType for each in schema.fields}
     for one in filters:
         name = one.attribute[0] if hasattr(one, "attribute") and len(one.attribute) == 1 else ""
         kind = types.get(name)
         if isinstance(one, IsNotNull) and name in _NEVER_NULL:
             continue
-        if isinstance(kind, StringType) and _push_name(one, name, wanted):
+        if isinstance(kind, StringType) and _push_name(one, name, wanted) and name in _EXACT:
             continue
         if (isinstance(kind, TimestampType) or name == "pk") and _push_span(one, name, wanted):
             continue
