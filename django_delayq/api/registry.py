@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from django_delayq.core.errors import UnknownKey
+from django_delayq.core.human_time import Windows
 from django_delayq.core.message import IdScope
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean, short_repr
@@ -25,6 +26,7 @@ class Registered(Protocol):
     atomic: bool
     at_most_once: bool
     id_scope: IdScope
+    window: Windows | None
 
     @property
     def func(self) -> Callable[..., Any]: ...
