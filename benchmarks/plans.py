@@ -109,10 +109,12 @@ def store_uses(using: str) -> dict[str, Callable[[], object]]:
         return claim.claim(database, alarms, wants, LEASE_MS, "w").messages
 
     def held() -> list[Transition]:
-        failure = transitions.Failure("KeyError: 'x'")
+        failure, at_once = transitions.Failure("KeyError: 'x'"), transitions.Again(0)
         ends = (
             transitions.finish,
-            lambda one: transitions.fail(one, failure, transitions.Policy(), transitions.UNSTARTED, lambda _attempt: 0),
+            lambda one: transitions.fail(
+                one, failure, transitions.Policy(), transitions.UNSTARTED, lambda _attempt: at_once
+            ),
             partial(transitions.bury, failure=failure),
         )
         return [ends[n % 3](each) for n, each in enumerate(claimed())]

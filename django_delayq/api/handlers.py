@@ -16,6 +16,7 @@ from django_delayq.api.send import asend_delay_message, check_id_scope, send_del
 from django_delayq.api.unknown import NoMethod, one_value, refuse_unknown
 from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.core.codec import decode_data, decoder_for, encode_data
+from django_delayq.core.human_time import Windows, check_windows
 from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import IdScope, Message, Send, Sent, When, WhenToSend
@@ -60,6 +61,7 @@ class Handler(Generic[T, R]):
     limits: Limits | None = None
     priority: int = 0
     id_scope: IdScope = "waiting"
+    window: Windows | None = None
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())
@@ -180,6 +182,7 @@ def delay_execute(
     atomic: bool = False,
     at_most_once: bool = False,
     id_scope: IdScope = "waiting",
+    window: Windows | None = None,
     **unknown: Never,
 ) -> Callable[[Callable[[Message[T]], R]], Handler[T, R]]:
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
@@ -199,6 +202,8 @@ def delay_execute(
       message, so that what the handler writes takes effect exactly once.
     - `at_most_once`: never start a message a second time.
     - `id_scope`: "all" refuses an id under which a message has ended, for as long as its row is kept. It needs a store.
+    - `window`: a message that would be due, be tried again or run on after a snooze while it is closed is due when it
+      opens. A message may have another one.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """
@@ -219,6 +224,8 @@ def delay_execute(
                 wrong = next(iter(unknown))
                 raise TypeError(f"there is no option {wrong!r}: {did_you_mean(wrong, _OPTIONS)}")
             check_backoff(backoff)
+            if window is not None:
+                check_windows(window)
             handler = Handler(
                 func=func,
                 key=check_new_name(key, "key"),
@@ -235,6 +242,7 @@ def delay_execute(
                 at_most_once=check_flag(at_most_once, "at_most_once"),
                 limits=check_limits(max_concurrency, concurrency_key, rate_limit),
                 id_scope=check_id_scope(id_scope),
+                window=window,
             )
             _check_own(handler)
             registry.register(handler)

@@ -11,7 +11,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from django_delayq.api import registry
 from django_delayq.api.on_commit import cancel_waiting, reschedule_waiting
-from django_delayq.api.send import due_ms
+from django_delayq.api.send import due_ms, rule_text
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Info, pages
 from django_delayq.conf import Alias
@@ -59,14 +59,17 @@ def reschedule_delay_messages(
 ) -> int:
     """Give waiting messages a new due time: after `delay`, which may be 0, or at `at`.
 
-    If the `window` is closed then, the time is when it opens.
+    If the `window` is closed then, the time is when it opens. A window, or an `At`, takes the place of what the last
+    send said: the window holds for retries and snoozes too, and without one that of the handler does.
 
     Ids, tags, transactions and errors are as with `cancel_delay_messages`. Return how many messages were waiting; only
     these are changed.
     """
     backend = get_backend(using)
-    delay_ms, at_ms = _new_due_ms(delay, at, window)
+    delay_ms, at_ms, rule = _new_due_ms(backend.alias, delay, at, window)
     reschedule = partial(backend.queue.reschedule, delay_ms=delay_ms, at_ms=at_ms)
+    if rule and backend.store is not None:
+        reschedule = partial(backend.store.reschedule, at_ms=at_ms, rule=rule)
     with _refusing_async_code("areschedule_delay_messages"):
         return _change(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
@@ -85,7 +88,7 @@ async def areschedule_delay_messages(
         return await sync_to_async(reschedule_delay_messages)(
             *ids, tag=tag, delay=delay, at=at, window=window, using=using
         )
-    delay_ms, at_ms = _new_due_ms(delay, at, window)
+    delay_ms, at_ms, _no_rule = _new_due_ms(backend.alias, delay, at, window)
     reschedule = partial(backend.queue.areschedule, delay_ms=delay_ms, at_ms=at_ms)
     return await _achange(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
@@ -178,10 +181,14 @@ async def _achange(
     return _count(wanted, answers, await sync_to_async(change_waiting)(backend.alias, wanted))
 
 
-def _new_due_ms(delay: Duration | None, at: datetime | At | None, window: Windows | None) -> tuple[int, int | None]:
+def _new_due_ms(
+    alias: Alias, delay: Duration | None, at: datetime | At | None, window: Windows | None
+) -> tuple[int, int | None, str]:
+    """Return the delay in ms, the due time in epoch ms (or None), and the rule of the due time for the store."""
     if delay is None and at is None:
         raise TypeError("there is no new time; give delay=... or at=..., or delay=0 for at once.")
-    return due_ms(delay, at, window)
+    delay_ms, at_ms, counts_from_ms = due_ms(delay, at, window)
+    return delay_ms, at_ms, "" if counts_from_ms is None else rule_text(alias, counts_from_ms, at, window)
 
 
 def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from django_delayq.core.errors import UnknownKey
+from django_delayq.core.human_time import Windows
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import IdScope
 from django_delayq.support.translatable import text as _
@@ -27,6 +28,7 @@ class Registered(Protocol):
     at_most_once: bool
     limits: Limits | None
     id_scope: IdScope
+    window: Windows | None
 
     @property
     def func(self) -> Callable[..., Any]: ...

@@ -24,7 +24,7 @@ from django_delayq.brokers.base import Backend
 from django_delayq.conf import DEFAULT_QUEUE, Alias
 from django_delayq.core.codec import decode_data, encode_data
 from django_delayq.core.errors import DataMismatch, Unsupported
-from django_delayq.core.human_time import At, Windows, due_in_window_ms, spread_of
+from django_delayq.core.human_time import At, Windows, check_windows, due_in_window_ms, spread_of
 from django_delayq.core.lanes import lane_of, new_lane, split_lane
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import IdScope, OnConflict, Send, Sent, Tags, When
@@ -81,8 +81,9 @@ def send_delay_message(
 ) -> Sent:
     """Have the handler of `key` run with `data` after `delay`, or at the instant `at`; now if neither is given.
 
-    If a `window` is closed then, it is due when that opens. `spread` makes it later by less than that, always by as
-    much for its id, and no later than the window closes.
+    If a `window` is closed then, it is due when that opens; without one, that of the handler counts. The window of a
+    message holds for its retries and snoozes too. `spread` makes it later by less than that, always by as much for its
+    id, and no later than the window closes.
 
     With a store the message is a row that is part of the caller's transaction on the alias's database. Without a store,
     inside `atomic()`, it is sent after the commit, and not at all after a rollback; `delay` counts from this call all
@@ -230,11 +231,13 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     """
     if send.on_conflict != "keep":
         _check_on_conflict(send)
-    header, data_type = addressed(send, alias, is_own=is_own)
+    header, handler = addressed(send, alias, is_own=is_own)
+    data_type, window = Any, send.window
+    if handler is not None:
+        data_type, window = handler.data_type, handler.window if window is None else window
     id = make_id() if send.id is None else _name(send.id, "id", is_own)
-    delay_ms, at_ms = due_ms(send.delay, send.at, send.window, send.spread, id)
+    delay_ms, at_ms, counts_from_ms = due_ms(send.delay, send.at, window, send.spread, id)
     body = body_of(send.data, data_type, alias)
-    handler = registry.by_alias.get(alias.name, {}).get(header.key)
     if handler is not None and handler.limits is not None:
         check_has_fields(body, handler.limits)
     return NewMessage(
@@ -245,6 +248,7 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
         at_ms,
         has_new_id=send.id is None,
         id_scope="waiting" if send.id is send.id_scope is None else _id_scope(send, header.key, alias),
+        rule="" if counts_from_ms is None else rule_text(alias, counts_from_ms, send.at, window, send.spread),
     )
 
 
@@ -287,8 +291,8 @@ def _id_scope(send: Send, key: str, alias: Alias) -> IdScope:
     return id_scope
 
 
-def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header, Any]:
-    """Return the header of a message, and the type that its data must fit. Raises like `prepare`."""
+def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header, registry.Registered | None]:
+    """Return the header of a message, and its handler if this process has one. Raises like `prepare`."""
     key = send.key
     by_key = registry.by_alias.get(alias.name, {})
     handler = by_key.get(key) if type(key) is str else None
@@ -304,7 +308,7 @@ def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header
             f"tag={short_repr(send.tag)} has several tags, which need a store: give one tag, or set up STORE in "
             f"DELAYQ[{alias.name!r}]."
         )
-    return header, Any if handler is None else handler.data_type
+    return header, handler
 
 
 def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
@@ -400,27 +404,48 @@ def due_ms(
     window: Windows | None = None,
     spread: Duration | None = None,
     id: str = "",
-) -> tuple[int, int | None]:
-    """Return the delay in ms, and the due time in epoch ms, which is None if the delay says it all.
+) -> tuple[int, int | None, int | None]:
+    """Return the delay in ms, the due time in epoch ms, and the instant in epoch ms from which a rule gave it.
 
-    Raises `TypeError` or `ValueError`, naming the value and the fix.
+    The second is None if the delay says it all, and the third if there is no rule: neither an `At` nor a window. Raises
+    `TypeError` or `ValueError`, naming the value and the fix.
     """
     if at is None:
         delay_ms = 0 if delay is None else to_ms(delay, "delay")
         if window is None:
-            return delay_ms if spread is None else delay_ms + spread_of(id, to_ms(spread, "spread")), None
+            return delay_ms if spread is None else delay_ms + spread_of(id, to_ms(spread, "spread")), None, None
     elif delay is not None:
         raise TypeError(f"delay={short_repr(delay)} and at={short_repr(at)} are both given; give one of them.")
     elif window is None and spread is None and not isinstance(at, At):
-        return 0, _instant_ms(at)
+        return 0, _instant_ms(at), None
     now_ms = wall_clock_ms()  # of this machine: it is here that local times are found
+    counts_from_ms: int | None
     if at is None:
-        first_ms = now_ms + delay_ms
+        counts_from_ms = first_ms = now_ms + delay_ms
     elif isinstance(at, At):
-        first_ms = due_time_ms(at.resolve(from_ms(now_ms)))
+        counts_from_ms, first_ms = now_ms, due_time_ms(at.resolve(from_ms(now_ms)))
     else:
         first_ms = max(_instant_ms(at), now_ms)
-    return 0, due_in_window_ms(first_ms, window, 0 if spread is None else to_ms(spread, "spread"), id)
+        counts_from_ms = None if window is None else first_ms
+    spread_ms = 0 if spread is None else to_ms(spread, "spread")
+    return 0, due_in_window_ms(first_ms, window, spread_ms, id), counts_from_ms
+
+
+def rule_text(
+    alias: Alias,
+    counts_from_ms: int,
+    at: datetime | At | None,
+    window: Windows | None,
+    spread: Duration | None = None,
+) -> str:
+    """Return the rule of a due time for the store; '' without a store, and for a rule that can't be written."""
+    if alias.store is None:
+        return ""
+    from django_delayq.core.rules import Rule, encode  # late: most messages have none
+
+    windows = () if window is None else tuple(check_windows(window))
+    spread_ms = 0 if spread is None else to_ms(spread, "spread")
+    return encode(Rule(counts_from_ms, at if isinstance(at, At) else None, windows, spread_ms)) or ""
 
 
 def _instant_ms(at: datetime) -> int:

@@ -468,9 +468,24 @@ class Tables(Queue, Protocol):
     """The `Mark` that says which store the broker works for."""
 
     def reschedule(
-        self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        delay_ms: int = 0,
+        at_ms: int | None = None,
+        by_ms: int | None = None,
+        rule: str = "",
     ) -> list[bool]:
-        """Give waiting messages a new due time, like `Queue`. With `by_ms`, make each due time that much later."""
+        """Give waiting messages a new due time, like `Queue`. With `by_ms`, make each due time that much later.
+
+        `rule` is the one that gave `at_ms`: it takes the place of the messages' own.
+        """
+
+    def correct(self, corrections: Sequence[Any]) -> list[bool]:
+        """Give waiting messages the due times that their rules give now. Return True for each that was unchanged.
+
+        A message that has started, ended or got another due time since the `Correction` was found is left alone.
+        """
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""

@@ -1,7 +1,9 @@
 """Define the errors that django-delayq raises, and the exceptions with which handlers steer messages. Pure values."""
 
 from datetime import datetime
+from typing import Literal
 
+from django_delayq.core.human_time import Windows, check_windows
 from django_delayq.support.timestamps import check_aware, due_time_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import short_repr
@@ -82,16 +84,24 @@ class Steer(Exception):
 class RunAgain(Steer):
     """The base of the exceptions that may say when a message runs again: after `delay`, or at the instant `at`.
 
+    If the `window` is closed then, it runs again when that opens. "own" is the window of the message, or else that of
+    its handler; None is none.
+
     Raises `TypeError` or `ValueError`, naming the value and the fix, for both of them, and for an `at` that is naive.
     """
 
-    def __init__(self, delay: Duration | None, reason: str, at: datetime | None) -> None:
+    def __init__(
+        self, delay: Duration | None, reason: str, at: datetime | None, window: Windows | Literal["own"] | None
+    ) -> None:
         name = type(self).__name__
         super().__init__(reason or name)
         if delay is not None and at is not None:
             raise TypeError(f"{name} has delay={short_repr(delay)} and at={short_repr(at)}; give one of them.")
         self.delay_ms = None if delay is None else to_ms(delay, f"{name} delay")
         self.at_ms = None if at is None else due_time_ms(check_aware(at, f"{name} at"))
+        if window is not None and window != "own":
+            check_windows(window)
+        self.window = window
 
     def delay_from(self, now_ms: int) -> int | None:
         """Return the milliseconds from `now_ms` until the message runs again; None if nothing says when."""
@@ -101,20 +111,37 @@ class RunAgain(Steer):
 class Retry(RunAgain):
     """A handler's wish to fail this attempt. If attempts are left, the message runs again after `delay` or at `at`.
 
-    If both are None, it runs again after the handler's backoff.
+    If both are None, it runs again after the handler's backoff. `window` is as in `RunAgain`.
     """
 
-    def __init__(self, delay: Duration | None = None, reason: str = "", *, at: datetime | None = None) -> None:
-        super().__init__(delay, reason, at)
+    def __init__(
+        self,
+        delay: Duration | None = None,
+        reason: str = "",
+        *,
+        at: datetime | None = None,
+        window: Windows | Literal["own"] | None = "own",
+    ) -> None:
+        super().__init__(delay, reason, at, window)
 
 
 class Snooze(RunAgain):
-    """A handler's wish to run again after `delay` or at `at`, without counting a failure."""
+    """A handler's wish to run again after `delay` or at `at`, without counting a failure.
 
-    def __init__(self, delay: Duration | None = None, reason: str = "", *, at: datetime | None = None) -> None:
+    `window` is as in `RunAgain`.
+    """
+
+    def __init__(
+        self,
+        delay: Duration | None = None,
+        reason: str = "",
+        *,
+        at: datetime | None = None,
+        window: Windows | Literal["own"] | None = "own",
+    ) -> None:
         if delay is None and at is None:
             raise TypeError('Snooze needs a time: give it a delay, such as "5m", or at=.')
-        super().__init__(delay, reason, at)
+        super().__init__(delay, reason, at, window)
 
 
 class Bury(Steer):

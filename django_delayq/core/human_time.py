@@ -83,7 +83,7 @@ class At:
 
     def preview(self, now: datetime) -> str:
         """Return the steps to the instant in words, a line each."""
-        return _preview(self._resolve, now, self._zone)
+        return "\n".join(steps(self, now))
 
     def _resolve(self, now: datetime, note: Note) -> datetime:
         zone, at = self._zone, self._time
@@ -167,7 +167,7 @@ class Window:
 
     def preview(self, now: datetime) -> str:
         """Return the steps to the instant in words, a line each."""
-        return _preview(self._resolve, now, self._zone)
+        return "\n".join(steps(self, now))
 
     def _resolve(self, now: datetime, note: Note) -> datetime:
         zone = self._zone
@@ -241,7 +241,7 @@ def room_in_window_ms(due_ms: int, window: Windows | None, spread_ms: int) -> tu
     """
     if window is None:
         return due_ms, spread_ms
-    windows = _check_windows(window)
+    windows = check_windows(window)
     instant = from_ms(due_ms)
     due_ms = to_epoch_ms(min(each.resolve(instant) for each in windows))
     if not spread_ms:
@@ -255,6 +255,12 @@ def room_in_window_ms(due_ms: int, window: Windows | None, spread_ms: int) -> tu
 def spread_of(id: str, most_ms: int) -> int:
     """Return a number of ms under `most_ms`, always the same for an id, and evenly spread over ids."""
     return int.from_bytes(sha256(id.encode()).digest()[:4]) * most_ms >> 32
+
+
+def check_zone(name: str) -> str:
+    """Return the name of a time zone unchanged. Raises `ValueError` if there is none of this name."""
+    _zone_named(name)
+    return name
 
 
 def check_dates(values: Iterable[object], name: str) -> None:
@@ -378,7 +384,8 @@ def _is_holiday(calendar: str | Calendar | None, day: date) -> bool:
     return calendar(day) if callable(calendar) else day in calendar
 
 
-def _check_windows(window: object) -> Sequence[Window]:
+def check_windows(window: object) -> Sequence[Window]:
+    """Return one window, or several, as a sequence. Raises `TypeError` or `ValueError` for anything else."""
     windows = (window,) if isinstance(window, Window) else window
     if not isinstance(windows, list | tuple) or not all(isinstance(each, Window) for each in windows):
         raise TypeError(
@@ -448,15 +455,12 @@ def _days_after(day: date, count: int) -> date:
 # Words
 
 
-def _preview(resolve: Callable[[datetime, Note], datetime], now: datetime, zone: ZoneInfo) -> str:
-    return "\n".join(_lines(resolve, now, zone))
-
-
-def _lines(resolve: Callable[[datetime, Note], datetime], now: datetime, zone: ZoneInfo) -> Iterator[str]:
-    steps: list[str] = []
-    instant = resolve(now, lambda local, why: steps.append(f"{_shown(local)}: {why}"))
-    yield f"{_shown(_local(now, zone))}: now in {zone}"
-    yield from steps
+def steps(rule: At | Window, start: datetime, called: str = "now") -> Iterator[str]:
+    """Yield the steps of a rule from an instant, which is `called` so, in words."""
+    found: list[str] = []
+    instant = rule._resolve(start, lambda local, why: found.append(f"{_shown(local)}: {why}"))
+    yield f"{_shown(_local(start, rule._zone))}: {called} in {rule._zone}"
+    yield from found
     yield f"{_shown(instant)} UTC: the instant"
 
 

@@ -93,6 +93,8 @@ class NewMessage:
     """Whether the id was generated for this message, so that no other can have it."""
     id_scope: IdScope = "waiting"
     """If it is "all", the message is not taken if one with its id has ended. Only a store can do that."""
+    rule: str = ""
+    """The rule that gave it `at_ms` (rules.py); '' if there is none, or no store to keep it."""
 
 
 @dataclass(slots=True)
@@ -157,6 +159,7 @@ class Claimed:
     claimed_ms: int = 0
     worker: str = ""  # the name of the worker that claimed it
     unfit: str = ""
+    rule: str = ""  # the rule of its last send or reschedule (rules.py), with a store
 
 
 @dataclass(slots=True)

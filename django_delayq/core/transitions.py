@@ -213,6 +213,16 @@ class Span(NamedTuple):
 UNSTARTED = Span()
 
 
+class Again(NamedTuple):
+    """When a message is due again: after `delay_ms`. If `at_ms` is named, it is due then, and the delay says how long.
+
+    The delay is the worker's estimate in that case.
+    """
+
+    delay_ms: int
+    at_ms: int | None = None
+
+
 # The transition for each way in which a lease ends
 
 
@@ -228,20 +238,16 @@ def fail(
     failure: Failure,
     policy: Policy,
     span: Span,
-    wait_ms: Callable[[int], int],
-    *,
-    at_ms: int | None = None,
+    again: Callable[[int], Again],
 ) -> Transition:
-    """Return the transition of a message whose attempt failed: a retry after `wait_ms(attempt)`, or a burial.
-
-    If `at_ms` is given, the retry is due then, and `wait_ms` says how long that is.
+    """Return the transition of a message whose attempt failed: a retry as `again(attempt)` says, or a burial.
 
     It is buried if `policy` allows no more attempts, or the next one would start after the message expires.
     """
     attempt = claimed.failures + 1
     if policy.at_most_once or (policy.max_attempts is not None and attempt >= policy.max_attempts):
         return bury(claimed, failure, span, failed=True)
-    delay_ms = wait_ms(attempt)
+    delay_ms, at_ms = again(attempt)
     if policy.expires_at_ms is not None and (span.ended_ms or 0) + delay_ms >= policy.expires_at_ms:
         last = Failure(f"{failure.error} (the next try would be after it expires)", failure.detail, failure.fingerprint)
         return bury(claimed, last, span, failed=True)

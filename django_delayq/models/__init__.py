@@ -201,6 +201,26 @@ class TagRow(models.Model):
         return f"{self.alias} {self.tag}"
 
 
+class RuleRow(models.Model):
+    """The rule that gave a message its due time (core/rules.py, store/rules.py). It has the primary key of the message.
+
+    It gave `due_at`. If the message is due at another time, that time came from elsewhere. The message may be gone.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    rule = models.TextField("rule")
+    due_at = InstantField(_("due at"))
+
+    class Meta:
+        db_table = "delayq_rule"
+        verbose_name = "rule of a due time"
+        verbose_name_plural = "rules of due times"
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.pk}"
+
+
 class PayloadDifference(models.Model):
     """A change of a message's payload by an operator. Both the old and the new payload can be restored from it.
 

@@ -13,6 +13,7 @@ from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import State
+from django_delayq.core.rules import in_words
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.translation import translated
@@ -26,7 +27,8 @@ class Explanation:
     and key. `pauses` has the pauses of its queue and key. `max_attempts` is None if neither the message nor a handler
     known here sets it. `facts` has the facts that only a store has. `alarms` has the alarms that the broker holds for
     the row; it is None without a store, and if they can't be listed. Only in that second case does `why_no_alarms`
-    count: it gives the reason in English.
+    count: it gives the reason in English. `rule` has the steps of the rule that gave the message its due time, in
+    English; it is empty if there was none, or no store to keep it.
     """
 
     info: Info
@@ -38,6 +40,7 @@ class Explanation:
     facts: MessageFacts | None = None
     alarms: tuple[AlarmInfo, ...] | None = None
     why_no_alarms: str = ""
+    rule: tuple[str, ...] = ()
 
 
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
@@ -60,6 +63,7 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     if facts is None:
         return None
     header = facts.info.header
+    rule = tuple(in_words(facts.rule, id, is_due_by_it=facts.rule_due_ms == facts.info.due_ms)) if facts.rule else ()
     alarms, why = None, _why_no_alarms(store, backend.alias)
     try:
         if store.broker.alarm_index is not None:
@@ -67,9 +71,9 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
         workers = backend.presence.workers()
     except DelayqError:  # the row is known without the broker; the workers that ask for its key are not
         explanation = _explanation(backend, facts.info, facts.now_ms, None, using)
-        return replace(explanation, facts=facts, why_no_alarms=why)
+        return replace(explanation, facts=facts, why_no_alarms=why, rule=rule)
     explanation = _explanation(backend, facts.info, facts.now_ms, workers, using)
-    return replace(explanation, facts=facts, alarms=alarms, why_no_alarms=why)
+    return replace(explanation, facts=facts, alarms=alarms, why_no_alarms=why, rule=rule)
 
 
 def _why_no_alarms(store: Tables, alias: Alias) -> str:

@@ -9,7 +9,7 @@ from time import monotonic
 
 from django_delayq.brokers.base import Alarm, BuriedInfo, Claimed, ClaimRequest, pages
 from django_delayq.core.transitions import SUSPECT_CRASHES
-from django_delayq.store import tags
+from django_delayq.store import rules, tags
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database
 from django_delayq.store.queries import header_of
@@ -207,6 +207,8 @@ def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: st
     tagged = [(int(one.pk), one.header) for one in messages if one.header and one.header.tag is not None]
     if tagged:
         tags.add_to(database, tagged)
+    if messages and database.has_rules:
+        rules.add_to(database, messages)
     return ClaimedRows(now_ms, messages)
 
 

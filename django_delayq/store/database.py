@@ -187,6 +187,8 @@ class Database:
         """SQL of one more column to select from written rows, by which the commit notifies workers; '' for none."""
         self.notice_of_many = ""
         """Like `notice`, for a statement that writes many rows: the notice does not say when each is due."""
+        self.has_rules = False
+        """Whether claims read the rules of their messages (rules.py), because maintenance found that there are any."""
 
     def noticed(self, count: int) -> str:
         """Return the column by which a commit notifies workers of a statement's `count` written rows; '' for none."""

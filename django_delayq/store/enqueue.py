@@ -7,7 +7,8 @@ Alarms are scheduled after the commit because the cursor may be past them alread
 If there are too many alarms for it, the cursor is set back, and the next pass schedules the rest. Messages that are due
 later need no call. If the call fails, the sweep finds the rows.
 
-The tags of a message after its first are rows of their own (tags.py), inserted in the same transaction.
+The tags of a message after its first, and the rule of its due time, are rows of their own (tags.py, rules.py), inserted
+in the same transaction.
 """
 
 import math
@@ -22,7 +23,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker, Enqueued, NewMessage, OnConflict, pages
 from django_delayq.core.errors import PartlyUnavailable, Unsupported
-from django_delayq.store import tags
+from django_delayq.store import belongings, rules, tags
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database
 from django_delayq.store.mark import Mark
@@ -52,7 +53,7 @@ def enqueue(
             enqueued_now, alarms_now = database.transaction(
                 partial(_enqueue_unless_ended, database, by_id, on_conflict)
             )
-        elif any(message.header.more_tags for message in by_id.values()):
+        elif any(message.header.more_tags or message.rule for message in by_id.values()):
             enqueued_now, alarms_now = database.transaction(partial(_enqueue, database, by_id, on_conflict))
         else:
             enqueued_now, alarms_now = _enqueue(database, by_id, on_conflict)
@@ -69,12 +70,16 @@ def _enqueue(
     alarms: list[Alarm] = []
     todo = list(messages.values())
     new_tags: list[tuple[int, str]] = []
+    new_rules: list[rules.Kept] = []
     for _ in range(TRIES):
         for row in database.dialect.insert(database, todo):
-            header = messages[row.id].header
+            message = messages[row.id]
+            header = message.header
             enqueued[row.id] = Enqueued(row.id, row.due_ms, created=True)
             alarms.append(Alarm(header.queue, header.key, str(row.pk), max(row.due_ms - row.now_ms, 0)))
             new_tags += [(row.pk, tag) for tag in header.more_tags]
+            if message.rule and message.at_ms is not None:
+                new_rules.append((row.pk, message.rule, message.at_ms))
         todo = [message for message in todo if message.id not in enqueued]
         if todo:
             settled, changed = _resolve_conflicts(database, todo, on_conflict)
@@ -85,6 +90,8 @@ def _enqueue(
             break
     if new_tags:
         tags.write(database, new_tags)
+    if new_rules:
+        rules.put(database, new_rules)
     # An id that comes and goes faster than we look counts as one in use.
     return enqueued | {message.id: Enqueued(message.id, 0, created=False) for message in todo}, alarms
 
@@ -114,21 +121,31 @@ def _resolve_conflicts(
         changed = database.transaction(partial(_replace, database, messages))
     else:
         changed = _change(database, messages, on_conflict)
+        _put_rules(database, messages, changed)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms, *_ in changed]
     enqueued = {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, *_ in changed}
     return enqueued | _look(database, [message.id for message in messages if message.id not in enqueued]), alarms
 
 
 def _replace(database: Database, messages: Sequence[NewMessage]) -> list[tuple[Any, ...]]:
-    """Change the rows that wait under the ids, and their tags. Return what `_change` returns.
+    """Change the rows that wait under the ids, their tags and their rules. Return what `_change` returns.
 
     The tags are read after the UPDATE has locked the rows: another replacement may just have written some.
     """
     changed = _change(database, messages, "replace")
     more_tags = {message.id: message.header.more_tags for message in messages}
-    tags.remove(database, [pk for _, pk, *_ in changed])
+    belongings.remove(database, [pk for _, pk, *_ in changed])
     tags.write(database, [(pk, tag) for id, pk, *_ in changed for tag in more_tags[id]])
+    _put_rules(database, messages, changed)
     return changed
+
+
+def _put_rules(database: Database, messages: Sequence[NewMessage], changed: Sequence[tuple[Any, ...]]) -> None:
+    """Keep the rules of messages that took the place of others, or gave them their due times."""
+    by_id = {message.id: message for message in messages if message.rule}
+    kept = [(pk, by_id[id].rule, by_id[id].at_ms or 0) for id, pk, *_ in changed if id in by_id]
+    if kept:
+        rules.put(database, kept)
 
 
 def _look(database: Database, ids: Sequence[str]) -> dict[str, Enqueued]:
@@ -255,7 +272,7 @@ def _take_back(database: Database, ids: Iterable[str]) -> set[str]:
     found = dialect.under_ids(database.alias, ids, lock=dialect.lock)
     pks = [pk for (pk,) in database.rows(f"SELECT r.id FROM {found.text}", found.parameters)]
     delete(database, pks)
-    tags.remove(database, pks)
+    belongings.remove(database, pks)
     return {str(pk) for pk in pks}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from django_delayq.brokers.base import BATCH, Alarm, pages
 from django_delayq.core.history import add
-from django_delayq.store import tags
+from django_delayq.store import belongings, rules
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.queries import buried_attempt
 from django_delayq.store.sql import stepwise
@@ -45,9 +45,9 @@ def purge_failed(database: Database, ids: Sequence[str]) -> set[str]:
 
 
 def remove_for_good(database: Database, pks: Sequence[int], table: str) -> None:
-    """Remove rows, their tags, and the records of what operators changed in their payloads."""
+    """Remove rows, their tags and rules, and the records of what operators changed in their payloads."""
     delete(database, pks, table)
-    tags.remove(database, pks)
+    belongings.remove(database, pks)
     if pks:
         changes = database.dialect.among("message_pk", pks)
         database.changed(f"DELETE FROM delayq_difference WHERE {changes.text}", changes.parameters)
@@ -83,6 +83,14 @@ def reschedule(
     changed = database.dialect.change(database, changes, waiting, returning)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, _, queue, key, wait_ms, *_ in changed]
     return {id for _, id, *_ in changed}, alarms
+
+
+@in_transaction
+def reschedule_by(database: Database, ids: Sequence[str], at_ms: int, rule: str) -> tuple[set[str], list[Alarm]]:
+    """Reschedule like `reschedule`, to a time that a rule gave, and keep the rule in place of the messages' own."""
+    found, alarms = reschedule(database, ids, 0, at_ms)
+    rules.put(database, [(int(alarm.pk), rule, at_ms) for alarm in alarms])
+    return found, alarms
 
 
 def answers(ids: Sequence[str], found: Collection[str]) -> list[bool]:

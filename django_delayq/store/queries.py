@@ -294,7 +294,8 @@ class MessageFacts:
     """The facts on an id that the tables have and a broker could not tell, as of `now_ms` by the database's clock.
 
     `attempts` are all that are over, oldest first. `running_since_ms` is when the attempt that is not over was claimed.
-    `rows` counts the rows of the id, this one included, up to `MOST_ROWS`.
+    `rows` counts the rows of the id, this one included, up to `MOST_ROWS`. `rule` is the text of the rule of its due
+    time (core/rules.py), '' if there is none, and `rule_due_ms` the due time that it gave.
     """
 
     info: Info
@@ -305,6 +306,15 @@ class MessageFacts:
     running_since_ms: int | None = None
     ended_ms: int | None = None
     fingerprint: str = ""
+    rule: str = ""
+    rule_due_ms: int | None = None
+
+
+_RULE = (
+    "coalesce((SELECT x.rule FROM delayq_rule x WHERE x.id = r.id), '')",
+    "(SELECT x.due_at FROM delayq_rule x WHERE x.id = r.id)",
+)
+_RULE_COLUMNS = ", ".join(_RULE)
 
 
 def message_facts(database: Database, id: str) -> MessageFacts | None:
@@ -317,12 +327,13 @@ def message_facts(database: Database, id: str) -> MessageFacts | None:
 
 
 def _ready_facts(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
-    found = waiting(database, id, "r.id", "r.started_at", "r.history")
+    found = waiting(database, id, "r.id", "r.started_at", "r.history", *_RULE)
     if found is None:
         return None
-    info, (pk, claimed_ms, history) = found
+    info, (pk, claimed_ms, history, rule, rule_due_ms) = found
     since_ms = claimed_ms if info.state is State.RUNNING else None
-    return MessageFacts(info, str(pk), tuple(read(history)), rows, now_ms, since_ms)
+    past = tuple(read(history))
+    return MessageFacts(info, str(pk), past, rows, now_ms, since_ms, rule=rule, rule_due_ms=rule_due_ms)
 
 
 def _ended_facts(database: Database, id: str, rows: int = 0, now_ms: int = 0) -> MessageFacts | None:
@@ -333,32 +344,35 @@ def _ended_facts(database: Database, id: str, rows: int = 0, now_ms: int = 0) ->
 
 def _finished_facts(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
     found = database.rows(
-        f"SELECT r.id, r.outcome, r.started_at, r.ended_at, r.history, {MESSAGE} FROM delayq_finish r"
-        " WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
+        f"SELECT r.id, r.outcome, r.started_at, r.ended_at, r.history, {_RULE_COLUMNS}, {MESSAGE}"
+        " FROM delayq_finish r WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
         [database.alias, id],
     )
-    for pk, outcome, started_ms, ended_ms, history, *row in found:
+    for pk, outcome, started_ms, ended_ms, history, rule, rule_due_ms, *row in found:
         info = info_of(tuple(row), State(outcome))
         attempts = read(history)
         if started_ms is not None:  # a message that was cancelled after its worker died: that attempt was lost
             how = Ended.FINISHED if info.state is State.FINISHED else Ended.LOST
             attempts.append(PastAttempt(info.failures + 1, started_ms, ended_ms, row[16], how))
-        return MessageFacts(info, str(pk), tuple(attempts), rows, now_ms, ended_ms=ended_ms)
+        past = tuple(attempts)
+        return MessageFacts(info, str(pk), past, rows, now_ms, ended_ms=ended_ms, rule=rule, rule_due_ms=rule_due_ms)
     return None
 
 
 def _buried_facts(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
     found = database.rows(
-        "SELECT r.id, r.worker, r.started_at, r.ended_at, r.history, r.fingerprint, r.failures, r.error, r.detail"
-        " FROM delayq_error r WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
+        "SELECT r.id, r.worker, r.started_at, r.ended_at, r.history, r.fingerprint, r.failures, r.error, r.detail,"
+        f" {_RULE_COLUMNS} FROM delayq_error r"
+        " WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
         [database.alias, id],
     )
     info = buried(database, id)
     if not found or info is None:
         return None
-    ((pk, worker, started_ms, ended_ms, history, fingerprint, failures, error, detail),) = found
+    ((pk, worker, started_ms, ended_ms, history, fingerprint, failures, error, detail, *of_rule),) = found
     last = buried_attempt(failures, started_ms, ended_ms, worker, error, detail)
-    return MessageFacts(info, str(pk), (*read(history), last), rows, now_ms, ended_ms=ended_ms, fingerprint=fingerprint)
+    past = (*read(history), last)
+    return MessageFacts(info, str(pk), past, rows, now_ms, None, ended_ms, fingerprint, *of_rule)
 
 
 def _count_rows(database: Database, id: str) -> tuple[int, int]:

@@ -43,7 +43,7 @@ from django_delayq.core.errors import (
 from django_delayq.core.lanes import priority_of
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
-from django_delayq.store import audit, claim, due_times, enqueue, limits, listing, operations, queries, settle
+from django_delayq.store import audit, claim, due_times, enqueue, limits, listing, operations, queries, rules, settle
 from django_delayq.store.alarms import Degraded, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
@@ -339,6 +339,7 @@ class DatabaseQueue:
         found = settle.look_at_leases(self.database, self._lapse_positions)
         self._looked_at, self._looked_at_ms = asked_at, found.now_ms
         result.suspects_due = found.suspects_due
+        self.database.has_rules = found.has_rules
         hold_off_ms = monitor.hear(found.now_ms, asked_at, lease_ms)
         most_s = min(max(lease_ms / 3000, LOOK_S), LONGEST_REST_S)
         if hold_off_ms:
@@ -488,14 +489,30 @@ class DatabaseQueue:
         return await sync_to_async(self.cancel)(ids)
 
     def reschedule(
-        self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None, by_ms: int | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        delay_ms: int = 0,
+        at_ms: int | None = None,
+        by_ms: int | None = None,
+        rule: str = "",
     ) -> list[bool]:
         """Change due times as the protocol says; with `by_ms`, make each message due that much later."""
         check_batch(ids)
         asked_at = monotonic()
-        found, alarms = operations.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
+        if rule and at_ms is not None:
+            found, alarms = operations.reschedule_by(self.database, ids, at_ms, rule)
+        else:
+            found, alarms = operations.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return operations.answers(ids, found)
+
+    def correct(self, corrections: Sequence[rules.Correction]) -> list[bool]:
+        check_batch(corrections)
+        asked_at = monotonic()
+        found, alarms = rules.correct(self.database, corrections)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        return operations.answers([each.id for each in corrections], found)
 
     async def areschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         return await sync_to_async(self.reschedule)(ids, delay_ms=delay_ms, at_ms=at_ms)

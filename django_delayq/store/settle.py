@@ -142,6 +142,8 @@ class LeaseReport(NamedTuple):
     """Whether any limit has run out."""
     position: LapsePositions
     """The position at which the next look begins."""
+    has_rules: bool
+    """Whether any message of any alias has a rule (rules.py)."""
 
 
 def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, BuriedInfo | None]:
@@ -206,7 +208,7 @@ def _claimed(
 
 
 def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> LeaseReport:
-    """Look with one statement for leases that ran out, suspects that are due, and limits that are over.
+    """Look with one statement for leases that ran out, suspects that are due, limits that are over, and any rule.
 
     A lease is found even if no alarm leads to its row. The statement reads the next `BATCH` due rows from the position
     in `after` on. It also reads the leased suspects and at-most-once messages, for which there is an index each.
@@ -235,6 +237,7 @@ def look_at_leases(database: Database, after: LapsePositions = BEGIN) -> LeaseRe
         bool(found["crashed"]),
         bool(found["over"]),
         position,
+        bool(found["rules"]),
     )
 
 
@@ -258,6 +261,8 @@ def _parts_of_look(database: Database, after: LapsePositions) -> dict[str, Sql]:
             " LIMIT 1",
             [after.limits_from_ms, database.alias],
         ),
+        # The newest one, because a vacuum may be far behind at the other end of the index
+        "rules": Sql(f"{_row('0')} FROM (SELECT id FROM delayq_rule ORDER BY id DESC LIMIT 1) AS newest"),
         "once": _lapsed(database, after.of_at_most_once, "delayq_ready_once", ONCE),
         "all": _lapsed(database, after.of_all, "delayq_ready_list"),
     }

@@ -11,7 +11,6 @@ from django_delayq.brokers.base import BATCH, Header, pages
 from django_delayq.models import MessageRow
 from django_delayq.store.database import Database
 from django_delayq.store.sql.dialect import Sql
-from django_delayq.store.sql.stepwise import delete
 
 
 def write(database: Database, tags: Sequence[tuple[int, str]]) -> None:
@@ -22,18 +21,6 @@ def write(database: Database, tags: Sequence[tuple[int, str]]) -> None:
             f"INSERT INTO delayq_tag (alias, tag, message_pk) SELECT %s, new.tag, new.pk FROM {new.text}",
             [database.alias, *new.parameters],
         )
-
-
-def remove(database: Database, pks: Sequence[int]) -> None:
-    """Remove the tags of messages that the caller's transaction has locked.
-
-    They are looked for first, because most messages have none: a DELETE that finds nothing may lock gaps on MySQL.
-    """
-    for page in pages(pks, BATCH):
-        of_pks = database.dialect.among("message_pk", page)
-        found = database.rows(f"SELECT id FROM delayq_tag WHERE {of_pks.text}", of_pks.parameters)
-        for ids in pages(sorted(id for (id,) in found), BATCH):
-            delete(database, ids, "delayq_tag")
 
 
 def read(database: Database, pks: Sequence[int]) -> dict[int, tuple[str, ...]]:

@@ -19,12 +19,13 @@ from django_delayq import tracing
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers import get_backend
 from django_delayq.core import codec, history, transitions
-from django_delayq.core.errors import Bury, DataMismatch, Retry, Snooze
+from django_delayq.core.errors import Bury, DataMismatch, Retry, RunAgain, Snooze
+from django_delayq.core.human_time import Windows, due_in_window_ms
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Message, State
 from django_delayq.core.requests import Claimed
 from django_delayq.core.retry import Exponential, backoff_ms
-from django_delayq.core.transitions import Failure, Policy, Span, Transition, is_at_most_once, max_attempts
+from django_delayq.core.transitions import Again, Failure, Policy, Span, Transition, is_at_most_once, max_attempts
 from django_delayq.support.logging import logger
 from django_delayq.support.validation import MAX_NAME
 from django_delayq.worker import failure
@@ -174,15 +175,15 @@ def after(
     if exception is None:
         return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
     if isinstance(exception, Snooze):
-        delay_ms = exception.delay_from(now_ms) or 0
-        return transitions.snooze(claimed, delay_ms, policy_of(claimed, handler), span, at_ms=exception.at_ms)
+        asked = Again(exception.delay_from(now_ms) or 0, exception.at_ms)
+        delay_ms, at_ms = in_window(asked, claimed, handler, exception, now_ms)
+        return transitions.snooze(claimed, delay_ms, policy_of(claimed, handler), span, at_ms=at_ms)
     failed = Failure(failure.line(exception), failure.traceback_of(exception, handler.func))
     if isinstance(exception, Bury):
         transition = transitions.bury(claimed, failed, span, failed=True)
     else:
-        wait_ms = partial(retry_delay_ms, handler, exception, now_ms)
-        at_ms = exception.at_ms if isinstance(exception, Retry) else None
-        transition = transitions.fail(claimed, failed, policy_of(claimed, handler), span, wait_ms, at_ms=at_ms)
+        again = partial(_retry_at, claimed, handler, exception, now_ms)
+        transition = transitions.fail(claimed, failed, policy_of(claimed, handler), span, again)
     if transition.state is State.FAILED or not isinstance(
         exception, Retry
     ):  # a `Retry` that waits again is no surprise
@@ -250,6 +251,57 @@ def in_place_of(
         return backoff_ms(Exponential(), attempt, refusal)
 
     return transitions.in_place_of(transition, claimed, policy_of(claimed, handler), why, wait_ms)
+
+
+def _retry_at(
+    claimed: Claimed, handler: Handler[Any, Any], exception: BaseException, now_ms: int, attempt: int
+) -> Again:
+    at_ms = exception.at_ms if isinstance(exception, Retry) else None
+    asked = Again(retry_delay_ms(handler, exception, now_ms, attempt), at_ms)
+    return in_window(asked, claimed, handler, exception, now_ms)
+
+
+def in_window(
+    asked: Again, claimed: Claimed, handler: Handler[Any, Any], exception: BaseException, now_ms: int
+) -> Again:
+    """Return when a message runs again that asks for `asked`: when the window that holds for it opens, if it is closed.
+
+    A window of no use, such as one whose calendar raises, is logged and left out: the message must run again.
+    """
+    try:
+        window, spread_ms = _window_of(claimed, handler, exception)
+        if window is None:
+            return asked
+        asked_ms = now_ms + asked.delay_ms
+        due_ms = due_in_window_ms(asked_ms, window, 0, claimed.id)
+        if due_ms != asked_ms:  # else a retry after seconds would be spread too
+            due_ms = due_in_window_ms(due_ms, window, spread_ms, claimed.id)
+    except BaseException as wrong:  # noqa: BLE001 - a calendar is the site's code
+        logger.warning(
+            "The window of message %r (%s) is of no use (%s); it runs again in or out of it.",
+            claimed.id,
+            handler.key,
+            failure.line(wrong),
+            extra={"id": claimed.id, "key": handler.key, "token": claimed.token},
+        )
+        return asked
+    return Again(due_ms - now_ms, due_ms)
+
+
+def _window_of(claimed: Claimed, handler: Handler[Any, Any], exception: BaseException) -> tuple[Windows | None, int]:
+    """Return the window that holds for a message that runs again, and over how many ms after its opening to spread.
+
+    It is that of the exception, or else of the message, or else of its handler.
+    """
+    if isinstance(exception, RunAgain) and exception.window != "own":
+        return exception.window, 0
+    if claimed.rule:
+        from django_delayq.core.rules import decode  # late: most messages have none
+
+        rule = decode(claimed.rule)
+        if rule.windows:
+            return rule.windows, rule.spread_ms
+    return handler.window, 0
 
 
 def retry_delay_ms(handler: Handler[Any, Any], exception: BaseException, now_ms: int, attempt: int) -> int:

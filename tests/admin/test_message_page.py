@@ -13,13 +13,28 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_delayq import cancel_delay_messages
+from django_delayq import At, Window, cancel_delay_messages
 from django_delayq.admin.log import log_rows
+from django_delayq.brokers.base import SettleAction
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.returned import keep
-from tests.admin.support import LISTS, asked, bury, claim, confirm, finish, page, pk_of, searched, send, text_of, url
+from tests.admin.support import (
+    LISTS,
+    asked,
+    bury,
+    claim,
+    confirm,
+    finish,
+    page,
+    pk_of,
+    searched,
+    send,
+    settle,
+    text_of,
+    url,
+)
 
 
 def open_page(client: Client, database: str, id: str, model: type[MessageRow] = ReadyMessage, **options: Any) -> Any:
@@ -53,6 +68,18 @@ def test_a_failed_message_shows_its_traceback(broker: DatabaseBackend, superuser
     shown = text_of(open_page(superuser, database, "a", ErrorMessage))
     for words in ("ValueError: no card", "Traceback (most recent call last): pay()", "until it is rescued"):
         assert words in shown
+
+
+def test_the_rule_of_the_due_time_is_shown_in_words(broker: DatabaseBackend, superuser: Client, database: str) -> None:
+    window = Window("mon-sun", "00:00", "24:00", zone="Europe/Rome")
+    send("a", delay=None, at=At(days=3, time="09:00", zone="Europe/Rome"))
+    send("b", delay="1h")
+    assert "3 days on" in text_of(open_page(superuser, database, "a"))
+    assert "Rule of the due time" not in text_of(open_page(superuser, database, "b"))
+    for id, action, model in (("c", SettleAction.FINISH, FinishMessage), ("d", SettleAction.BURY, ErrorMessage)):
+        send(id, window=window)
+        settle(broker, claim(broker), action)
+        assert "in the window from here on in Europe/Rome" in text_of(open_page(superuser, database, id, model))
 
 
 def test_links_lead_to_what_has_the_same_tag(broker: DatabaseBackend, superuser: Client, database: str) -> None:

@@ -201,7 +201,7 @@ def _after(
         case SettleAction.FINISH:
             return transitions.finish(claimed, span)
         case SettleAction.RETRY:
-            return transitions.fail(claimed, failure, policy, span, lambda _attempt: delay_ms)
+            return transitions.fail(claimed, failure, policy, span, lambda _attempt: transitions.Again(delay_ms))
         case SettleAction.SNOOZE:
             return transitions.snooze(claimed, delay_ms, policy, span)
         case SettleAction.RELEASE:

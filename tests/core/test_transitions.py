@@ -39,11 +39,11 @@ def row(transition: Transition) -> Row:
 
 
 def fail(policy: Policy, claimed: Claimed = CLAIMED) -> Transition:
-    return transitions.fail(claimed, FAILURE, policy, SPAN, lambda attempt: attempt * 10)
+    return transitions.fail(claimed, FAILURE, policy, SPAN, lambda attempt: transitions.Again(attempt * 10))
 
 
 def retry(claimed: Claimed, failure: Failure, delay_ms: int, span: Span = transitions.UNSTARTED) -> Transition:
-    return transitions.fail(claimed, failure, ALWAYS, span, lambda _attempt: delay_ms)
+    return transitions.fail(claimed, failure, ALWAYS, span, lambda _attempt: transitions.Again(delay_ms))
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,9 @@ def _finish(scene: Scene, count: int) -> Callable[[], object]:
 
 def _failure(one: Claimed) -> Transition:
     failure = transitions.Failure("KeyError: 'x'")
-    return transitions.fail(one, failure, transitions.Policy(), transitions.UNSTARTED, lambda _attempt: 0)
+    return transitions.fail(
+        one, failure, transitions.Policy(), transitions.UNSTARTED, lambda _attempt: transitions.Again(0)
+    )
 
 
 def _retry(scene: Scene, count: int) -> Callable[[], object]:

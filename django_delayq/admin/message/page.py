@@ -1,6 +1,6 @@
 """The page of one message: facts, attempts, payload, what operators did to it, and what may be done now."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -85,20 +85,27 @@ def state_of(row: MessageRow) -> str:
 
 def what_next(row: MessageRow) -> str:
     """Return in words what happens next to a message if no operator acts."""
+    return explained(row)[0]
+
+
+def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
+    """Return in words what happens next to a message if no operator acts, and the rule of its due time."""
     if isinstance(row, FinishMessage):
-        return _("Nothing: it is over.")
+        return _("Nothing: it is over."), _rule(row)
     if isinstance(row, ErrorMessage):
-        return _("Nothing until it is rescued, purged or pruned.")
+        return _("Nothing until it is rescued, purged or pruned."), _rule(row)
     from django_delayq.monitor import explain  # late, as in dashboard/urls.py
 
     try:
         with time_limit(get_alias(row.alias).database):
             explanation = explain(row.message_id, row.alias)
     except TooSlow:
-        return _("It can't be said within %(limit)g s.") % {"limit": LIMIT_S}
+        return _("It can't be said within %(limit)g s.") % {"limit": LIMIT_S}, ()
     except DelayqError as error:
-        return _("It can't be said now: %(error)s") % {"error": translated(error)}
-    return _("It has just moved on.") if explanation is None else explanation.happens_next
+        return _("It can't be said now: %(error)s") % {"error": translated(error)}, ()
+    if explanation is None:
+        return _("It has just moved on."), ()
+    return explanation.happens_next, explanation.rule
 
 
 def _lateness(row: MessageRow) -> Iterator[Fact]:
@@ -187,6 +194,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
     payload = payload_of(row, request)
     can_change = payload.text is not None and not payload.masked
     shown = visibly(row)
+    next_step, rule = explained(row)
     return render_about(
         admin,
         request,
@@ -197,10 +205,11 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         change=True,
         facts=list(facts(shown)),
         sees_errors=sees_errors,
-        what_next=what_next(row),
+        what_next=next_step,
         attempts=timeline(shown),
         payload=payload,
         returned=_returned(row, request),
+        rule="\n".join(map(visible, rule)),
         tags=[(visible(tag), list(_of_same_tag(admin, request, row, tag))) for tag in _tags(row)],
         entries=list(entries_of(row, with_payloads=may_view(request), with_errors=sees_errors)),
         buttons=admin.buttons(request),
@@ -234,6 +243,18 @@ def _returned(row: MessageRow, request: HttpRequest) -> Payload | None:
 
     value = returned.read(database_of(row.alias), row.message_id)
     return None if value is None else payload_in(value, row, request)
+
+
+def _rule(row: MessageRow) -> Sequence[str]:
+    """Return the rule of the due time of a message that is over in words, a line for each step."""
+    from django_delayq.core.rules import in_words  # late: most messages have none
+    from django_delayq.store import rules  # late, as in dashboard/urls.py
+
+    kept = rules.read(database_of(row.alias), [row.pk]).get(row.pk)
+    if kept is None:
+        return ()
+    text, due_ms = kept
+    return in_words(text, row.message_id, is_due_by_it=from_ms(due_ms) == row.due_at)
 
 
 def _tags(row: MessageRow) -> tuple[str, ...]:

@@ -66,6 +66,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     yield f"sent: {to_words(info.header.sent_ms, now_ms)}"
     is_over = info.state in (State.FINISHED, State.CANCELLED)
     yield f"was due: {to_iso(info.due_ms)}" if is_over else f"due: {to_words(info.due_ms, now_ms)}"
+    for number, line in enumerate(explanation.rule):
+        yield f"    {line}" if number else f"rule: {line}"
     if info.header.expires_at_ms is not None and not is_over:
         yield f"expires: {to_words(info.header.expires_at_ms, now_ms)}"
     for pause in explanation.pauses:
@@ -139,6 +141,7 @@ def facts_shape(explanation: Explanation) -> dict[str, Any] | None:
         "fingerprint": facts.fingerprint,
         "alarms": None if explanation.alarms is None else [_alarm_shape(alarm) for alarm in explanation.alarms],
         "attempts": [_attempt_shape(attempt) for attempt in facts.attempts],
+        "rule": list(explanation.rule),
     }
 
 

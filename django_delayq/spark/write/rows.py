@@ -103,7 +103,8 @@ def _kinds(rows: _Rows, columns: Sequence[Sequence[Any]], alias: Alias) -> list[
 
     @cache
     def kind(key: Any, queue: Any, priority: Any, tag: Any) -> tuple[Header, Any]:
-        return addressed(Send(key, queue=queue, priority=priority, tag=tag), alias)
+        header, handler = addressed(Send(key, queue=queue, priority=priority, tag=tag), alias)
+        return header, Any if handler is None else handler.data_type
 
     return rows.each(kind, _NO_KIND, *columns)
 

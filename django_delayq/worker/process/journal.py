@@ -57,6 +57,7 @@ class _LeasedNote(NamedTuple):
     history: str
     claimed_ms: int
     worker: str
+    rule: str
     clock_ms: float
 
 
