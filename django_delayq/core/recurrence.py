@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, time as clock_time, timedelta
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 from zoneinfo import ZoneInfo
 
 from django_delayq.core.codec import dumps, loads
 from django_delayq.core.human_time import _days_after, _local, _months_after, _time_of, _weekdays_of, _zone_of
 from django_delayq.support.timestamps import EPOCH, check_aware
 from django_delayq.support.units import LONGEST_MS
-from django_delayq.support.validation import check_count, short_repr
+from django_delayq.support.validation import check_count, did_you_mean, short_repr
 
 FIRST_DAY = date(1970, 1, 5)
 """The day from which an interval of days, weeks or months is counted unless it says otherwise: a Monday."""
@@ -214,6 +214,66 @@ def rule_of(text: str) -> Rule:
             since = value["every"].get("since")
             return Every(**value["every"] | {"since": since and date.fromisoformat(since)})
     raise ValueError(f"{short_repr(text)} is no rule of this version; give what Cron(...) or Every(...) writes.")
+
+
+MOST_CAUGHT_UP = 1000
+"""How many missed occurrences `catch_up="all"` runs; older ones are left out."""
+
+GRACE = timedelta(minutes=1)
+"""How late an occurrence may still be put with `catch_up="none"`: upkeep takes a moment too."""
+
+CatchUp = Literal["none", "last", "all"]
+Overlap = Literal["allow", "skip", "after"]
+
+
+def check_policies(catch_up: CatchUp, overlap: Overlap) -> None:
+    """Raise `ValueError`, naming the value and the fix, unless both can be had together."""
+    for name, value, known in (("catch_up", catch_up, get_args(CatchUp)), ("overlap", overlap, get_args(Overlap))):
+        if value not in known:
+            raise ValueError(f"{name}={short_repr(value)} is unknown: {did_you_mean(str(value), known)}")
+    if catch_up == "all" and overlap == "skip":
+        raise ValueError(
+            'catch_up="all" with overlap="skip": what is caught up is over when the one before ends, so all but the '
+            'first would be skipped; give overlap="after", or catch_up="last".'
+        )
+
+
+def next_to_put(
+    rule: Rule, following: datetime | None, now: datetime, ended: datetime | None, catch_up: CatchUp, overlap: Overlap
+) -> datetime | None:
+    """Return the occurrence to put next, now that the one before it is over; None if the rule has no more.
+
+    `following` is the first that was not put. `ended` is when the one before it ended, if it ran: with
+    `overlap="skip"` what fell due until then is left out. Of the others that are over, `catch_up` says which are put.
+    """
+    if following is None or following > now:
+        return following
+    if overlap == "skip" and ended is not None and following <= ended:
+        following = rule.after(min(ended, now))
+        if following is None or following > now:
+            return following
+    missed = latest(rule, following, now, MOST_CAUGHT_UP if catch_up == "all" else 1)
+    if catch_up == "none" and missed[-1] <= now - GRACE:
+        return rule.after(now)
+    return missed[0]
+
+
+def latest(rule: Rule, first: datetime, now: datetime, most: int) -> list[datetime]:
+    """Return the last `most` occurrences of a rule up to `now`, from its occurrence `first` on, in order.
+
+    It looks back twice as far each time, so that the work is bounded however long ago `first` was.
+    """
+    back = timedelta(minutes=1)
+    while True:
+        begin = max(first - timedelta(microseconds=1), now - back)
+        found = []
+        each = rule.after(begin)
+        while each is not None and each <= now:
+            found.append(each)
+            each = rule.after(each)
+        if len(found) >= most or begin < first:
+            return found[-most:]
+        back *= 2
 
 
 def _first_after(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,10 +10,22 @@ import pytest
 from dateutil import rrule, tz
 from hypothesis import given, settings, strategies as st
 
-from django_delayq.core.recurrence import Cron, Every, Rule, rule_of
+from django_delayq.core.recurrence import (
+    MOST_CAUGHT_UP,
+    CatchUp,
+    Cron,
+    Every,
+    Overlap,
+    Rule,
+    check_policies,
+    latest,
+    next_to_put,
+    rule_of,
+)
 from tests.core.clocks import DAY, MINUTE, NAMES, clocks, instant
 from tests.scale import scaled
 
+HOUR = timedelta(hours=1)
 ROME = "Europe/Rome"  # 2026: from 02:00 to 03:00 on 29 March, from 03:00 to 02:00 on 25 October
 RULES: list[Rule] = [
     Cron("*/20 1-4 * * *", zone=ROME),
@@ -228,3 +240,96 @@ def test_dateutil_says_the_same_of_days_and_weeks(name: str, unit: str, count: i
     zone = ZoneInfo(name)
     expected = [tz.resolve_imaginary(each.replace(tzinfo=zone)).astimezone(UTC) for each in naive]
     assert list(islice(occurrences(rule, datetime(1990, 1, 1, tzinfo=UTC)), 60)) == expected
+
+
+# Which occurrence is put next
+
+
+HOURLY = Every(hours=1)
+NINE = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+
+def at(text: str) -> datetime:
+    return NINE.replace(hour=int(text[:2]), minute=int(text[3:5]))
+
+
+@pytest.mark.parametrize("catch_up", ["none", "last", "all"])
+@pytest.mark.parametrize("overlap", ["allow", "skip", "after"])
+def test_what_is_not_due_yet_is_put_as_it_is(catch_up: CatchUp, overlap: Overlap) -> None:
+    assert next_to_put(HOURLY, at("11:00"), at("10:30"), at("10:30"), catch_up, overlap) == at("11:00")
+    assert next_to_put(HOURLY, None, at("10:30"), at("10:30"), catch_up, overlap) is None
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "overlap", "ended", "put"),
+    [
+        # At 13:30, when 10:00 is the first that was not put: nothing ran since 9:00, or its run ended at 11:30.
+        ("none", "skip", None, "14:00"),
+        ("last", "skip", None, "13:00"),
+        ("last", "skip", "11:30", "13:00"),  # 12:00 and 13:00 were missed, 10:00 and 11:00 overlapped
+        ("last", "skip", "13:00", "14:00"),  # all of them overlapped
+        ("none", "after", "13:30", "14:00"),
+        ("last", "after", "13:30", "13:00"),
+        ("all", "after", "13:30", "10:00"),
+        ("all", "allow", None, "10:00"),
+        ("last", "allow", None, "13:00"),
+    ],
+)
+def test_the_policies_say_which_of_what_is_over_is_put(
+    catch_up: CatchUp, overlap: Overlap, ended: str | None, put: str
+) -> None:
+    ended_at = ended and at(ended)
+    assert next_to_put(HOURLY, at("10:00"), at("13:30"), ended_at or None, catch_up, overlap) == at(put)
+
+
+def test_what_fell_due_when_the_one_before_ended_is_skipped() -> None:
+    assert next_to_put(HOURLY, at("13:00"), at("13:30"), at("13:00"), "last", "skip") == at("14:00")
+
+
+def test_what_is_just_due_is_not_missed() -> None:
+    assert next_to_put(HOURLY, at("10:00"), at("10:00"), None, "none", "skip") == at("10:00")
+    assert next_to_put(HOURLY, at("10:00"), at("10:01"), None, "none", "skip") == at("11:00")
+
+
+def test_only_the_last_thousand_are_caught_up() -> None:
+    now = NINE + timedelta(days=365)
+    begin = next_to_put(HOURLY, NINE, now, None, "all", "after")
+    assert begin is not None
+    assert now - begin == (MOST_CAUGHT_UP - 1) * timedelta(hours=1)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("most", [1, 7])
+def test_the_latest_are_those_that_all_of_them_end_with(rule: Rule, most: int) -> None:
+    first = rule.after(datetime(2026, 3, 1, tzinfo=UTC))
+    assert first is not None
+    for hours in (0, 1, 30, 24 * 50):
+        now = first + timedelta(hours=hours)
+        every = [first, *takewhile(now.__ge__, occurrences(rule, first))]
+        assert latest(rule, first, now, most) == every[-most:]
+
+
+@pytest.mark.parametrize("rule", [Every(seconds=1), Every(hours=24)], ids=str)
+def test_the_latest_of_a_long_outage_take_little_work(rule: Rule) -> None:
+    asked = 0
+
+    class Counted:
+        def after(self, instant: datetime) -> datetime | None:
+            nonlocal asked
+            asked += 1
+            return rule.after(instant)
+
+        def to_json(self) -> str:
+            return ""
+
+    now = NINE + timedelta(days=3650)
+    assert latest(Counted(), NINE, now, 1) == [now if rule.after(now - timedelta(seconds=1)) == now else now - 9 * HOUR]
+    assert asked < 100
+
+
+def test_all_that_were_missed_can_not_be_caught_up_if_what_overlaps_is_skipped() -> None:
+    with pytest.raises(ValueError, match='give overlap="after"'):
+        check_policies("all", "skip")
+    with pytest.raises(ValueError, match="catch_up='lats' is unknown: did you mean 'last'"):
+        check_policies("lats", "skip")  # type: ignore[arg-type]
+    check_policies("all", "after")
