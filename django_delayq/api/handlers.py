@@ -19,6 +19,7 @@ from django_delayq.core.codec import decode_data, decoder_for, encode_data
 from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import IdScope, Message, Send, Sent, When, WhenToSend
+from django_delayq.core.recurrence import CatchUp, Overlap, Rule, check_every
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
 from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
@@ -60,6 +61,9 @@ class Handler(Generic[T, R]):
     limits: Limits | None = None
     priority: int = 0
     id_scope: IdScope = "waiting"
+    every: Rule | None = None
+    catch_up: CatchUp = "last"
+    overlap: Overlap = "skip"
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())
@@ -180,6 +184,9 @@ def delay_execute(
     atomic: bool = False,
     at_most_once: bool = False,
     id_scope: IdScope = "waiting",
+    every: Rule | None = None,
+    catch_up: CatchUp = "last",
+    overlap: Overlap = "skip",
     **unknown: Never,
 ) -> Callable[[Callable[[Message[T]], R]], Handler[T, R]]:
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
@@ -199,6 +206,9 @@ def delay_execute(
       message, so that what the handler writes takes effect exactly once.
     - `at_most_once`: never start a message a second time.
     - `id_scope`: "all" refuses an id under which a message has ended, for as long as its row is kept. It needs a store.
+    - `every`: a rule by which the handler runs again and again, without data: `Every(...)`, `Cron(...)` or `RRule(...)`
+      of django_delayq. `catch_up` and `overlap` are those of `schedule_delay_message`. The schedule has the handler's
+      key for its name, and is written when a worker starts. It needs a store.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """
@@ -219,6 +229,7 @@ def delay_execute(
                 wrong = next(iter(unknown))
                 raise TypeError(f"there is no option {wrong!r}: {did_you_mean(wrong, _OPTIONS)}")
             check_backoff(backoff)
+            check_every(every, catch_up, overlap)
             handler = Handler(
                 func=func,
                 key=check_new_name(key, "key"),
@@ -235,6 +246,9 @@ def delay_execute(
                 at_most_once=check_flag(at_most_once, "at_most_once"),
                 limits=check_limits(max_concurrency, concurrency_key, rate_limit),
                 id_scope=check_id_scope(id_scope),
+                every=every,
+                catch_up=catch_up,
+                overlap=overlap,
             )
             _check_own(handler)
             registry.register(handler)

@@ -5,21 +5,40 @@ clocks skip or show twice follow the rule of human_time.py: the one is later by 
 first counts. So an occurrence of each day comes once on each day, and two local times that become one instant are one
 occurrence. An interval of hours, minutes or seconds is elapsed time, which no clock changes.
 
-cronsim reads cron expressions. It gets local times without a zone, because its own rule for the clocks is Debian's.
+cronsim reads cron expressions, and dateutil the rules of RFC 5545. Both get local times without a zone, because
+cronsim's own rule for the clocks is Debian's, and dateutil has none.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, date, datetime, time as clock_time, timedelta
+from functools import lru_cache
 from itertools import count
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from zoneinfo import ZoneInfo
 
 from django_delayq.core.codec import dumps, loads
-from django_delayq.core.human_time import _days_after, _local, _months_after, _time_of, _weekdays_of, _zone_of
+from django_delayq.core.human_time import (
+    MOST_CLOSED_DAYS,
+    Calendar,
+    _check_calendar,
+    _days_after,
+    _is_holiday,
+    _local,
+    _months_after,
+    _time_of,
+    _weekdays_of,
+    _zone_of,
+)
+from django_delayq.core.requests import Header
 from django_delayq.support.timestamps import EPOCH, check_aware
 from django_delayq.support.units import LONGEST_MS
-from django_delayq.support.validation import check_count, did_you_mean, short_repr
+from django_delayq.support.validation import MAX_NAME, check_count, did_you_mean, short_repr
+
+if TYPE_CHECKING:
+    from dateutil.rrule import rrule
 
 FIRST_DAY = date(1970, 1, 5)
 """The day from which an interval of days, weeks or months is counted unless it says otherwise: a Monday."""
@@ -51,32 +70,79 @@ class Rule(Protocol):
 class Cron:
     """The local times of a cron expression: `Cron("0 9 * * 1-5", zone="Europe/Rome")`, of five fields.
 
-    It needs the extra `cron`. Raises `TypeError` or `ValueError`, naming the value and the fix.
+    Those on a holiday of the `calendar` are left out. It needs the extra `recurring`. Raises `TypeError` or
+    `ValueError`, naming the value and the fix.
     """
 
     expression: str
     zone: str | ZoneInfo
+    calendar: str | Calendar | None = None
     _zone: ZoneInfo = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_zone", _zone_of(self.zone))
         _check_cron(self.expression)
+        if self.calendar is not None:
+            _check_calendar(self.calendar)
 
     def after(self, instant: datetime) -> datetime | None:
-        return _first_after(instant, self._zone, self._local_times)
+        return _first_after(instant, self._zone, self._local_times, self.calendar)
 
     def to_json(self) -> str:
-        return dumps({"cron": self.expression, "zone": str(self._zone)}).decode()
+        return _to_json(expression=self.expression, zone=self._zone, calendar=self.calendar)
 
     def __str__(self) -> str:
         from cronsim import CronSim
 
-        return f"{CronSim(self.expression, datetime(2000, 1, 1)).explain()} in {self._zone}"
+        words = f"{CronSim(self.expression, datetime(2000, 1, 1)).explain()} in {self._zone}"
+        return words + _but_not_on(self.calendar)
 
     def _local_times(self, local: datetime) -> Iterator[datetime]:
         from cronsim import CronSim
 
         return CronSim(self.expression, local)
+
+
+_SLOWER = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
+
+
+@dataclass(frozen=True, slots=True)
+class RRule:
+    """The local times of a recurrence rule of RFC 5545, of which the first can be `start`.
+
+    `RRule("FREQ=MONTHLY;BYDAY=-1FR", start=datetime(2026, 1, 30, 18), zone="Europe/Rome")` is each last Friday's 18:00.
+    `UNTIL` is a local time too. Those on a holiday of the `calendar` are left out. It needs the extra `recurring`.
+    Raises `TypeError` or `ValueError`, naming the value and the fix.
+    """
+
+    text: str
+    _: KW_ONLY
+    start: datetime
+    zone: str | ZoneInfo
+    calendar: str | Calendar | None = None
+    _zone: ZoneInfo = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        if not isinstance(self.start, datetime) or self.start.tzinfo is not None or self.start.microsecond:
+            raise ValueError(
+                f"start={short_repr(self.start)} is no local time to the second; give a datetime without a time zone."
+            )
+        _check_rrule(self.text, self.start)
+        if self.calendar is not None:
+            _check_calendar(self.calendar)
+
+    def after(self, instant: datetime) -> datetime | None:
+        return _first_after(instant, self._zone, self._local_times, self.calendar)
+
+    def to_json(self) -> str:
+        return _to_json(text=self.text, start=self.start, zone=self._zone, calendar=self.calendar)
+
+    def __str__(self) -> str:
+        return f"{self.text} from {self.start:%Y-%m-%d %H:%M} on in {self._zone}" + _but_not_on(self.calendar)
+
+    def _local_times(self, local: datetime) -> Iterator[datetime]:
+        return iter(_parsed_rrule(self.text, self.start).xafter(local))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +155,8 @@ class Every:
     - `weekdays` are those of each week, such as "mon,thu". Without them it is that of `since`.
     - `day` is that of each month, from 1, or from -1 for the last one. If a month is too short, it is its last day.
       Without it, it is that of `since`, or the first.
+    - `business_day` is the same among Monday to Friday, without the holidays of the `calendar`.
+    - Days that are a holiday of the `calendar` are left out.
 
     Raises `TypeError` or `ValueError`, naming the value and the fix.
     """
@@ -103,7 +171,9 @@ class Every:
     zone: str | ZoneInfo | None = None
     weekdays: str | None = None
     day: int | None = None
+    business_day: int | None = None
     since: date | None = None
+    calendar: str | Calendar | None = None
     _step: timedelta = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -130,11 +200,11 @@ class Every:
             found = EPOCH + (passed + 1) * self._step
             return found if found < _LAST else None
         assert self.zone is not None  # noqa: S101  - checked when the rule was made
-        return _first_after(instant, _zone_of(self.zone), self._local_times)
+        return _first_after(instant, _zone_of(self.zone), self._local_times, self.calendar)
 
     def to_json(self) -> str:
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
-        return dumps({"every": {name: _plain(value) for name, value in given.items() if value}}).decode()
+        return _to_json(**given)
 
     def __str__(self) -> str:
         sizes = [(getattr(self, name), name) for name in (*_LOCAL_UNITS, *reversed(_UNITS)) if getattr(self, name)]
@@ -142,17 +212,19 @@ class Every:
         if self.weekdays:
             words.append(f"on {self.weekdays}")
         if self.day is not None:
-            words.append("on the last day" if self.day == -1 else f"on day {self.day}")
+            words.append(f"on {_nth(self.day)} day")
+        if self.business_day is not None:
+            words.append(f"on {_nth(self.business_day)} business day")
         if self.time is not None:
             words.append(f"at {_plain(self.time)} in {self.zone}")
         if self.since is not None:
             words.append(f"since {self.since}")
-        return " ".join(words)
+        return " ".join(words) + _but_not_on(self.calendar)
 
     def _check_elapsed(self, step: timedelta) -> None:
         if step > _LONGEST:
             raise ValueError(f"{self!r} is over 100 years; give less.")
-        for name in ("time", "zone", "weekdays", "day", "since"):
+        for name in ("time", "zone", "weekdays", "day", "business_day", "since", "calendar"):
             if (value := getattr(self, name)) is not None:
                 raise ValueError(
                     f"{name}={short_repr(value)} is for days, weeks or months; leave it out, or give days=1."
@@ -169,12 +241,21 @@ class Every:
             if not self.weeks:
                 raise ValueError(f"weekdays={short_repr(self.weekdays)} is for weeks; give weeks=1.")
             _weekdays_of(self.weekdays)
-        if self.day is not None:
-            if not self.months:
-                raise ValueError(f"day={short_repr(self.day)} is for months; give months=1.")
-            check_count(self.day, "day", -31, 31)
-            if not self.day:
-                raise ValueError("day=0 is no day of a month; give 1 for the first, or -1 for the last.")
+        if self.day is not None and self.business_day is not None:
+            raise ValueError(f"day={self.day!r} and business_day={self.business_day!r} are both given; give one.")
+        self._check_day_of_month("day", 31)
+        self._check_day_of_month("business_day", 23)
+        if self.calendar is not None:
+            _check_calendar(self.calendar)
+
+    def _check_day_of_month(self, name: str, most: int) -> None:
+        if (value := getattr(self, name)) is None:
+            return
+        if not self.months:
+            raise ValueError(f"{name}={short_repr(value)} is for months; give months=1.")
+        check_count(value, name, -most, most)
+        if not value:
+            raise ValueError(f"{name}=0 is no day of a month; give 1 for the first, or -1 for the last.")
 
     def _local_times(self, local: datetime) -> Iterator[datetime]:
         """Yield the local times after `local`, in order."""
@@ -197,23 +278,98 @@ class Every:
 
     def _days_of_months(self, first: date, since: date) -> Iterator[date]:
         day = self.day or (self.since.day if self.since else 1)
+        of_business = self.business_day
         month = since.replace(day=1)
         passed = (first.year - month.year) * 12 + first.month - month.month
         begin = passed // self.months * self.months
-        found = (_day_of(_months_after(month, number), day) for number in count(begin, self.months))
+        months = (_months_after(month, number) for number in count(begin, self.months))
+        if of_business is None:
+            found = (_day_of(each, day) for each in months)
+        else:
+            found = (_business_day_of(each, of_business, self.calendar) for each in months)
         return (each for each in found if each >= first)
 
 
 def rule_of(text: str) -> Rule:
     """Return the rule that `to_json` wrote. Raises like the rule's class, and `ValueError` for other text."""
     value: Any = loads(text)
-    match value:
-        case {"cron": expression, "zone": zone}:
-            return Cron(expression, zone)
-        case {"every": dict()} if value["every"].keys() <= {each.name for each in fields(Every) if each.init}:
-            since = value["every"].get("since")
-            return Every(**value["every"] | {"since": since and date.fromisoformat(since)})
+    if isinstance(value, dict):
+        for name, read in (
+            ("calendar", _calendar_of),
+            ("since", date.fromisoformat),
+            ("start", datetime.fromisoformat),
+        ):
+            if name in value:
+                value[name] = read(value[name])
+        for kind in (Cron, RRule, Every):
+            known = {each.name for each in fields(kind) if each.init}
+            if value.keys() <= known and (kind is Every or fields(kind)[0].name in value):
+                return kind(**value)
     raise ValueError(f"{short_repr(text)} is no rule of this version; give what Cron(...) or Every(...) writes.")
+
+
+def _calendar_of(value: Any) -> str | Calendar:
+    return value if isinstance(value, str) else frozenset(map(date.fromisoformat, value))
+
+
+_EVERY = re.compile(
+    r"every(?: (?P<count>\d+))? (?P<unit>second|minute|hour|day|week|month)s?"
+    r"(?: on (?:(?P<weekdays>[a-z,-]+)|(?:day )?(?P<day>-?\d+)|business day (?P<business_day>-?\d+)))?"
+    r"(?: at (?P<time>[\d:]+))?"
+)
+
+
+def rule_from_words(text: str, zone: str, start: datetime | None = None, calendar: str | None = None) -> Rule:
+    """Return the rule that a person wrote: a cron expression, an RRULE, or words such as "every 2 days at 9:00".
+
+    `start` is the local time from which an RRULE counts. Raises `ValueError`, naming the text and the fix.
+    """
+    text = " ".join(text.split())
+    if text.upper().startswith(("RRULE:", "FREQ=")):
+        if start is None:
+            raise ValueError(f"{short_repr(text)} counts from a start; give its first local time.")
+        return RRule(text, start=start, zone=zone, calendar=calendar)
+    if not text.lower().startswith("every"):
+        return Cron(text, zone=zone, calendar=calendar)
+    match = _EVERY.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(
+            f"{short_repr(text)} is no interval; write it like 'every 15 minutes', 'every day at 09:00', "
+            "'every 2 weeks on mon,thu at 09:00', 'every month on day -1 at 18:00' or "
+            "'every month on business day 1 at 09:00'."
+        )
+    of_days = match["time"] is not None or match["unit"] in ("day", "week", "month")
+    given: dict[str, Any] = {
+        f"{match['unit']}s": int(match["count"] or 1),
+        "time": match["time"],
+        "weekdays": match["weekdays"],
+        "day": match["day"] and int(match["day"]),
+        "business_day": match["business_day"] and int(match["business_day"]),
+        "zone": zone if of_days else None,
+        "calendar": calendar,
+    }
+    return Every(**{name: value for name, value in given.items() if value is not None})
+
+
+# Occurrences as messages
+
+_ID = re.compile(r"(.+)@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z", re.DOTALL | re.ASCII)
+MOST_SCHEDULE_NAME = MAX_NAME - len("@2026-01-01T00:00:00Z")
+
+
+def occurrence_id(name: str, at: datetime) -> str:
+    """Return the id of the message of an occurrence of the schedule with this name."""
+    return f"{name}@{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def occurrence_of(id: str) -> tuple[str, datetime] | None:
+    """Return the name of the schedule and the occurrence that an id tells of; None if it is no such id."""
+    match = _ID.fullmatch(id) if id.endswith("Z") else None
+    if match is None:
+        return None
+    with suppress(ValueError):  # 30 February
+        return match[1], datetime.fromisoformat(f"{match[2]}+00:00")
+    return None
 
 
 MOST_CAUGHT_UP = 1000
@@ -226,8 +382,30 @@ CatchUp = Literal["none", "last", "all"]
 Overlap = Literal["allow", "skip", "after"]
 
 
-def check_policies(catch_up: CatchUp, overlap: Overlap) -> None:
-    """Raise `ValueError`, naming the value and the fix, unless both can be had together."""
+@dataclass(frozen=True, slots=True)
+class NewSchedule:
+    """A schedule as it is written. Each of its messages has this `header` and `body`."""
+
+    name: str
+    origin: str
+    rule: Rule
+    header: Header
+    body: bytes
+    window: str = ""
+    start: datetime | None = None
+    until: datetime | None = None
+    count: int | None = None
+    catch_up: CatchUp = "last"
+    overlap: Overlap = "skip"
+
+
+def check_every(every: object, catch_up: CatchUp, overlap: Overlap) -> None:
+    """Raise `TypeError` or `ValueError`, naming the value and the fix, unless a schedule can have all three."""
+    if not isinstance(every, Cron | Every | RRule | None):
+        raise TypeError(
+            f"every={short_repr(every)} is {type(every).__name__}; give Every(days=1, time='09:00', zone=...), "
+            "Cron(...) or RRule(...)."
+        )
     for name, value, known in (("catch_up", catch_up, get_args(CatchUp)), ("overlap", overlap, get_args(Overlap))):
         if value not in known:
             raise ValueError(f"{name}={short_repr(value)} is unknown: {did_you_mean(str(value), known)}")
@@ -276,22 +454,39 @@ def latest(rule: Rule, first: datetime, now: datetime, most: int) -> list[dateti
         back *= 2
 
 
+def span(rule: Rule, after: datetime, until: datetime | None) -> Iterator[datetime]:
+    """Yield the occurrences of a rule after one instant, and until another, or without end."""
+    while (found := rule.after(after)) is not None and (until is None or found <= until):
+        yield found
+        after = found
+
+
 def _first_after(
-    instant: datetime, zone: ZoneInfo, local_times: Callable[[datetime], Iterator[datetime]]
+    instant: datetime,
+    zone: ZoneInfo,
+    local_times: Callable[[datetime], Iterator[datetime]],
+    calendar: str | Calendar | None,
 ) -> datetime | None:
     """Return the first instant after `instant` of local times, which `local_times` yields in order after a local time.
 
-    Local times that were skipped come after later ones: so what was skipped lately is looked at again.
+    Those on holidays are left out. Local times that were skipped come after later ones: so what was skipped lately is
+    looked at again. Raises `ValueError` if there are holidays alone for two years.
     """
     now = check_aware(instant, "instant").astimezone(UTC)
     offset, before = (each.astimezone(zone).utcoffset() for each in (now, max(now - _LOOK_BACK, EPOCH)))
     skipped = max((offset or timedelta()) - (before or timedelta()), timedelta())
-    found: datetime | None = None
+    found, closed_since = None, None
     for local in local_times(_local(now, zone) - skipped):
         if found is not None and local >= _local(found, zone):
             return found
         if local.year >= _LAST.year:
             return found
+        if _is_holiday(calendar, local.date()):
+            closed_since = closed_since or local
+            if local - closed_since > timedelta(days=MOST_CLOSED_DAYS):
+                raise ValueError(f"calendar={short_repr(calendar)} has holidays alone from {closed_since} to {local}.")
+            continue
+        closed_since = None
         other = local.replace(tzinfo=zone).astimezone(UTC)
         if other > now and (found is None or other < found):
             found = other
@@ -302,7 +497,7 @@ def _check_cron(expression: object) -> None:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        raise ValueError("Cron(...) needs cronsim: pip install 'django-delayq[cron]'.") from error
+        raise ValueError("Cron(...) needs cronsim: pip install 'django-delayq[recurring]'.") from error
     if not isinstance(expression, str):
         raise TypeError(f"expression={short_repr(expression)} is {type(expression).__name__}; write '0 9 * * 1-5'.")
     if len(expression.split()) != 5:
@@ -319,13 +514,75 @@ def _check_cron(expression: object) -> None:
         ) from error
 
 
+@lru_cache(maxsize=1024)
+def _parsed_rrule(text: str, start: datetime) -> "rrule":
+    from dateutil.rrule import rrule, rrulestr
+
+    parsed = rrulestr(text, dtstart=start, cache=False)
+    if not isinstance(parsed, rrule):
+        raise ValueError("it is a set of rules; give one")
+    return parsed
+
+
+def _check_rrule(text: object, start: datetime) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"text={short_repr(text)} is {type(text).__name__}; write 'FREQ=WEEKLY;BYDAY=MO,TH'.")
+    try:
+        import dateutil  # noqa: F401
+    except ImportError as error:
+        raise ValueError("RRule(...) needs python-dateutil: pip install 'django-delayq[recurring]'.") from error
+    frequency = re.search(r"FREQ=(\w+)", text.upper())
+    if frequency is not None and frequency[1] not in _SLOWER:
+        raise ValueError(
+            f"text={short_repr(text)} has FREQ={frequency[1]}; give one of {', '.join(_SLOWER)}, or Every(hours=...)."
+        )
+    try:
+        _parsed_rrule(text, start)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # it raises each of them for some text
+        raise ValueError(
+            f"text={short_repr(text)} is no rule of RFC 5545 ({error}); write it like 'FREQ=WEEKLY;BYDAY=MO,TH', with "
+            "UNTIL as a local time."
+        ) from error
+
+
 def _day_of(month: date, day: int) -> date:
     """Return a day of the month that begins with `month`: its last one if it is shorter, its first from the end."""
     length = (_months_after(month, 1) - month).days
     return month.replace(day=min(day, length) if day > 0 else max(length + 1 + day, 1))
 
 
+def _business_day_of(month: date, number: int, calendar: str | Calendar | None) -> date:
+    """Return a business day of the month that begins with `month`, as `_day_of` does."""
+    days = (month + count * _DAY for count in range((_months_after(month, 1) - month).days))
+    found = [day for day in days if day.weekday() < 5 and not _is_holiday(calendar, day)]
+    if not found:
+        raise ValueError(f"calendar={short_repr(calendar)} has no business day in {month:%Y-%m}.")
+    return found[max(min(number, len(found)) - 1, 0) if number > 0 else max(len(found) + number, 0)]
+
+
+def _to_json(**given: Any) -> str:
+    return dumps({name: _plain(value) for name, value in given.items() if value}).decode()
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, clock_time):
         return value.isoformat("auto" if value.second else "minutes")
-    return str(value) if isinstance(value, ZoneInfo | date) else value
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, ZoneInfo):
+        return str(value)
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, Iterable):
+        return sorted(map(str, value))
+    raise TypeError(f"calendar={short_repr(value)} can't be kept; give its name in CALENDARS, or dates.")
+
+
+def _nth(number: int) -> str:
+    return {1: "the first", -1: "the last"}.get(number, f"the {number}.")
+
+
+def _but_not_on(calendar: object) -> str:
+    if calendar is None:
+        return ""
+    return f" without holidays of {calendar}" if isinstance(calendar, str) else " without some holidays"
