@@ -123,6 +123,7 @@ def schedule_delay_message(
     `send_delay_message`.
     """
     backend = get_backend(using)
+    store = _store_of(backend)
     wanted = new_schedule(
         backend.alias,
         name,
@@ -135,7 +136,7 @@ def schedule_delay_message(
         catch_up=catch_up,
         overlap=overlap,
     )
-    save_schedule(_store_of(backend), wanted)
+    save_schedule(store, wanted)
 
 
 def new_schedule(
