@@ -16,11 +16,16 @@ from django_delayq.core.recurrence import (
     Cron,
     Every,
     Overlap,
+    RRule,
     Rule,
-    check_policies,
+    check_every,
     latest,
     next_to_put,
+    occurrence_id,
+    occurrence_of,
+    rule_from_words,
     rule_of,
+    span,
 )
 from tests.core.clocks import DAY, MINUTE, NAMES, clocks, instant
 from tests.scale import scaled
@@ -36,6 +41,10 @@ RULES: list[Rule] = [
     Every(days=3, time="02:30", zone=ROME, since=date(2026, 3, 1)),
     Every(weeks=2, weekdays="mon,thu", time="09:00:15", zone="Asia/Kathmandu", since=date(2026, 1, 7)),
     Every(months=1, day=-1, time="18:00", zone=ROME),
+    Every(days=1, time="09:00", zone=ROME, calendar=frozenset({date(2026, 12, 25), date(2026, 12, 26)})),
+    Every(months=1, business_day=-1, time="18:00", zone=ROME, calendar=frozenset({date(2026, 12, 31)})),
+    RRule("FREQ=MONTHLY;BYDAY=-1FR", start=datetime(2026, 1, 30, 2, 30), zone=ROME),
+    RRule("FREQ=DAILY;INTERVAL=2", start=datetime(2020, 1, 1, 9), zone=ROME, calendar=frozenset({date(2026, 4, 1)})),
 ]
 
 
@@ -145,7 +154,7 @@ def test_a_rule_is_told_in_words() -> None:
     assert str(Cron("0 9 * * 1-5", zone=ROME)) == "At 09:00 on Monday through Friday in Europe/Rome"
     assert str(Every(minutes=15)) == "every 15 minutes"
     assert str(Every(hours=1, minutes=30)) == "every hour 30 minutes"
-    assert str(RULES[-1]) == "every month on the last day at 18:00 in Europe/Rome"
+    assert str(RULES[7]) == "every month on the last day at 18:00 in Europe/Rome"
 
 
 @pytest.mark.parametrize("text", ['{"rrule": "FREQ=DAILY"}', '{"every": {"fortnights": 1}}', "[]", "no json"])
@@ -329,7 +338,119 @@ def test_the_latest_of_a_long_outage_take_little_work(rule: Rule) -> None:
 
 def test_all_that_were_missed_can_not_be_caught_up_if_what_overlaps_is_skipped() -> None:
     with pytest.raises(ValueError, match='give overlap="after"'):
-        check_policies("all", "skip")
+        check_every(Every(hours=1), "all", "skip")
     with pytest.raises(ValueError, match="catch_up='lats' is unknown: did you mean 'last'"):
-        check_policies("lats", "skip")  # type: ignore[arg-type]
-    check_policies("all", "after")
+        check_every(Every(hours=1), "lats", "skip")  # type: ignore[arg-type]
+    check_every(Every(hours=1), "all", "after")
+
+
+def test_what_falls_on_a_holiday_is_left_out() -> None:
+    closed = {date(2026, 5, 1), date(2026, 5, 4)}
+    thursday = datetime(2026, 4, 30, 12, tzinfo=UTC)
+    for rule in (
+        Every(days=1, time="09:00", zone=ROME, calendar=closed),
+        Cron("0 9 * * *", zone=ROME, calendar=closed.__contains__),
+        RRule("FREQ=DAILY", start=datetime(2026, 1, 1, 9), zone=ROME, calendar=closed),
+    ):
+        assert local_times(rule, thursday, 3) == ["2026-05-02 09:00", "2026-05-03 09:00", "2026-05-05 09:00"]
+
+
+def test_a_calendar_of_holidays_alone_is_refused_with_words() -> None:
+    rule = Every(days=1, time="09:00", zone=ROME, calendar=lambda day: True)
+    with pytest.raises(ValueError, match="has holidays alone from"):
+        rule.after(datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("business_day", "days"),
+    [(1, ["2026-05-05", "2026-06-01"]), (2, ["2026-05-06", "2026-06-02"]), (-1, ["2026-05-29", "2026-06-30"])],
+)
+def test_a_business_day_of_the_month_is_counted_without_holidays(business_day: int, days: list[str]) -> None:
+    closed = {date(2026, 5, 1), date(2026, 5, 4)}  # a Friday and a Monday
+    rule = Every(months=1, business_day=business_day, time="09:00", zone=ROME, calendar=closed)
+    found = local_times(rule, datetime(2026, 4, 30, 12, tzinfo=UTC), 2)
+    assert [each.removesuffix(" 09:00") for each in found] == days
+
+
+def test_a_month_with_few_business_days_has_its_last_or_first() -> None:
+    rules = [Every(months=1, business_day=number, time="09:00", zone=ROME) for number in (23, -23)]
+    found = [local_times(rule, datetime(2026, 2, 1, 9, tzinfo=UTC), 1) for rule in rules]
+    assert found == [["2026-02-27 09:00"], ["2026-02-02 09:00"]]
+
+
+@given(st.sampled_from(NAMES), st.integers(1, 40), st.sampled_from(["DAILY", "WEEKLY", "MONTHLY"]), st.integers(0, 23))
+@settings(max_examples=scaled(100), deadline=None)
+def test_an_rrule_has_the_local_times_that_dateutil_says(name: str, interval: int, frequency: str, hour: int) -> None:
+    start = datetime(2026, 1, 15, hour, 30)
+    expected = rrule.rrulestr(f"FREQ={frequency};INTERVAL={interval};COUNT=12", dtstart=start)
+    zone = ZoneInfo(name)
+    rule = RRule(f"FREQ={frequency};INTERVAL={interval};COUNT=12", start=start, zone=name)
+    before = start.replace(tzinfo=zone) - timedelta(seconds=1)
+    assert list(occurrences(rule, before)) == sorted({each.replace(tzinfo=zone).astimezone(UTC) for each in expected})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("FREQ=MINUTELY", "FREQ=MINUTELY; give one of YEARLY, MONTHLY, WEEKLY, DAILY"),
+        ("FREQ=SOMETIMES", "has FREQ=SOMETIMES"),
+        ("FREQ=DAILY;UNTIL=20270101T000000Z", "UNTIL as a local time"),
+        ("FREQ=DAILY;BYDAY=XX", "is no rule of RFC 5545"),
+        ("every day", "is no rule of RFC 5545"),
+        ("RRULE:FREQ=DAILY\nEXDATE:20260101T090000", "a set of rules; give one"),
+        ("", "is no rule of RFC 5545"),
+    ],
+)
+def test_text_that_is_no_rrule_is_refused_with_words(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        RRule(text, start=datetime(2026, 1, 1, 9), zone=ROME)
+
+
+def test_an_rrule_needs_a_local_start() -> None:
+    with pytest.raises(ValueError, match="give a datetime without a time zone"):
+        RRule("FREQ=DAILY", start=datetime(2026, 1, 1, 9, tzinfo=UTC), zone=ROME)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("0 9 * * 1-5", Cron("0 9 * * 1-5", zone=ROME)),
+        ("every 15 minutes", Every(minutes=15)),
+        ("Every  hour", Every(hours=1)),
+        ("every day at 9:00", Every(days=1, time="9:00", zone=ROME)),
+        ("every 2 weeks on mon,thu at 09:00", Every(weeks=2, weekdays="mon,thu", time="09:00", zone=ROME)),
+        ("every month on day -1 at 18:00", Every(months=1, day=-1, time="18:00", zone=ROME)),
+        ("every month on 31 at 18:00", Every(months=1, day=31, time="18:00", zone=ROME)),
+        ("every month on business day 1 at 18:00", Every(months=1, business_day=1, time="18:00", zone=ROME)),
+        ("FREQ=DAILY", RRule("FREQ=DAILY", start=datetime(2026, 1, 1, 9), zone=ROME)),
+    ],
+)
+def test_a_rule_is_read_from_words(text: str, rule: Rule) -> None:
+    assert rule_from_words(text, ROME, datetime(2026, 1, 1, 9)) == rule
+
+
+@pytest.mark.parametrize("text", ["every", "every now and then", "every 2 fortnights at 9:00", "every day", "", "9:00"])
+def test_words_that_are_no_rule_are_refused_with_words(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write it like|needs the local time|write five"):
+        rule_from_words(text, ROME)
+
+
+def test_an_rrule_in_words_needs_a_start() -> None:
+    with pytest.raises(ValueError, match="counts from a start"):
+        rule_from_words("RRULE:FREQ=DAILY", ROME)
+
+
+@given(st.text(min_size=1), st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)))
+def test_the_id_of_an_occurrence_tells_its_schedule_and_its_time(name: str, at: datetime) -> None:
+    at = at.replace(microsecond=0)
+    assert occurrence_of(occurrence_id(name, at)) == (name, at)
+
+
+@pytest.mark.parametrize("id", ["s", "s@Z", "@2026-01-01T00:00:00Z", "s@2026-02-30T00:00:00Z", "s@2026-01-01T00:00:00"])
+def test_another_id_is_of_no_occurrence(id: str) -> None:
+    assert occurrence_of(id) is None
+
+
+def test_a_span_has_what_lies_in_it() -> None:
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    assert list(span(Every(hours=1), begin, begin + 2 * HOUR)) == [begin + HOUR, begin + 2 * HOUR]
