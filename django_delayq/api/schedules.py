@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack
 from django_delayq.api.handlers import registered_handlers
 from django_delayq.api.operations import readable
 from django_delayq.api.send import prepare
+from django_delayq.api.unknown import refuse_unknown
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, NewMessage, Tables, pages
 from django_delayq.conf import Alias
@@ -30,6 +31,7 @@ from django_delayq.core.recurrence import (
 from django_delayq.core.requests import BATCH, Header
 from django_delayq.models import Schedule
 from django_delayq.store import schedules
+from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import check_aware
 from django_delayq.support.units import Duration
 from django_delayq.support.validation import check_count, check_name, check_new_name, check_not_own, short_repr
@@ -122,6 +124,10 @@ def schedule_delay_message(
     This is a part of the caller's transaction, like a send. Raises `Unsupported` without a store, and like
     `send_delay_message`.
     """
+    for option in options:
+        if option not in MessageOptions.__annotations__:
+            refuse_unknown([option])
+            raise TypeError(f"{option}=... is no option of a schedule, whose rule says when; leave it out.")
     backend = get_backend(using)
     store = _store_of(backend)
     wanted = new_schedule(
@@ -316,7 +322,10 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
             overlap=handler.overlap,
         )
         save_schedule(backend.store, wanted)
-    backend.store.change_schedules(partial(schedules.note_gone, in_code=[handler.key for handler in recurring]))
+    for name in backend.store.change_schedules(
+        partial(schedules.note_gone, in_code=[handler.key for handler in recurring])
+    ):
+        logger.info("Schedule %r is not in the code any more: nothing more of it runs.", name)
 
 
 def _store_of(backend: Backend) -> Tables:

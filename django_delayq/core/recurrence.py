@@ -145,7 +145,7 @@ class RRule:
         return iter(_parsed_rrule(self.text, self.start).xafter(local))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Every:
     """An interval: `Every(minutes=15)`, or `Every(months=1, day=-1, time="18:00", zone="Europe/Rome")`.
 
@@ -193,6 +193,11 @@ class Every:
             self._check_elapsed(step)
         else:
             self._check_local()
+
+    def __repr__(self) -> str:
+        given = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.init)
+        defaults = {f"{each.name}={each.default!r}" for each in fields(self)}
+        return f"Every({', '.join(text for text in given if text not in defaults)})"
 
     def after(self, instant: datetime) -> datetime | None:
         if self._step:
@@ -406,6 +411,8 @@ def check_every(every: object, catch_up: CatchUp, overlap: Overlap) -> None:
             f"every={short_repr(every)} is {type(every).__name__}; give Every(days=1, time='09:00', zone=...), "
             "Cron(...) or RRule(...)."
         )
+    if every is not None:
+        every.to_json()  # raises for what can't be kept
     for name, value, known in (("catch_up", catch_up, get_args(CatchUp)), ("overlap", overlap, get_args(Overlap))):
         if value not in known:
             raise ValueError(f"{name}={short_repr(value)} is unknown: {did_you_mean(str(value), known)}")

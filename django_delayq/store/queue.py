@@ -74,7 +74,7 @@ Within these bounds, the gap is a third of a lease: a clock that jumps ahead mus
 have run out.
 """
 SCHEDULES_S = 5.0
-"""How long after the start of a process its upkeep first looks at schedules, in seconds. Ends that it notices come first."""
+"""How long after the start of a process its upkeep first looks at schedules, in seconds."""
 LEFT_ALONE_MS = 60_000
 """How long to put off messages that the timer's server carries, so that alarms come before them."""
 

@@ -375,6 +375,31 @@ def test_a_message_of_another_with_the_id_of_an_occurrence_is_none(
     assert ids(database) == []
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"name": "n" * 180}, r"name='n+\.\.\.n+' has 180 characters; give at most 179"),
+        ({"name": "delayq.s"}, "is for messages of django-delayq itself"),
+        ({"every": "every day"}, "every='every day' is str; give Every"),
+        ({"every": HOURLY, "delay": "1h"}, "delay=... is no option of a schedule"),
+        ({"every": HOURLY, "countdown": 5}, "there is no option 'countdown': write delay="),
+        ({"count": 0}, "count=0 is too small"),
+        ({"start": datetime(2031, 1, 1)}, "start=.* is naive"),
+        ({"start": hours(2), "until": hours(1)}, "is before start="),
+        ({"catch_up": "all"}, 'give overlap="after"'),
+        ({"overlap": "never"}, "overlap='never' is unknown"),
+        ({"every": Every(days=1, time="9:00", zone="Europe/Rome", calendar=lambda day: False)}, "can't be kept"),
+    ],
+)
+def test_what_no_schedule_can_be_is_refused_with_words(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, wrong: dict[str, Any], told: str
+) -> None:
+    given: dict[str, Any] = {"name": "s", "every": HOURLY} | wrong
+    with pytest.raises((TypeError, ValueError), match=told):
+        schedule_delay_message("k", **given)
+    assert ids(database) == []
+
+
 def test_without_a_store_a_schedule_is_refused(settings: Settings) -> None:
     settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
     get_backend()
