@@ -1,12 +1,15 @@
 """Schedules put each occurrence once: after the one before it, whoever ends that, and however long nobody looked."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from django.db import connections, transaction
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 from pytest_django import Settings
 
 from django_delayq import (
@@ -27,12 +30,15 @@ from django_delayq import (
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.core.message import State
-from django_delayq.models import ReadyMessage, Schedule
+from django_delayq.core.recurrence import occurrence_of
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store import DatabaseBackend, schedules
 from django_delayq.support.timestamps import from_ms
 from tests.brokers.rig import settlement
+from tests.scale import scaled
 from tests.store.skewed import DatabaseClock
 
+TABLES = ReadyMessage, FinishMessage, ErrorMessage
 START = datetime(2031, 3, 3, 9, 30, tzinfo=UTC)
 HOURLY = Every(hours=1)
 LEASE_MS = 60_000
@@ -405,3 +411,67 @@ def test_without_a_store_a_schedule_is_refused(settings: Settings) -> None:
     get_backend()
     with pytest.raises(DelayqError, match="need a store"):
         schedule_delay_message("k", name="s", every=HOURLY)
+
+
+STEPS = st.one_of(
+    st.integers(-90, 300).map(lambda minutes: ("passes", minutes)),
+    st.sampled_from(["starts", "finishes", "fails", "is retried", "dies", "is cancelled", "upkeep"]).map(
+        lambda what: (what, 0)
+    ),
+)
+"""What happens: minutes pass (the clock may also go back), a message moves, or a worker dies."""
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "overlap"), [("all", "after"), ("last", "after"), ("last", "skip"), ("none", "skip")]
+)
+@given(steps=st.lists(STEPS, max_size=30))
+@hypothesis_settings(
+    max_examples=scaled(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_happens_each_occurrence_is_put_once_and_after_the_one_before(
+    broker: DatabaseBackend, database: str, catch_up: Any, overlap: Any, steps: list[tuple[str, int]]
+) -> None:
+    clock = DatabaseClock(database)
+    with clock.in_use():
+        go_to(broker, clock, START)
+        unschedule_delay_messages("s")
+        for table in TABLES:
+            table._default_manager.using(database).all().delete()
+        schedule_delay_message("k", name="s", every=HOURLY, catch_up=catch_up, overlap=overlap)
+        held: list[Claimed] = []
+        for what, minutes in steps:
+            _do(broker, clock, held, what, minutes)
+            assert ReadyMessage.objects.using(database).count() <= 1
+            assert set(Counter(_put(database)).values()) <= {1}
+        put = _put(database)
+        assert put[0] == hours(1)
+        if catch_up == "all":
+            assert {later - earlier for earlier, later in pairwise(put)} <= {timedelta(hours=1)}
+
+
+def _do(broker: DatabaseBackend, clock: DatabaseClock, held: list[Claimed], what: str, minutes: int) -> None:
+    ends = {"finishes": SettleAction.FINISH, "fails": SettleAction.BURY, "is retried": SettleAction.RETRY}
+    match what:
+        case "passes":
+            clock.jump(minutes * 60_000)
+        case "starts":
+            held += claim(broker)
+        case "dies":
+            broker.queue.take_over(["w"])
+            held.clear()
+        case "is cancelled":
+            for row in ReadyMessage.objects.using(broker.database.using):
+                cancel_delay_messages(row.message_id)
+        case "upkeep":
+            look(broker)
+        case _ if held:
+            broker.queue.apply([settlement(held.pop(), ends[what])])
+
+
+def _put(database: str) -> list[datetime]:
+    """Return the occurrences that were put, each as often as it was."""
+    found = [
+        id for table in TABLES for id in table._default_manager.using(database).values_list("message_id", flat=True)
+    ]
+    return sorted(at for _, at in filter(None, map(occurrence_of, found)))
