@@ -425,7 +425,7 @@ STEPS = st.one_of(
 @pytest.mark.parametrize(
     ("catch_up", "overlap"), [("all", "after"), ("last", "after"), ("last", "skip"), ("none", "skip")]
 )
-@given(steps=st.lists(STEPS, max_size=30))
+@given(steps=st.lists(STEPS, min_size=10, max_size=40))
 @hypothesis_settings(
     max_examples=scaled(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -465,6 +465,8 @@ def _do(broker: DatabaseBackend, clock: DatabaseClock, held: list[Claimed], what
                 cancel_delay_messages(row.message_id)
         case "upkeep":
             look(broker)
+        case "runs":
+            run_due(broker)
         case _ if held:
             broker.queue.apply([settlement(held.pop(), ends[what])])
 
