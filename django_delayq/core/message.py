@@ -71,6 +71,17 @@ class Message(Generic[T]):
         return from_ms(self.sent_ms)
 
     @property
+    def occurrence(self) -> datetime | None:
+        """Return which occurrence of its schedule this message is, in UTC; None if it is of no schedule.
+
+        It is read from the id, so it stays the same whenever the message runs.
+        """
+        from django_delayq.core.recurrence import occurrence_of  # late: most messages are of none
+
+        found = occurrence_of(self.id)
+        return None if found is None else found[1]
+
+    @property
     def lateness(self) -> timedelta:
         """Return how long after its due time this attempt started; never negative."""
         return timedelta(milliseconds=self.started_ms - self.due_ms)

@@ -10,6 +10,7 @@ import pytest
 from dateutil import rrule, tz
 from hypothesis import given, settings, strategies as st
 
+from django_delayq.core.message import Message
 from django_delayq.core.recurrence import (
     MOST_CAUGHT_UP,
     CatchUp,
@@ -449,6 +450,12 @@ def test_the_id_of_an_occurrence_tells_its_schedule_and_its_time(name: str, at: 
 @pytest.mark.parametrize("id", ["s", "s@Z", "@2026-01-01T00:00:00Z", "s@2026-02-30T00:00:00Z", "s@2026-01-01T00:00:00"])
 def test_another_id_is_of_no_occurrence(id: str) -> None:
     assert occurrence_of(id) is None
+
+
+def test_a_message_knows_which_occurrence_it_is() -> None:
+    at = datetime(2026, 3, 30, 7, tzinfo=UTC)
+    messages = [Message(id, "k", None, 0, 0, 0) for id in (occurrence_id("report", at), "report")]
+    assert [message.occurrence for message in messages] == [at, None]
 
 
 def test_a_span_has_what_lies_in_it() -> None:
