@@ -18,8 +18,8 @@ from django_delayq.core.codec import read
 from django_delayq.core.errors import DelayqError, Unsupported
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Send, Tags
+from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
 from django_delayq.core.recurrence import (
-    MOST_SCHEDULE_NAME,
     CatchUp,
     NewSchedule,
     Overlap,

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from django_delayq.core.errors import LeaseLost
 from django_delayq.core.human_time import At, Windows
+from django_delayq.core.occurrences import occurrence_of
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration
 
@@ -76,8 +77,6 @@ class Message(Generic[T]):
 
         It is read from the id, so it stays the same whenever the message runs.
         """
-        from django_delayq.core.recurrence import occurrence_of  # late: most messages are of none
-
         found = occurrence_of(self.id)
         return None if found is None else found[1]
 

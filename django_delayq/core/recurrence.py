@@ -11,7 +11,6 @@ cronsim's own rule for the clocks is Debian's, and dateutil has none.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, date, datetime, time as clock_time, timedelta
 from functools import lru_cache
@@ -35,7 +34,7 @@ from django_delayq.core.human_time import (
 from django_delayq.core.requests import Header
 from django_delayq.support.timestamps import EPOCH, check_aware
 from django_delayq.support.units import LONGEST_MS
-from django_delayq.support.validation import MAX_NAME, check_count, did_you_mean, short_repr
+from django_delayq.support.validation import check_count, did_you_mean, short_repr
 
 if TYPE_CHECKING:
     from dateutil.rrule import rrule
@@ -354,27 +353,6 @@ def rule_from_words(text: str, zone: str, start: datetime | None = None, calenda
         "calendar": calendar,
     }
     return Every(**{name: value for name, value in given.items() if value is not None})
-
-
-# Occurrences as messages
-
-_ID = re.compile(r"(.+)@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z", re.DOTALL | re.ASCII)
-MOST_SCHEDULE_NAME = MAX_NAME - len("@2026-01-01T00:00:00Z")
-
-
-def occurrence_id(name: str, at: datetime) -> str:
-    """Return the id of the message of an occurrence of the schedule with this name."""
-    return f"{name}@{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
-
-
-def occurrence_of(id: str) -> tuple[str, datetime] | None:
-    """Return the name of the schedule and the occurrence that an id tells of; None if it is no such id."""
-    match = _ID.fullmatch(id) if id.endswith("Z") else None
-    if match is None:
-        return None
-    with suppress(ValueError):  # 30 February
-        return match[1], datetime.fromisoformat(f"{match[2]}+00:00")
-    return None
 
 
 MOST_CAUGHT_UP = 1000

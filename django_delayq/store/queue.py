@@ -317,7 +317,7 @@ class DatabaseQueue:
 
     def _put_following(self, ends: Sequence[str]) -> None:
         """Put the occurrences that follow on messages that have ended. An error is left to upkeep: the ends stand."""
-        from django_delayq.core.recurrence import occurrence_of  # late: most sites have no schedules
+        from django_delayq.core.occurrences import occurrence_of  # late: most sites have no schedules
         from django_delayq.store import schedules
 
         names = [occurrence[0] for id in ends if (occurrence := occurrence_of(id))]

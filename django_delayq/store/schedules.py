@@ -19,6 +19,7 @@ from django.db.models import QuerySet
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, read
 from django_delayq.core.errors import BrokerRefused
+from django_delayq.core.occurrences import occurrence_id
 from django_delayq.core.recurrence import (
     GRACE,
     CatchUp,
@@ -26,7 +27,6 @@ from django_delayq.core.recurrence import (
     Overlap,
     Rule,
     next_to_put,
-    occurrence_id,
     rule_of,
 )
 from django_delayq.models import ReadyMessage, Schedule

@@ -11,6 +11,7 @@ from dateutil import rrule, tz
 from hypothesis import given, settings, strategies as st
 
 from django_delayq.core.message import Message
+from django_delayq.core.occurrences import occurrence_id, occurrence_of
 from django_delayq.core.recurrence import (
     MOST_CAUGHT_UP,
     CatchUp,
@@ -22,8 +23,6 @@ from django_delayq.core.recurrence import (
     check_every,
     latest,
     next_to_put,
-    occurrence_id,
-    occurrence_of,
     rule_from_words,
     rule_of,
     span,

@@ -30,7 +30,7 @@ from django_delayq import (
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.core.message import State
-from django_delayq.core.recurrence import occurrence_of
+from django_delayq.core.occurrences import occurrence_of
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store import DatabaseBackend, schedules
 from django_delayq.support.timestamps import from_ms
