@@ -3,6 +3,9 @@
 This is the public API, together with `django_delayq.signals` and `django_delayq.testing`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from django_delayq.api.bulk import asend_delay_messages, send_delay_messages
 from django_delayq.api.handlers import Handler, delay_execute
 from django_delayq.api.listing import alist_delay_messages, list_delay_messages
@@ -32,8 +35,23 @@ from django_delayq.core.errors import (
 )
 from django_delayq.core.human_time import At, Window
 from django_delayq.core.message import IdScope, Message, MessageInfo, OnConflict, Send, Sent, SentMany, State
+from django_delayq.core.recurrence import Cron, Every, RRule
 from django_delayq.core.retry import Backoff, Exponential
 from django_delayq.support.units import Duration
+
+if TYPE_CHECKING:
+    from django_delayq.api.schedules import (
+        ScheduleInfo,
+        backfill_delay_schedule,
+        get_delay_schedule,
+        list_delay_schedules,
+        pause_delay_schedules,
+        resume_delay_schedules,
+        run_delay_schedule,
+        schedule_delay_message,
+        sync_delay_schedules,
+        unschedule_delay_messages,
+    )
 
 __all__ = [
     "At",
@@ -41,10 +59,12 @@ __all__ = [
     "BrokerRefused",
     "BrokerUnavailable",
     "Bury",
+    "Cron",
     "DataMismatch",
     "DelayqError",
     "DuplicateMessage",
     "Duration",
+    "Every",
     "Exponential",
     "Handler",
     "HandlerTimeout",
@@ -53,7 +73,9 @@ __all__ = [
     "Message",
     "MessageInfo",
     "OnConflict",
+    "RRule",
     "Retry",
+    "ScheduleInfo",
     "Send",
     "SendError",
     "Sent",
@@ -69,11 +91,27 @@ __all__ = [
     "areschedule_delay_messages",
     "asend_delay_message",
     "asend_delay_messages",
+    "backfill_delay_schedule",
     "cancel_delay_messages",
     "delay_execute",
     "get_delay_message",
+    "get_delay_schedule",
     "list_delay_messages",
+    "list_delay_schedules",
+    "pause_delay_schedules",
     "reschedule_delay_messages",
+    "resume_delay_schedules",
+    "run_delay_schedule",
+    "schedule_delay_message",
     "send_delay_message",
     "send_delay_messages",
+    "sync_delay_schedules",
+    "unschedule_delay_messages",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is about schedules when it is first asked for: it needs the models, which Django loads later."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("django_delayq.api.schedules"), name)

@@ -16,7 +16,7 @@ from django_delayq.brokers import DATABASE_BACKEND, broker_class, get_backend, l
 from django_delayq.brokers.base import Risk
 from django_delayq.calendars import find_calendar
 from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
-from django_delayq.core.codec import fields_of
+from django_delayq.core.codec import encode_data, fields_of
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
 from django_delayq.support.units import to_ms
 from django_delayq.support.validation import did_you_mean
@@ -52,6 +52,8 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     - E005: the annotation of its argument is wrong.
     - E009: `concurrency_key` names a field that its data does not have.
     - E018: `id_scope` is "all", and its alias has no store.
+    - E019: it has `every`, and its alias has no store.
+    - E020: it has `every`, and its data can't be None.
     - W001: it is `atomic`, and its alias has no store.
 
     Wrong arguments of `delay_execute`, and two handlers with one key, raise at import.
@@ -304,6 +306,27 @@ def _check_concurrency_key(handler: Handler[Any, Any], name: str) -> Iterator[Ch
             )
 
 
+def _check_every(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
+    if handler.every is None:
+        return
+    if not _has_store(handler):
+        yield Error(
+            f"{name} has every=..., but without a store nothing remembers its occurrences: it never runs.",
+            hint='Set up a store ("STORE": {}).',
+            obj=handler,
+            id="delayq.E019",
+        )
+    try:
+        encode_data(None, handler.data_type)
+    except TypeError as error:
+        yield Error(
+            f"{name} has every=..., so it runs without data: {error}",
+            hint="Annotate the argument as Message[None], or write it with schedule_delay_message(key, data).",
+            obj=handler,
+            id="delayq.E020",
+        )
+
+
 def _wrong_setting(text: str) -> CheckMessage:
     return Error(text, hint="The reference of settings in the docs lists them all.", id="delayq.E001")
 
@@ -332,6 +355,7 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
         )
     else:
         yield from _check_concurrency_key(handler, name)
+        yield from _check_every(handler, name)
     if handler.atomic and not _has_store(handler):
         yield Warning(
             f"{name} is atomic, but without a store its transaction and the end of its message are two things.",

@@ -20,6 +20,7 @@ from django_delayq.core.human_time import Windows, check_windows
 from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import IdScope, Message, Send, Sent, When, WhenToSend
+from django_delayq.core.recurrence import CatchUp, Overlap, Rule, check_every
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
 from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
@@ -62,6 +63,9 @@ class Handler(Generic[T, R]):
     priority: int = 0
     id_scope: IdScope = "waiting"
     window: Windows | None = None
+    every: Rule | None = None
+    catch_up: CatchUp = "last"
+    overlap: Overlap = "skip"
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())
@@ -183,6 +187,9 @@ def delay_execute(
     at_most_once: bool = False,
     id_scope: IdScope = "waiting",
     window: Windows | None = None,
+    every: Rule | None = None,
+    catch_up: CatchUp = "last",
+    overlap: Overlap = "skip",
     **unknown: Never,
 ) -> Callable[[Callable[[Message[T]], R]], Handler[T, R]]:
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
@@ -204,6 +211,9 @@ def delay_execute(
     - `id_scope`: "all" refuses an id under which a message has ended, for as long as its row is kept. It needs a store.
     - `window`: a message that would be due, be tried again or run on after a snooze while it is closed is due when it
       opens. A message may have another one.
+    - `every`: a rule by which the handler runs again and again, without data: `Every(...)`, `Cron(...)` or `RRule(...)`
+      of django_delayq. `catch_up` and `overlap` are those of `schedule_delay_message`. The schedule has the handler's
+      key for its name, and is written when a worker starts. It needs a store.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """
@@ -226,6 +236,7 @@ def delay_execute(
             check_backoff(backoff)
             if window is not None:
                 check_windows(window)
+            check_every(every, catch_up, overlap)
             handler = Handler(
                 func=func,
                 key=check_new_name(key, "key"),
@@ -243,6 +254,9 @@ def delay_execute(
                 limits=check_limits(max_concurrency, concurrency_key, rate_limit),
                 id_scope=check_id_scope(id_scope),
                 window=window,
+                every=every,
+                catch_up=catch_up,
+                overlap=overlap,
             )
             _check_own(handler)
             registry.register(handler)

@@ -502,6 +502,12 @@ class Tables(Queue, Protocol):
     def due_pairs_except(self, keys: Collection[str]) -> list[Pair]:
         """Return some pairs of queue and key of which a message is due. The keys in `keys` are left out."""
 
+    def put_occurrences(self) -> None:
+        """Put the next occurrences of schedules whose last message has ended unnoticed, if it is time to look."""
+
+    def change_schedules(self, change: Callable[[Any], tuple[list[str], list[Alarm]]]) -> list[str]:
+        """Call a function of store/schedules.py with the `database`. Return the names that it returns."""
+
     def prune(self) -> bool:
         """Remove a batch of finished messages past the `retention`, and one of failed ones past the `failed_retention`.
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from django_delayq.core.errors import LeaseLost
 from django_delayq.core.human_time import At, Windows
+from django_delayq.core.occurrences import occurrence_of
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration
 
@@ -69,6 +70,15 @@ class Message(Generic[T]):
     def sent_at(self) -> datetime:
         """Return when the message was sent, in UTC."""
         return from_ms(self.sent_ms)
+
+    @property
+    def occurrence(self) -> datetime | None:
+        """Return which occurrence of its schedule this message is, in UTC; None if it is of no schedule.
+
+        It is read from the id, so it stays the same whenever the message runs.
+        """
+        found = occurrence_of(self.id)
+        return None if found is None else found[1]
 
     @property
     def lateness(self) -> timedelta:

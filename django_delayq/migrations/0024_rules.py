@@ -6,7 +6,7 @@ import django_delayq.models.fields
 
 
 class Migration(migrations.Migration):
-    dependencies = [("delayq", "0022_open_messages")]
+    dependencies = [("delayq", "0023_schedules")]
 
     operations = [
         migrations.CreateModel(

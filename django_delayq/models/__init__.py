@@ -375,6 +375,59 @@ for _name in COUNTS:
     FigureRow.add_to_class(_name, models.BigIntegerField(_name))
 
 
+class Schedule(models.Model):
+    """A rule that recurs, and how far it has got: each occurrence is a message. See django_delayq/store/schedules.py.
+
+    Don't change it through the model: `schedule_delay_message` also moves the message of the next occurrence.
+    """
+
+    class Origin(models.TextChoices):
+        """The place that the schedule comes from."""
+
+        CODE = "code", _("code")
+        CALL = "call", _("call")
+        ADMIN = "admin", _("admin")
+
+    id = models.BigAutoField(primary_key=True)
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    name = NameField(_("name"), max_length=MAX_NAME)
+    origin = models.CharField(_("origin"), max_length=10, choices=Origin)
+    key = NameField(_("key"), max_length=MAX_NAME)
+    header = models.TextField("header")  # of each message, as JSON
+    data = models.TextField(_("data"))
+    rule = models.TextField(_("rule"))  # as JSON: django_delayq/core/recurrence.py
+    window = models.TextField(_("window"), blank=True)  # with the spread, as JSON
+    start_at = InstantField(_("start"), null=True, blank=True)
+    until_at = InstantField(_("until"), null=True, blank=True)
+    most = models.PositiveIntegerField(_("most occurrences"), null=True, blank=True)
+    put_count = models.PositiveIntegerField(_("occurrences so far"), default=0)
+    catch_up = models.CharField(_("catch-up"), max_length=10)
+    overlap = models.CharField(_("overlap"), max_length=10)
+    last_at = InstantField(_("last occurrence"), null=True)  # the last that was put, which may be still to come
+    message_id = NameField(_("id of its message"), max_length=MAX_NAME)
+    look_at = InstantField(
+        _("looked at again"), null=True
+    )  # when upkeep looks; None: paused, gone, or there are no more
+    paused_at = InstantField(_("paused at"), null=True)
+    reason = NameField(_("reason"), max_length=MAX_NAME, blank=True)
+    gone_at = InstantField(_("not in the code since"), null=True)
+    error = models.TextField(_("error"), blank=True)
+
+    class Meta:
+        db_table = "delayq_schedule"
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        permissions = [
+            ("pause_schedule", "Can pause and resume schedules"),
+            ("run_schedule", "Can run occurrences of schedules"),
+        ]
+        constraints = [models.UniqueConstraint(fields=["name", "alias"], name="delayq_schedule_name")]
+        indexes = [models.Index(fields=["alias", "look_at"], name="delayq_schedule_look")]
+
+    def __str__(self) -> str:
+        return one_line(self.name)
+
+
 class LimitRow(models.Model):
     """The permits of a key, or of one value of its `concurrency_key`, and when the key's next start is allowed.
 

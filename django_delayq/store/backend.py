@@ -127,6 +127,7 @@ _WRITTEN = {
     "delayq_limit": ("INSERT", "UPDATE", "DELETE"),
     "delayq_returned": ("INSERT", "UPDATE", "DELETE"),
     "delayq_rule": ("INSERT", "UPDATE", "DELETE"),
+    "delayq_schedule": ("INSERT", "UPDATE", "DELETE"),
     "delayq_tag": ("INSERT", "DELETE"),
 }
 """The rights that workers need to end, rescue, prune, count and limit messages, by table."""

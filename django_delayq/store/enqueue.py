@@ -228,13 +228,13 @@ def _enqueue_unless_ended(
     _refuse_hiding_level(database)
     if database.vendor == "sqlite":
         database.prove_writes()  # in SQLite, a transaction that has read can't write once another has written
-    ended = _ended(database, once)
+    ended = ended_under(database, once)
     not_ended = {id: message for id, message in messages.items() if id not in ended}
     if not not_ended:
         return ended, []
     enqueued, alarms = _enqueue(database, not_ended, on_conflict)
     created = [id for id in once if id in enqueued and enqueued[id].created]
-    ended_meanwhile = _ended(database, created, database.dialect.newest)
+    ended_meanwhile = ended_under(database, created, database.dialect.newest)
     if ended_meanwhile:
         taken_back = _take_back(database, ended_meanwhile)
         alarms = [alarm for alarm in alarms if alarm.pk not in taken_back]
@@ -251,7 +251,7 @@ def _refuse_hiding_level(database: Database) -> None:
         )
 
 
-def _ended(database: Database, ids: Sequence[str], lock: str = "") -> dict[str, Enqueued]:
+def ended_under(database: Database, ids: Sequence[str], lock: str = "") -> dict[str, Enqueued]:
     """Return the answers for those of `ids` under which a message has ended, by id; of several, the last counts."""
     if not ids:
         return {}

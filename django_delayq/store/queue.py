@@ -61,6 +61,7 @@ from django_delayq.store.polling import (
 )
 from django_delayq.store.queries import START
 from django_delayq.store.timer import POLL_S, DatabaseTimer
+from django_delayq.support.logging import logger
 
 STALE_BATCH = 100
 """The least number of alarms to take for pairs whose last alarms were all stale, for all these pairs together."""
@@ -72,6 +73,8 @@ LOOK_S, LONGEST_REST_S = 0.5, 5.0
 Within these bounds, the gap is a third of a lease: a clock that jumps ahead must be noticed before a lease seems to
 have run out.
 """
+SCHEDULES_S = 5.0
+"""How long after the start of a process its upkeep first looks at schedules, in seconds."""
 LEFT_ALONE_MS = 60_000
 """How long to put off messages that the timer's server carries, so that alarms come before them."""
 
@@ -111,6 +114,7 @@ class DatabaseQueue:
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_asked_at = self._rows_asked_at = 0.0
+        self._schedules_rest_until = monotonic() + SCHEDULES_S
         # Whether the last claim did not ask the timer, which waits for what an earlier claim requested
         self._timer_skipped = False
 
@@ -305,7 +309,45 @@ class DatabaseQueue:
         if any(one.action is SettleAction.CRASH for one in transitions):
             self.look_again()  # there may be a suspect now
         self._forget(settled.drop, settled.rearm)
+        if ends := [
+            one.id for one, was_held in zip(transitions, settled.answers, strict=True) if _may_recur(one, was_held)
+        ]:
+            self._put_following(ends)
         return settled.answers
+
+    def _put_following(self, ends: Sequence[str]) -> None:
+        """Put the occurrences that follow on messages that have ended. An error is left to upkeep: the ends stand."""
+        from django_delayq.core.occurrences import occurrence_of  # late: most sites have no schedules
+        from django_delayq.store import schedules
+
+        names = [occurrence[0] for id in ends if (occurrence := occurrence_of(id))]
+        if not names:
+            return
+        try:
+            asked_at = monotonic()
+            alarms = schedules.put_following(self.database, {"name__in": names})
+        except Exception as error:  # noqa: BLE001 - whatever it is, upkeep tries again
+            logger.warning("The next occurrences of schedules are left to upkeep: %s", error)
+        else:
+            self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+
+    def put_occurrences(self) -> None:
+        if monotonic() < self._schedules_rest_until:
+            return
+        from django_delayq.store import schedules  # late, as above
+
+        with self.database.available():
+            asked_at = monotonic()
+            alarms, rest_ms = schedules.put_due(self.database)
+        self._schedules_rest_until = asked_at + rest_ms / 1000
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+
+    def change_schedules(self, change: Callable[[Database], tuple[list[str], list[Alarm]]]) -> list[str]:
+        asked_at = monotonic()
+        with self.database.available():
+            names, alarms = change(self.database)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        return names
 
     def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)
@@ -564,6 +606,11 @@ class DatabaseQueue:
     def repair(self) -> list[str]:
         """Mend the differences of an audit that have one right answer. Return what was mended, in words."""
         return audit.repair(self.database, self.broker, self.mark)
+
+
+def _may_recur(one: Transition, was_held: bool | None) -> bool:
+    """Return whether a message has ended whose id may be that of a schedule's occurrence."""
+    return bool(was_held) and one.state in (State.FINISHED, State.FAILED) and one.id[-1:] == "Z" and "@" in one.id
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:

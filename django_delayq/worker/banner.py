@@ -114,7 +114,8 @@ def _handler_line(handler: Handler[Any, Any], options: Options) -> str:
     kind = "async" if handler.is_async else "process" if options.processes else "thread"
     at_once = _in_all(lambda each: concurrency_of(handler, each), options)
     former = f", also {', '.join(handler.former_keys)}" if handler.former_keys else ""
-    return f"  {handler.key}{former}: queue {handler.queue}, {kind}, {at_once} at once"
+    again = f", {handler.every}" if handler.every else ""
+    return f"  {handler.key}{former}: queue {handler.queue}, {kind}, {at_once} at once{again}"
 
 
 def _handler_warnings(handlers: Sequence[Handler[Any, Any]]) -> list[str]:

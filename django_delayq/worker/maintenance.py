@@ -251,6 +251,7 @@ class TableMaintenance:
                 started_at = monotonic()
                 self._try("sweeping", self._tables.sweep)
                 self._try("scheduling the window", partial(self._tables.keep_window, lease_ms=self._lease_ms))
+                self._try("putting occurrences of schedules", self._tables.put_occurrences)
                 if self._parked is not None:
                     self._try("looking for keys without a handler", self._parked.warn_due)
                 if not self._try("pruning", self.prune_due):

@@ -18,12 +18,14 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_delayq.api.handlers import handlers_by_key
 from django_delayq.api.registry import WHERE_HANDLERS_ARE
+from django_delayq.api.schedules import sync_delay_schedules
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Pause, SetCount, SettleAction, covering
 from django_delayq.conf import DEFAULT_ALIAS
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.lanes import queue_of
 from django_delayq.management.support.arguments import USAGE, checked, whole_number
+from django_delayq.support.logging import logger
 from django_delayq.support.units import to_bytes
 from django_delayq.worker import logs
 from django_delayq.worker.banner import banner
@@ -115,6 +117,7 @@ class Command(BaseCommand):
         if verbosity > 0:
             self.stdout.write("\n".join(banner(alias, report, handlers, options)))
             self.stdout.flush()
+        _write_schedules(backend)
         if self.is_process:
             gc.freeze()  # the site's code and settings stay for good, so no collection needs to visit them again
         if options.processes:
@@ -126,6 +129,16 @@ class Command(BaseCommand):
             ended_well = worker.run()
         self.stdout.write(summary(backend, worker.counts, worker.served))
         return ended_well
+
+
+def _write_schedules(backend: Backend) -> None:
+    """Write the schedules of the code, if the alias has a store. After an error the worker starts all the same."""
+    if backend.store is None:
+        return
+    try:
+        sync_delay_schedules(using=backend.alias.name)
+    except Exception as error:  # noqa: BLE001 - messages must not wait until somebody mends it
+        logger.error("The schedules of the code could not be written, so those from before hold: %s", error)
 
 
 def _chosen(options: dict[str, Any]) -> Options:

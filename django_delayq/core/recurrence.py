@@ -1,0 +1,573 @@
+"""Find the occurrences of rules that recur: cron expressions, and intervals. Pure.
+
+A rule has no state: `after` an instant, its next occurrence is always the same one, whoever asks. Local times that the
+clocks skip or show twice follow the rule of human_time.py: the one is later by as much as is skipped, of the other the
+first counts. So an occurrence of each day comes once on each day, and two local times that become one instant are one
+occurrence. An interval of hours, minutes or seconds is elapsed time, which no clock changes.
+
+cronsim reads cron expressions, and dateutil the rules of RFC 5545. Both get local times without a zone, because
+cronsim's own rule for the clocks is Debian's, and dateutil has none.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, field, fields
+from datetime import UTC, date, datetime, time as clock_time, timedelta
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from zoneinfo import ZoneInfo
+
+from django_delayq.core.codec import dumps, loads
+from django_delayq.core.human_time import (
+    MOST_CLOSED_DAYS,
+    Calendar,
+    _check_calendar,
+    _days_after,
+    _is_holiday,
+    _local,
+    _months_after,
+    _time_of,
+    _weekdays_of,
+    _zone_of,
+)
+from django_delayq.core.requests import Header
+from django_delayq.support.timestamps import EPOCH, check_aware
+from django_delayq.support.units import LONGEST_MS
+from django_delayq.support.validation import check_count, did_you_mean, short_repr
+
+if TYPE_CHECKING:
+    from dateutil.rrule import rrule
+
+FIRST_DAY = date(1970, 1, 5)
+"""The day from which an interval of days, weeks or months is counted unless it says otherwise: a Monday."""
+
+_DAY = timedelta(days=1)
+_LOOK_BACK = timedelta(days=3)
+"""How far back clocks are looked at. No zone has changed its clocks twice within that."""
+_LAST = datetime(9000, 1, 1, tzinfo=UTC)
+_LONGEST = timedelta(milliseconds=LONGEST_MS)
+_UNITS = {"seconds": 1, "minutes": 60, "hours": 3600}
+_LOCAL_UNITS = {"days": 100 * 366, "weeks": 100 * 52, "months": 100 * 12}
+"""The units that are counted in local time, each with the most of them."""
+
+
+class Rule(Protocol):
+    """A rule that recurs."""
+
+    def after(self, instant: datetime) -> datetime | None:
+        """Return the first occurrence after an instant, which is aware, in UTC; None if there is none any more."""
+
+    def to_json(self) -> str:
+        """Return the rule as text, which `rule_of` reads."""
+
+    def __str__(self) -> str:
+        """Return the rule in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """The local times of a cron expression: `Cron("0 9 * * 1-5", zone="Europe/Rome")`, of five fields.
+
+    Those on a holiday of the `calendar` are left out. It needs the extra `recurring`. Raises `TypeError` or
+    `ValueError`, naming the value and the fix.
+    """
+
+    expression: str
+    zone: str | ZoneInfo
+    calendar: str | Calendar | None = None
+    _zone: ZoneInfo = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        _check_cron(self.expression)
+        if self.calendar is not None:
+            _check_calendar(self.calendar)
+
+    def after(self, instant: datetime) -> datetime | None:
+        return _first_after(instant, self._zone, self._local_times, self.calendar)
+
+    def to_json(self) -> str:
+        return _to_json(expression=self.expression, zone=self._zone, calendar=self.calendar)
+
+    def __str__(self) -> str:
+        from cronsim import CronSim
+
+        words = f"{CronSim(self.expression, datetime(2000, 1, 1)).explain()} in {self._zone}"
+        return words + _but_not_on(self.calendar)
+
+    def _local_times(self, local: datetime) -> Iterator[datetime]:
+        from cronsim import CronSim
+
+        return CronSim(self.expression, local)
+
+
+_SLOWER = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
+
+
+@dataclass(frozen=True, slots=True)
+class RRule:
+    """The local times of a recurrence rule of RFC 5545, of which the first can be `start`.
+
+    `RRule("FREQ=MONTHLY;BYDAY=-1FR", start=datetime(2026, 1, 30, 18), zone="Europe/Rome")` is each last Friday's 18:00.
+    `UNTIL` is a local time too. Those on a holiday of the `calendar` are left out. It needs the extra `recurring`.
+    Raises `TypeError` or `ValueError`, naming the value and the fix.
+    """
+
+    text: str
+    _: KW_ONLY
+    start: datetime
+    zone: str | ZoneInfo
+    calendar: str | Calendar | None = None
+    _zone: ZoneInfo = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        if not isinstance(self.start, datetime) or self.start.tzinfo is not None or self.start.microsecond:
+            raise ValueError(
+                f"start={short_repr(self.start)} is no local time to the second; give a datetime without a time zone."
+            )
+        _check_rrule(self.text, self.start)
+        if self.calendar is not None:
+            _check_calendar(self.calendar)
+
+    def after(self, instant: datetime) -> datetime | None:
+        return _first_after(instant, self._zone, self._local_times, self.calendar)
+
+    def to_json(self) -> str:
+        return _to_json(text=self.text, start=self.start, zone=self._zone, calendar=self.calendar)
+
+    def __str__(self) -> str:
+        return f"{self.text} from {self.start:%Y-%m-%d %H:%M} on in {self._zone}" + _but_not_on(self.calendar)
+
+    def _local_times(self, local: datetime) -> Iterator[datetime]:
+        return iter(_parsed_rrule(self.text, self.start).xafter(local))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Every:
+    """An interval: `Every(minutes=15)`, or `Every(months=1, day=-1, time="18:00", zone="Europe/Rome")`.
+
+    - Seconds, minutes and hours are added up, and counted from 1970 in UTC: a quarter of an hour begins at :00.
+    - Days, weeks or months need the local `time` and its `zone`. They are counted from the day `since`, before which
+      nothing occurs; without it from Monday, 5 January 1970.
+    - `weekdays` are those of each week, such as "mon,thu". Without them it is that of `since`.
+    - `day` is that of each month, from 1, or from -1 for the last one. If a month is too short, it is its last day.
+      Without it, it is that of `since`, or the first.
+    - `business_day` is the same among Monday to Friday, without the holidays of the `calendar`.
+    - Days that are a holiday of the `calendar` are left out.
+
+    Raises `TypeError` or `ValueError`, naming the value and the fix.
+    """
+
+    seconds: int = 0
+    minutes: int = 0
+    hours: int = 0
+    days: int = 0
+    weeks: int = 0
+    months: int = 0
+    time: str | clock_time | None = None
+    zone: str | ZoneInfo | None = None
+    weekdays: str | None = None
+    day: int | None = None
+    business_day: int | None = None
+    since: date | None = None
+    calendar: str | Calendar | None = None
+    _step: timedelta = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, size in _UNITS.items():
+            check_count(getattr(self, name), name, 0, LONGEST_MS // 1000 // size)
+        for name, most in _LOCAL_UNITS.items():
+            check_count(getattr(self, name), name, 0, most)
+        step = timedelta(seconds=sum(getattr(self, name) * size for name, size in _UNITS.items()))
+        object.__setattr__(self, "_step", step)
+        units = [name for name in _LOCAL_UNITS if getattr(self, name)]
+        if len(units) + bool(step) != 1:
+            raise ValueError(
+                f"{self!r} needs one interval: hours, minutes and seconds (which are added up), or days, or weeks, or "
+                "months."
+            )
+        if step:
+            self._check_elapsed(step)
+        else:
+            self._check_local()
+
+    def __repr__(self) -> str:
+        given = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.init)
+        defaults = {f"{each.name}={each.default!r}" for each in fields(self)}
+        return f"Every({', '.join(text for text in given if text not in defaults)})"
+
+    def after(self, instant: datetime) -> datetime | None:
+        if self._step:
+            passed = (check_aware(instant, "instant") - EPOCH) // self._step
+            found = EPOCH + (passed + 1) * self._step
+            return found if found < _LAST else None
+        assert self.zone is not None  # noqa: S101  - checked when the rule was made
+        return _first_after(instant, _zone_of(self.zone), self._local_times, self.calendar)
+
+    def to_json(self) -> str:
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        return _to_json(**given)
+
+    def __str__(self) -> str:
+        sizes = [(getattr(self, name), name) for name in (*_LOCAL_UNITS, *reversed(_UNITS)) if getattr(self, name)]
+        words = [f"every {' '.join(name[:-1] if n == 1 else f'{n} {name}' for n, name in sizes)}"]
+        if self.weekdays:
+            words.append(f"on {self.weekdays}")
+        if self.day is not None:
+            words.append(f"on {_nth(self.day)} day")
+        if self.business_day is not None:
+            words.append(f"on {_nth(self.business_day)} business day")
+        if self.time is not None:
+            words.append(f"at {_plain(self.time)} in {self.zone}")
+        if self.since is not None:
+            words.append(f"since {self.since}")
+        return " ".join(words) + _but_not_on(self.calendar)
+
+    def _check_elapsed(self, step: timedelta) -> None:
+        if step > _LONGEST:
+            raise ValueError(f"{self!r} is over 100 years; give less.")
+        for name in ("time", "zone", "weekdays", "day", "business_day", "since", "calendar"):
+            if (value := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"{name}={short_repr(value)} is for days, weeks or months; leave it out, or give days=1."
+                )
+
+    def _check_local(self) -> None:
+        if self.time is None or self.zone is None:
+            raise ValueError(f"{self!r} needs the local time=... of its days, such as '09:00', and the zone=... of it.")
+        _time_of(self.time, "time")
+        _zone_of(self.zone)
+        if self.since is not None and type(self.since) is not date:
+            raise TypeError(f"since={short_repr(self.since)} is {type(self.since).__name__}; give a date.")
+        if self.weekdays is not None:
+            if not self.weeks:
+                raise ValueError(f"weekdays={short_repr(self.weekdays)} is for weeks; give weeks=1.")
+            _weekdays_of(self.weekdays)
+        if self.day is not None and self.business_day is not None:
+            raise ValueError(f"day={self.day!r} and business_day={self.business_day!r} are both given; give one.")
+        self._check_day_of_month("day", 31)
+        self._check_day_of_month("business_day", 23)
+        if self.calendar is not None:
+            _check_calendar(self.calendar)
+
+    def _check_day_of_month(self, name: str, most: int) -> None:
+        if (value := getattr(self, name)) is None:
+            return
+        if not self.months:
+            raise ValueError(f"{name}={short_repr(value)} is for months; give months=1.")
+        check_count(value, name, -most, most)
+        if not value:
+            raise ValueError(f"{name}=0 is no day of a month; give 1 for the first, or -1 for the last.")
+
+    def _local_times(self, local: datetime) -> Iterator[datetime]:
+        """Yield the local times after `local`, in order."""
+        assert self.time is not None  # noqa: S101  - checked when the rule was made
+        at, since = _time_of(self.time, "time"), self.since or FIRST_DAY
+        days = self._days if self.days else self._days_of_weeks if self.weeks else self._days_of_months
+        found = (datetime.combine(day, at) for day in days(max(local.date(), since), since))
+        return (each for each in found if each > local)
+
+    def _days(self, first: date, since: date) -> Iterator[date]:
+        begin = first + -(first - since).days % self.days * _DAY
+        return (_days_after(begin, number * self.days) for number in count())
+
+    def _days_of_weeks(self, first: date, since: date) -> Iterator[date]:
+        weekdays = sorted(_weekdays_of(self.weekdays)) if self.weekdays else [since.weekday()]
+        monday = since - since.weekday() * _DAY
+        begin = (first - monday).days // 7 // self.weeks * self.weeks
+        found = (monday + (week * 7 + weekday) * _DAY for week in count(begin, self.weeks) for weekday in weekdays)
+        return (day for day in found if day >= first)
+
+    def _days_of_months(self, first: date, since: date) -> Iterator[date]:
+        day = self.day or (self.since.day if self.since else 1)
+        of_business = self.business_day
+        month = since.replace(day=1)
+        passed = (first.year - month.year) * 12 + first.month - month.month
+        begin = passed // self.months * self.months
+        months = (_months_after(month, number) for number in count(begin, self.months))
+        if of_business is None:
+            found = (_day_of(each, day) for each in months)
+        else:
+            found = (_business_day_of(each, of_business, self.calendar) for each in months)
+        return (each for each in found if each >= first)
+
+
+def rule_of(text: str) -> Rule:
+    """Return the rule that `to_json` wrote. Raises like the rule's class, and `ValueError` for other text."""
+    value: Any = loads(text)
+    if isinstance(value, dict):
+        for name, read in (
+            ("calendar", _calendar_of),
+            ("since", date.fromisoformat),
+            ("start", datetime.fromisoformat),
+        ):
+            if name in value:
+                value[name] = read(value[name])
+        for kind in (Cron, RRule, Every):
+            known = {each.name for each in fields(kind) if each.init}
+            if value.keys() <= known and (kind is Every or fields(kind)[0].name in value):
+                return kind(**value)
+    raise ValueError(f"{short_repr(text)} is no rule of this version; give what Cron(...) or Every(...) writes.")
+
+
+def _calendar_of(value: Any) -> str | Calendar:
+    return value if isinstance(value, str) else frozenset(map(date.fromisoformat, value))
+
+
+_EVERY = re.compile(
+    r"every(?: (?P<count>\d+))? (?P<unit>second|minute|hour|day|week|month)s?"
+    r"(?: on (?:(?P<weekdays>[a-z,-]+)|(?:day )?(?P<day>-?\d+)|business day (?P<business_day>-?\d+)))?"
+    r"(?: at (?P<time>[\d:]+))?"
+)
+
+
+def rule_from_words(text: str, zone: str, start: datetime | None = None, calendar: str | None = None) -> Rule:
+    """Return the rule that a person wrote: a cron expression, an RRULE, or words such as "every 2 days at 9:00".
+
+    `start` is the local time from which an RRULE counts. Raises `ValueError`, naming the text and the fix.
+    """
+    text = " ".join(text.split())
+    if text.upper().startswith(("RRULE:", "FREQ=")):
+        if start is None:
+            raise ValueError(f"{short_repr(text)} counts from a start; give its first local time.")
+        return RRule(text, start=start, zone=zone, calendar=calendar)
+    if not text.lower().startswith("every"):
+        return Cron(text, zone=zone, calendar=calendar)
+    match = _EVERY.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(
+            f"{short_repr(text)} is no interval; write it like 'every 15 minutes', 'every day at 09:00', "
+            "'every 2 weeks on mon,thu at 09:00', 'every month on day -1 at 18:00' or "
+            "'every month on business day 1 at 09:00'."
+        )
+    of_days = match["time"] is not None or match["unit"] in ("day", "week", "month")
+    given: dict[str, Any] = {
+        f"{match['unit']}s": int(match["count"] or 1),
+        "time": match["time"],
+        "weekdays": match["weekdays"],
+        "day": match["day"] and int(match["day"]),
+        "business_day": match["business_day"] and int(match["business_day"]),
+        "zone": zone if of_days else None,
+        "calendar": calendar,
+    }
+    return Every(**{name: value for name, value in given.items() if value is not None})
+
+
+MOST_CAUGHT_UP = 1000
+"""How many missed occurrences `catch_up="all"` runs; older ones are left out."""
+
+GRACE = timedelta(minutes=1)
+"""How late an occurrence may still be put with `catch_up="none"`: upkeep takes a moment too."""
+
+CatchUp = Literal["none", "last", "all"]
+Overlap = Literal["allow", "skip", "after"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewSchedule:
+    """A schedule as it is written. Each of its messages has this `header` and `body`."""
+
+    name: str
+    origin: str
+    rule: Rule
+    header: Header
+    body: bytes
+    window: str = ""
+    start: datetime | None = None
+    until: datetime | None = None
+    count: int | None = None
+    catch_up: CatchUp = "last"
+    overlap: Overlap = "skip"
+
+
+def check_every(every: object, catch_up: CatchUp, overlap: Overlap) -> None:
+    """Raise `TypeError` or `ValueError`, naming the value and the fix, unless a schedule can have all three."""
+    if not isinstance(every, Cron | Every | RRule | None):
+        raise TypeError(
+            f"every={short_repr(every)} is {type(every).__name__}; give Every(days=1, time='09:00', zone=...), "
+            "Cron(...) or RRule(...)."
+        )
+    if every is not None:
+        every.to_json()  # raises for what can't be kept
+    for name, value, known in (("catch_up", catch_up, get_args(CatchUp)), ("overlap", overlap, get_args(Overlap))):
+        if value not in known:
+            raise ValueError(f"{name}={short_repr(value)} is unknown: {did_you_mean(str(value), known)}")
+    if catch_up == "all" and overlap == "skip":
+        raise ValueError(
+            'catch_up="all" with overlap="skip": what is caught up is over when the one before ends, so all but the '
+            'first would be skipped; give overlap="after", or catch_up="last".'
+        )
+
+
+def next_to_put(
+    rule: Rule, following: datetime | None, now: datetime, ended: datetime | None, catch_up: CatchUp, overlap: Overlap
+) -> datetime | None:
+    """Return the occurrence to put next, now that the one before it is over; None if the rule has no more.
+
+    `following` is the first that was not put. `ended` is when the one before it ended, if it ran: with
+    `overlap="skip"` what fell due until then is left out. Of the others that are over, `catch_up` says which are put.
+    """
+    if following is None or following > now:
+        return following
+    if overlap == "skip" and ended is not None and following <= ended:
+        following = rule.after(min(ended, now))
+        if following is None or following > now:
+            return following
+    missed = latest(rule, following, now, MOST_CAUGHT_UP if catch_up == "all" else 1)
+    if catch_up == "none" and missed[-1] <= now - GRACE:
+        return rule.after(now)
+    return missed[0]
+
+
+def latest(rule: Rule, first: datetime, now: datetime, most: int) -> list[datetime]:
+    """Return the last `most` occurrences of a rule up to `now`, from its occurrence `first` on, in order.
+
+    It looks back twice as far each time, so that the work is bounded however long ago `first` was.
+    """
+    back = timedelta(minutes=1)
+    while True:
+        begin = max(first - timedelta(microseconds=1), now - back)
+        found = []
+        each = rule.after(begin)
+        while each is not None and each <= now:
+            found.append(each)
+            each = rule.after(each)
+        if len(found) >= most or begin < first:
+            return found[-most:]
+        back *= 2
+
+
+def span(rule: Rule, after: datetime, until: datetime | None) -> Iterator[datetime]:
+    """Yield the occurrences of a rule after one instant, and until another, or without end."""
+    while (found := rule.after(after)) is not None and (until is None or found <= until):
+        yield found
+        after = found
+
+
+def _first_after(
+    instant: datetime,
+    zone: ZoneInfo,
+    local_times: Callable[[datetime], Iterator[datetime]],
+    calendar: str | Calendar | None,
+) -> datetime | None:
+    """Return the first instant after `instant` of local times, which `local_times` yields in order after a local time.
+
+    Those on holidays are left out. Local times that were skipped come after later ones: so what was skipped lately is
+    looked at again. Raises `ValueError` if there are holidays alone for two years.
+    """
+    now = check_aware(instant, "instant").astimezone(UTC)
+    offset, before = (each.astimezone(zone).utcoffset() for each in (now, max(now - _LOOK_BACK, EPOCH)))
+    skipped = max((offset or timedelta()) - (before or timedelta()), timedelta())
+    found, closed_since = None, None
+    for local in local_times(_local(now, zone) - skipped):
+        if found is not None and local >= _local(found, zone):
+            return found
+        if local.year >= _LAST.year:
+            return found
+        if _is_holiday(calendar, local.date()):
+            closed_since = closed_since or local
+            if local - closed_since > timedelta(days=MOST_CLOSED_DAYS):
+                raise ValueError(f"calendar={short_repr(calendar)} has holidays alone from {closed_since} to {local}.")
+            continue
+        closed_since = None
+        other = local.replace(tzinfo=zone).astimezone(UTC)
+        if other > now and (found is None or other < found):
+            found = other
+    return found
+
+
+def _check_cron(expression: object) -> None:
+    try:
+        from cronsim import CronSim, CronSimError
+    except ImportError as error:
+        raise ValueError("Cron(...) needs cronsim: pip install 'django-delayq[recurring]'.") from error
+    if not isinstance(expression, str):
+        raise TypeError(f"expression={short_repr(expression)} is {type(expression).__name__}; write '0 9 * * 1-5'.")
+    if len(expression.split()) != 5:
+        raise ValueError(
+            f"expression={short_repr(expression)} has {len(expression.split())} fields; write five, as in "
+            "'0 9 * * 1-5': minute, hour, day of the month, month, day of the week."
+        )
+    try:
+        next(CronSim(expression, datetime(2000, 1, 1)))
+    except (CronSimError, StopIteration) as error:
+        why = str(error) or "it never comes"
+        raise ValueError(
+            f"expression={short_repr(expression)} is no cron expression ({why}); write it like '0 9 * * 1-5'."
+        ) from error
+
+
+@lru_cache(maxsize=1024)
+def _parsed_rrule(text: str, start: datetime) -> "rrule":
+    from dateutil.rrule import rrule, rrulestr
+
+    parsed = rrulestr(text, dtstart=start, cache=False)
+    if not isinstance(parsed, rrule):
+        raise ValueError("it is a set of rules; give one")
+    return parsed
+
+
+def _check_rrule(text: object, start: datetime) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"text={short_repr(text)} is {type(text).__name__}; write 'FREQ=WEEKLY;BYDAY=MO,TH'.")
+    try:
+        import dateutil  # noqa: F401
+    except ImportError as error:
+        raise ValueError("RRule(...) needs python-dateutil: pip install 'django-delayq[recurring]'.") from error
+    frequency = re.search(r"FREQ=(\w+)", text.upper())
+    if frequency is not None and frequency[1] not in _SLOWER:
+        raise ValueError(
+            f"text={short_repr(text)} has FREQ={frequency[1]}; give one of {', '.join(_SLOWER)}, or Every(hours=...)."
+        )
+    try:
+        _parsed_rrule(text, start)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # it raises each of them for some text
+        raise ValueError(
+            f"text={short_repr(text)} is no rule of RFC 5545 ({error}); write it like 'FREQ=WEEKLY;BYDAY=MO,TH', with "
+            "UNTIL as a local time."
+        ) from error
+
+
+def _day_of(month: date, day: int) -> date:
+    """Return a day of the month that begins with `month`: its last one if it is shorter, its first from the end."""
+    length = (_months_after(month, 1) - month).days
+    return month.replace(day=min(day, length) if day > 0 else max(length + 1 + day, 1))
+
+
+def _business_day_of(month: date, number: int, calendar: str | Calendar | None) -> date:
+    """Return a business day of the month that begins with `month`, as `_day_of` does."""
+    days = (month + count * _DAY for count in range((_months_after(month, 1) - month).days))
+    found = [day for day in days if day.weekday() < 5 and not _is_holiday(calendar, day)]
+    if not found:
+        raise ValueError(f"calendar={short_repr(calendar)} has no business day in {month:%Y-%m}.")
+    return found[max(min(number, len(found)) - 1, 0) if number > 0 else max(len(found) + number, 0)]
+
+
+def _to_json(**given: Any) -> str:
+    return dumps({name: _plain(value) for name, value in given.items() if value}).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, clock_time):
+        return value.isoformat("auto" if value.second else "minutes")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, ZoneInfo):
+        return str(value)
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, Iterable):
+        return sorted(map(str, value))
+    raise TypeError(f"calendar={short_repr(value)} can't be kept; give its name in CALENDARS, or dates.")
+
+
+def _nth(number: int) -> str:
+    return {1: "the first", -1: "the last"}.get(number, f"the {number}.")
+
+
+def _but_not_on(calendar: object) -> str:
+    if calendar is None:
+        return ""
+    return f" without holidays of {calendar}" if isinstance(calendar, str) else " without some holidays"

@@ -1,0 +1,345 @@
+"""Put the occurrences of schedules: each is a message, and is put once the one before it has ended.
+
+A row of `delayq_schedule` says which occurrence was put last. Whoever puts the next locks that row, and writes the row
+and the message in one transaction. So none is missed and none is put twice, whoever dies, and nobody leads. A worker
+does it when it has ended a message. Upkeep does it for messages that ended otherwise (cancelled, purged, expired, or
+ended by a worker that died), and looks from the time on at which the message was due.
+
+With `overlap="allow"` nobody waits for an end: upkeep puts each occurrence some seconds before its time.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
+
+from django.db import DatabaseError
+from django.db.models import QuerySet
+
+from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
+from django_delayq.core.codec import dumps, read
+from django_delayq.core.errors import BrokerRefused
+from django_delayq.core.occurrences import occurrence_id
+from django_delayq.core.recurrence import (
+    GRACE,
+    CatchUp,
+    NewSchedule,
+    Overlap,
+    Rule,
+    next_to_put,
+    rule_of,
+)
+from django_delayq.core.rules import decode, encode
+from django_delayq.models import ReadyMessage, Schedule
+from django_delayq.store.database import Database, in_transaction, is_away
+from django_delayq.store.enqueue import ended_under, enqueue
+from django_delayq.store.operations import cancel
+from django_delayq.support.logging import logger
+from django_delayq.support.timestamps import from_ms, to_epoch_ms
+
+PAGE = 100
+"""How many schedules one transaction puts the next occurrences of."""
+AHEAD = timedelta(seconds=10)
+"""How long before its time an occurrence is put that does not wait for the one before it."""
+LOOK_MS = 5_000
+"""How often upkeep looks, in ms, if it knows of nothing to do before."""
+MISTAKE = timedelta(minutes=1)
+"""How long a schedule is left alone whose rule could not be read or resolved."""
+P = ParamSpec("P")
+T = TypeVar("T")
+_PROGRESS = ("last_at", "message_id", "look_at", "put_count", "error")
+
+
+class Changed(NamedTuple):
+    """The names of the schedules that were changed, or the ids that were put, and alarms to schedule."""
+
+    names: list[str]
+    alarms: list[Alarm]
+
+
+def _writing(work: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
+    """Make a function of a database run in a transaction that writes first.
+
+    On SQLite a transaction that has read can't write once another has written.
+    """
+
+    @in_transaction
+    @wraps(work)
+    def run(database: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with database.telling_what_it_lacks():
+            if database.vendor == "sqlite":
+                database.prove_writes()
+            return work(database, *args, **kwargs)
+
+    return run
+
+
+# Putting what comes next
+
+
+def put_due(database: Database) -> tuple[list[Alarm], int]:
+    """Put the next occurrence of the schedules whose last message was due and has ended, `PAGE` of them at most.
+
+    Also return how many ms may pass until the next look.
+    """
+    now = database.dialect.now
+    rows = database.rows(
+        f"SELECT s.id, s.look_at - {now} FROM delayq_schedule s WHERE s.alias = %s AND s.look_at <= {now} + {LOOK_MS}"
+        " AND (s.overlap = 'allow' OR NOT EXISTS (SELECT 1 FROM delayq_ready r WHERE r.message_id = s.message_id"
+        f" AND r.alias = s.alias)) ORDER BY s.look_at LIMIT {PAGE}",
+        [database.alias],
+    )
+    due = [pk for pk, wait_ms in rows if wait_ms <= 0]
+    alarms = put_following(database, {"pk__in": due}) if due else []
+    return alarms, 0 if len(due) == PAGE else next((wait_ms for _, wait_ms in rows), LOOK_MS)
+
+
+def put_following(database: Database, found: Mapping[str, Collection[object]]) -> list[Alarm]:
+    """Put the next occurrence of the schedules that the ORM's filter `found` names, where their last message has ended.
+
+    A schedule that another transaction holds is left to the next upkeep.
+    """
+    try:
+        return _put_following(database, found)
+    except (DatabaseError, BrokerRefused) as error:
+        ((name, values),) = found.items()
+        if len(values) == 1 or is_away(error):
+            raise
+    return [alarm for value in values for alarm in _put_alone(database, {name: [value]})]
+
+
+def _put_alone(database: Database, found: Mapping[str, Collection[object]]) -> list[Alarm]:
+    try:
+        return put_following(database, found)
+    except (DatabaseError, BrokerRefused) as error:  # the others must not wait for it
+        if is_away(error):
+            raise
+        logger.error("The next occurrence of the schedule %s can not be put: %s", found, error)
+        return []
+
+
+@_writing
+def _put_following(database: Database, found: Mapping[str, Collection[object]]) -> list[Alarm]:
+    rows = list(_locked(database, skip_locked=True).filter(look_at__isnull=False, **found))
+    if not rows:
+        return []
+    now = from_ms(database.now_ms())
+    open_ids = _open_among(database, [row.message_id for row in rows if row.overlap != "allow"])
+    over = [row for row in rows if row.message_id not in open_ids]
+    ends = ended_under(database, [row.message_id for row in over if row.overlap == "skip"])
+    messages: list[NewMessage] = []
+    for row in over:
+        end = ends.get(row.message_id)
+        ended_at = None if end is None or end.ended_ms is None else from_ms(end.ended_ms)
+        try:
+            messages += _following(row, rule_of(row.rule), now, ended_at)
+        except Exception as error:  # noqa: BLE001 - a calendar is the site's code
+            row.look_at, row.error = now + MISTAKE, f"{type(error).__name__}: {error}"
+            logger.error("The rule of schedule %r can not be resolved: %s", row.name, row.error)
+    if over:
+        Schedule.objects.using(database.using).bulk_update(over, _PROGRESS)
+    return _enqueued(database, messages)
+
+
+def _following(row: Schedule, rule: Rule, now: datetime, ended_at: datetime | None) -> Iterator[NewMessage]:
+    """Yield the messages to put now, and note them in the row."""
+    row.error = ""
+    while row.overlap != "allow" or row.last_at <= now + AHEAD:
+        following = rule.after(row.last_at)
+        at = next_to_put(rule, following, now, ended_at, cast("CatchUp", row.catch_up), cast("Overlap", row.overlap))
+        if at is None or _is_past_end(row, at):
+            row.look_at = None
+            return
+        yield _put(row, at)
+        if row.overlap != "allow":
+            return
+
+
+def _is_past_end(row: Schedule, at: datetime) -> bool:
+    return (row.until_at is not None and at > row.until_at) or (row.most is not None and row.put_count >= row.most)
+
+
+def _put(row: Schedule, at: datetime) -> NewMessage:
+    """Return the message of an occurrence, and note in the row that it is put."""
+    message = message_of(row, at)
+    assert message.at_ms is not None  # noqa: S101  - for the type checker
+    row.last_at, row.message_id, row.put_count = at, message.id, row.put_count + 1
+    row.look_at = at - AHEAD if row.overlap == "allow" else from_ms(message.at_ms)
+    return message
+
+
+def message_of(row: Schedule, at: datetime) -> NewMessage:
+    """Return the message of an occurrence, in the schedule's window."""
+    id, at_ms, rule = occurrence_id(row.name, at), to_epoch_ms(at), ""
+    if row.window:
+        of_due_time = replace(decode(row.window), from_ms=at_ms)
+        at_ms, rule = of_due_time.due_ms(id), encode(of_due_time) or ""
+    header = read(row.header, Header)
+    if row.catch_up == "none":
+        grace_ms = GRACE // timedelta(milliseconds=1)
+        header.expires_ms = min(header.expires_ms or grace_ms, grace_ms)
+    return NewMessage(id, header, row.data.encode(), at_ms=at_ms, rule=rule)
+
+
+def _due_now(message: NewMessage) -> NewMessage:
+    return replace(message, at_ms=None, rule="")
+
+
+def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]:
+    return [alarm for page in pages(messages, BATCH) for alarm in enqueue(database, page, "keep")[1]]
+
+
+# Changing schedules
+
+
+@_writing
+def save(database: Database, wanted: NewSchedule) -> Changed:
+    """Write a schedule. One with its name becomes like it, and keeps its pause and how many occurrences there were.
+
+    If it was like it already, nothing changes. Otherwise a message of it that waits is cancelled, and the next
+    occurrence from now on is put.
+    """
+    asked = _columns(wanted)
+    new = Schedule(alias=database.alias, name=wanted.name, message_id="", **asked)
+    # Of two processes that write it for the first time, the second finds the row of the first
+    Schedule.objects.using(database.using).bulk_create([new], ignore_conflicts=True)
+    row = _locked(database).get(name=wanted.name)
+    if row.message_id and row.gone_at is None and all(getattr(row, name) == value for name, value in asked.items()):
+        return Changed([], [])
+    for name, value in asked.items():
+        setattr(row, name, value)
+    row.gone_at = None
+    alarms = [] if row.paused_at else _restart(database, row)
+    row.save(using=database.using)
+    return Changed([row.name], alarms)
+
+
+def _columns(wanted: NewSchedule) -> dict[str, Any]:
+    """Return the columns that say what is wanted. The others say how far a schedule has got."""
+    return {
+        "origin": wanted.origin,
+        "key": wanted.header.key,
+        "header": dumps(wanted.header).decode(),
+        "data": wanted.body.decode(),
+        "rule": wanted.rule.to_json(),
+        "window": wanted.window,
+        "start_at": _to_the_ms(wanted.start),
+        "until_at": _to_the_ms(wanted.until),
+        "most": wanted.count,
+        "catch_up": wanted.catch_up,
+        "overlap": wanted.overlap,
+    }
+
+
+def _to_the_ms(at: datetime | None) -> datetime | None:
+    return None if at is None else from_ms(to_epoch_ms(at))
+
+
+def _restart(database: Database, row: Schedule) -> list[Alarm]:
+    """Put the next occurrence from now on, in place of one that waits. If one runs, its end puts the next."""
+    cancel(database, [row.message_id])
+    now = from_ms(database.now_ms())
+    if row.overlap != "allow" and _open_among(database, [row.message_id]):
+        row.look_at = now
+        return []
+    begin = now if row.start_at is None else max(now, row.start_at - timedelta(microseconds=1))
+    at = rule_of(row.rule).after(begin)
+    row.error = ""
+    if at is None or _is_past_end(row, at):
+        row.look_at = None
+        return []
+    return _enqueued(database, [_put(row, at)])
+
+
+@_writing
+def pause(database: Database, names: Collection[str], reason: str) -> Changed:
+    """Pause schedules that are not paused yet: cancel what waits of them, and put nothing more."""
+    rows = list(_locked(database).filter(name__in=names, paused_at__isnull=True))
+    now = from_ms(database.now_ms())
+    for row in rows:
+        row.paused_at, row.reason, row.look_at = now, reason, None
+    return _stop(database, rows, ["paused_at", "reason", "look_at"])
+
+
+@_writing
+def resume(database: Database, names: Collection[str]) -> Changed:
+    """End pauses, and put the next occurrences from now on: what fell due meanwhile is left out."""
+    rows = list(_locked(database).filter(name__in=names, paused_at__isnull=False))
+    alarms: list[Alarm] = []
+    for row in rows:
+        row.paused_at, row.reason = None, ""
+        if row.gone_at is None:
+            alarms += _restart(database, row)
+        row.save(using=database.using)
+    return Changed([row.name for row in rows], alarms)
+
+
+@_writing
+def note_gone(database: Database, in_code: Collection[str]) -> Changed:
+    """Note the schedules from code whose names are not `in_code` any more. Cancel what waits of them."""
+    of_code = _locked(database).filter(origin=Schedule.Origin.CODE, gone_at__isnull=True)
+    rows = list(of_code.exclude(name__in=in_code))
+    now = from_ms(database.now_ms()) if rows else None
+    for row in rows:
+        row.gone_at, row.look_at = now, None
+    return _stop(database, rows, ["gone_at", "look_at"])
+
+
+@_writing
+def remove(database: Database, names: Collection[str]) -> Changed:
+    """Remove schedules, and cancel what waits of them."""
+    rows = list(_locked(database).filter(name__in=names))
+    _cancel(database, rows)
+    for page in pages([row.pk for row in rows], BATCH):
+        Schedule.objects.using(database.using).filter(pk__in=page).delete()
+    return Changed([row.name for row in rows], [])
+
+
+def _stop(database: Database, rows: Sequence[Schedule], changed: Sequence[str]) -> Changed:
+    _cancel(database, rows)
+    if rows:
+        Schedule.objects.using(database.using).bulk_update(rows, changed, batch_size=PAGE)
+    return Changed([row.name for row in rows], [])
+
+
+def _cancel(database: Database, rows: Iterable[Schedule]) -> None:
+    for page in pages([row.message_id for row in rows], BATCH):
+        cancel(database, page)
+
+
+# Single occurrences
+
+
+@_writing
+def run_now(database: Database, name: str) -> Changed:
+    """Enqueue a message that is due now and has this second for its occurrence. The rule goes on as before."""
+    row = rows_of(database).filter(name=name).first()
+    if row is None:
+        return Changed([], [])
+    message = _due_now(message_of(row, from_ms(database.now_ms() // 1000 * 1000)))
+    return Changed([message.id], _enqueued(database, [message]))
+
+
+@_writing
+def backfill(database: Database, name: str, occurrences: Sequence[datetime]) -> Changed:
+    """Enqueue a message for each of these occurrences, due now. One whose id waits or runs is left as it is."""
+    row = rows_of(database).filter(name=name).first()
+    messages = [] if row is None else [_due_now(message_of(row, at)) for at in occurrences]
+    return Changed([message.id for message in messages], _enqueued(database, messages))
+
+
+def rows_of(database: Database) -> QuerySet[Schedule]:
+    """Return the schedules of the alias by name."""
+    return Schedule.objects.using(database.using).filter(alias=database.alias).order_by("name")
+
+
+def _locked(database: Database, *, skip_locked: bool = False) -> QuerySet[Schedule]:
+    can_skip = database.connection.features.has_select_for_update_skip_locked
+    return rows_of(database).select_for_update(skip_locked=skip_locked and can_skip)
+
+
+def _open_among(database: Database, ids: Collection[str]) -> frozenset[str]:
+    """Return those of the ids under which a message waits or runs."""
+    rows = ReadyMessage.objects.using(database.using).filter(alias=database.alias, message_id__in=ids)
+    return frozenset(rows.values_list("message_id", flat=True))

@@ -1,0 +1,79 @@
+"""Schedules whose workers are killed at any moment: each occurrence is put and ends once, and none is missed."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from django_delayq.core.occurrences import occurrence_of
+
+from django_delayq import Every, list_delay_schedules, pause_delay_schedules, schedule_delay_message
+from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq.store import DatabaseBackend
+from tests.scale import scaled
+from tests.servers import Server
+from tests.store.support import site_on
+from tests.worker.processes import Site, WorkerProcess
+
+KILLS = scaled(4)
+WORKERS = 3
+PATIENCE_S = 120
+STEPS = {"after1": 1, "after2": 2, "after3": 3, "allow1": 1, "allow2": 2}
+"""The schedules, each with its seconds."""
+
+
+@pytest.fixture
+def site(
+    stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server, tmp_path: Path
+) -> Iterator[Site]:
+    """A site on a store, with leases of a second."""
+    stored_delayq["OPTIONS"] |= {"lease": "1s"}
+    with site_on(stored_delayq, database_env, redis_server) as site:
+        site.env["DELAYQ_TEST_RECORD"] = str(tmp_path / "record")
+        yield site
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])
+def test_each_occurrence_runs_and_none_twice_whenever_workers_are_killed(
+    broker: DatabaseBackend, site: Site, database: str, arguments: tuple[str, ...]
+) -> None:
+    chance = random.Random(os.environ.get("PYTEST_RANDOM_SEED"))
+    workers = [site.worker(*arguments) for _ in range(WORKERS)]
+    for name, seconds in STEPS.items():
+        overlap: Any = "allow" if name.startswith("allow") else "after"
+        schedule_delay_message("record", "x", name=name, every=Every(seconds=seconds), catch_up="all", overlap=overlap)
+    for _ in range(KILLS):
+        victim = workers.pop(0)
+        victim.until_says("Queues:")
+        sleep(chance.uniform(0, 0.5))  # what it is at then is what is tested
+        victim.kill()
+        workers.append(site.worker(*arguments))
+    now = datetime.now(UTC)
+    _wait_for(workers, lambda: all(_ended(database, name)[-1:] > [now] for name in STEPS))
+    pause_delay_schedules(*STEPS, reason="the test is over")
+    _wait_for(workers, lambda: not ReadyMessage.objects.using(database).exists())
+    for worker in workers:
+        assert worker.stop() == 0
+    for name, seconds in STEPS.items():
+        ended = _ended(database, name)
+        assert {later - earlier for earlier, later in pairwise(ended)} == {timedelta(seconds=seconds)}, (name, ended)
+    assert [info.error for info in list_delay_schedules()] == [""] * len(STEPS)
+
+
+def _ended(database: str, name: str) -> list[datetime]:
+    """Return the occurrences of a schedule that have finished, in order; each as often as it did."""
+    rows = FinishMessage.objects.using(database).filter(message_id__startswith=f"{name}@", outcome="finished")
+    found = [occurrence_of(id) for id in rows.values_list("message_id", flat=True)]
+    return sorted(at for _, at in filter(None, found))
+
+
+def _wait_for(workers: list[WorkerProcess], is_so: Callable[[], bool]) -> None:
+    until = monotonic() + PATIENCE_S
+    while not is_so():
+        assert monotonic() < until, "\n=====\n".join([worker.text[-6000:] for worker in workers])
+        sleep(0.1)

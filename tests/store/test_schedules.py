@@ -1,0 +1,505 @@
+"""Schedules put each occurrence once: after the one before it, whoever ends that, and however long nobody looked."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
+from pytest_django import Settings
+
+from django_delayq import (
+    DelayqError,
+    Every,
+    Window,
+    backfill_delay_schedule,
+    cancel_delay_messages,
+    get_delay_message,
+    get_delay_schedule,
+    list_delay_schedules,
+    pause_delay_schedules,
+    resume_delay_schedules,
+    run_delay_schedule,
+    schedule_delay_message,
+    send_delay_message,
+    unschedule_delay_messages,
+)
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
+from django_delayq.core.message import State
+from django_delayq.core.occurrences import occurrence_of
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
+from django_delayq.store import DatabaseBackend, schedules
+from django_delayq.store.queries import message_facts
+from django_delayq.support.timestamps import from_ms
+from tests.brokers.rig import settlement
+from tests.scale import scaled
+from tests.store.skewed import DatabaseClock
+
+TABLES = ReadyMessage, FinishMessage, ErrorMessage
+START = datetime(2031, 3, 3, 9, 30, tzinfo=UTC)
+HOURLY = Every(hours=1)
+LEASE_MS = 60_000
+
+
+@pytest.fixture
+def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
+    """DELAYQ["default"] with the database alone, whose clock decides everything."""
+    alias = {
+        "BROKER": "django_delayq.brokers.database.DatabaseBroker",
+        "DATABASE": database,
+        "STORE": {},
+        "OPTIONS": {"unknown_keys": "allow"},
+    }
+    settings.DELAYQ = {"default": alias}
+    return alias
+
+
+@pytest.fixture
+def clock(broker: DatabaseBackend, database: str) -> Iterator[DatabaseClock]:
+    """The database's clock. It begins at `START`."""
+    clock = DatabaseClock(database)
+    with clock.in_use():
+        go_to(broker, clock, START)
+        yield clock
+
+
+def go_to(broker: DatabaseBackend, clock: DatabaseClock, at: datetime) -> None:
+    clock.jump((at - from_ms(broker.database.now_ms())) // timedelta(milliseconds=1) + 1)
+
+
+def hours(count: float) -> datetime:
+    """Return the start of an hour after `START`, or a part of it."""
+    return START.replace(minute=0) + timedelta(hours=count)
+
+
+def ids(database: str) -> list[str]:
+    """Return the ids that wait or run, without the name that all have."""
+    return sorted(ReadyMessage.objects.using(database).values_list("message_id", flat=True))
+
+
+def id_at(count: float, name: str = "s") -> str:
+    return f"{name}@{hours(count):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def claim(broker: DatabaseBackend) -> list[Claimed]:
+    return broker.store.claim_all([ClaimRequest("default", "k", 100)], lease_ms=LEASE_MS, worker="w").messages
+
+
+def run_due(broker: DatabaseBackend, action: SettleAction = SettleAction.FINISH) -> list[str]:
+    """Claim and end what is due. Return the ids, without those of messages that had expired."""
+    claimed = claim(broker)
+    now_ms = broker.database.now_ms()
+    expired = [one for one in claimed if one.header and (one.header.expires_at_ms or now_ms) < now_ms]
+    ends = [settlement(one, SettleAction.BURY if one in expired else action) for one in claimed]
+    broker.queue.apply(ends)
+    return sorted(one.id for one in claimed if one not in expired)
+
+
+def look(broker: DatabaseBackend) -> None:
+    """Let upkeep look, however lately it did."""
+    store = broker.store
+    store._schedules_rest_until = 0.0
+    store.put_occurrences()
+
+
+def test_a_schedule_puts_its_first_occurrence_at_once(broker: DatabaseBackend, clock: DatabaseClock) -> None:
+    schedule_delay_message("k", {"a": 1}, name="s", every=HOURLY, tag="t", timeout="5m")
+    info = get_delay_message(id_at(1))
+    assert info is not None
+    assert (info.due_at, info.data, info.tag, info.state) == (hours(1), {"a": 1}, "t", State.PENDING)
+
+
+@pytest.mark.parametrize("action", [SettleAction.FINISH, SettleAction.BURY])
+def test_the_end_of_an_occurrence_puts_the_next(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, action: SettleAction
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    for hour in (1, 2, 3):
+        go_to(broker, clock, hours(hour))
+        assert run_due(broker, action) == [id_at(hour)]
+        assert ids(database) == [id_at(hour + 1)]
+
+
+def test_a_retry_is_no_end(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+    run_due(broker, SettleAction.RETRY)
+    look(broker)
+    assert ids(database) == [id_at(1)]
+
+
+def test_an_atomic_handlers_end_puts_the_next(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+    (claimed,) = claim(broker)
+    transition = settlement(claimed, SettleAction.FINISH)
+    transition.is_written = True
+    with transaction.atomic(using=database):
+        assert broker.database.dialect.finish_here(broker.database, int(claimed.pk), claimed.token, 0)
+    broker.queue.apply([transition])
+    assert ids(database) == [id_at(2)]
+
+
+def test_upkeep_puts_what_follows_on_an_end_that_nobody_noticed(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    cancel_delay_messages(id_at(1))
+    look(broker)
+    assert ids(database) == []  # the one that was cancelled is left out, and nothing is due before the next
+    go_to(broker, clock, hours(1))
+    look(broker)
+    assert ids(database) == [id_at(2)]
+
+
+def test_nobody_puts_what_follows_while_it_waits_or_runs(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    go_to(broker, clock, hours(3))
+    look(broker)
+    claimed = claim(broker)
+    look(broker)
+    assert ids(database) == [id_at(1)]
+    assert len(claimed) == 1
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "overlap", "run"),
+    [
+        ("none", "skip", [1, 6]),
+        ("last", "skip", [1, 2, 6]),
+        ("last", "after", [1, 2, 5, 6]),
+        ("last", "allow", [1, 2, 5, 6]),
+        ("all", "after", [1, 2, 3, 4, 5, 6]),
+        ("all", "allow", [1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_catch_up_says_which_occurrences_of_an_outage_run(
+    broker: DatabaseBackend, clock: DatabaseClock, catch_up: Any, overlap: Any, run: list[int]
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, catch_up=catch_up, overlap=overlap)
+    found = []
+    for hour in (1, 5.5, 6):  # from 1:00 to 5:30 nobody is there; what is due at 2:00 waits
+        go_to(broker, clock, hours(hour))
+        for _ in range(6):
+            found += run_due(broker)
+            look(broker)
+    assert found == [id_at(hour) for hour in run]
+
+
+def test_catch_up_none_lets_a_message_expire_that_could_not_start(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, catch_up="none")
+    row = ReadyMessage.objects.using(database).get()
+    assert row.expires_at == hours(1) + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(("overlap", "then"), [("skip", [4]), ("after", [3])])
+def test_overlap_says_what_becomes_of_what_fell_due_meanwhile(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, overlap: Any, then: list[int]
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, overlap=overlap)
+    go_to(broker, clock, hours(1))
+    (claimed,) = claim(broker)
+    go_to(broker, clock, hours(3.5))
+    broker.queue.apply([settlement(claimed, SettleAction.FINISH)])
+    assert ids(database) == [id_at(hour) for hour in then]
+
+
+def test_with_overlap_allow_the_next_is_put_while_one_runs(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, overlap="allow")
+    go_to(broker, clock, hours(1))
+    assert len(claim(broker)) == 1
+    look(broker)
+    assert ids(database) == [id_at(1), id_at(2)]
+
+
+def test_with_overlap_allow_occurrences_are_put_before_their_time(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=Every(seconds=3), overlap="allow")
+    look(broker)
+    due = ReadyMessage.objects.using(database).order_by("due_at")
+    assert [row.due_at - START for row in due] == [timedelta(seconds=seconds) for seconds in (3, 6, 9, 12)]
+
+
+def test_a_schedule_ends_with_its_count_or_until(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    schedule_delay_message("k", name="counted", every=HOURLY, count=2)
+    schedule_delay_message("k", name="until", every=HOURLY, start=hours(2), until=hours(3))
+    found = []
+    for hour in (1, 2, 3, 4):
+        go_to(broker, clock, hours(hour))
+        found += run_due(broker)
+        look(broker)
+    assert found == [id_at(1, "counted"), id_at(2, "counted"), id_at(2, "until"), id_at(3, "until")]
+    assert ids(database) == []
+    assert [info.is_over for info in list_delay_schedules()] == [True, True]
+
+
+def test_the_same_schedule_again_changes_nothing(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY, count=5, start=START)
+    before = list(Schedule.objects.using(database).values())
+    message = ReadyMessage.objects.using(database).get()
+    go_to(broker, clock, hours(0.9))
+    schedule_delay_message("k", 1, name="s", every=HOURLY, count=5, start=START)
+    assert list(Schedule.objects.using(database).values()) == before
+    assert ReadyMessage.objects.using(database).get().pk == message.pk
+
+
+def test_a_changed_schedule_moves_what_waits(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY)
+    schedule_delay_message("k", 2, name="s", every=Every(minutes=45))
+    (row,) = ReadyMessage.objects.using(database)
+    assert (row.due_at, row.data) == (hours(0.75), "2")
+
+
+def test_a_change_while_one_runs_waits_for_its_end(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+    (claimed,) = claim(broker)
+    schedule_delay_message("k", 2, name="s", every=HOURLY)
+    look(broker)
+    assert ids(database) == [id_at(1)]
+    broker.queue.apply([settlement(claimed, SettleAction.FINISH)])
+    assert [(row.message_id, row.data) for row in ReadyMessage.objects.using(database)] == [(id_at(2), "2")]
+
+
+def test_nothing_of_a_paused_schedule_runs(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    assert pause_delay_schedules("s", "other", reason="stocktaking") == 1
+    schedule_delay_message("k", name="s", every=Every(minutes=5))  # a change does not end the pause
+    go_to(broker, clock, hours(2.5))
+    look(broker)
+    assert ids(database) == []
+    info = get_delay_schedule("s")
+    assert info is not None
+    assert (info.reason, info.is_over) == ("stocktaking", False)
+    assert resume_delay_schedules("s") == 1
+    assert ids(database) == [f"s@{hours(2.5) + timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"]  # the next one alone
+
+
+def test_a_removed_schedule_puts_nothing_more(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    for name in ("a", "b"):
+        schedule_delay_message("k", name=name, every=HOURLY)
+    go_to(broker, clock, hours(1))
+    claimed = claim(broker)
+    assert unschedule_delay_messages("a", "c") == 1
+    broker.queue.apply([settlement(one, SettleAction.FINISH) for one in claimed])
+    assert ids(database) == [id_at(2, "b")]
+
+
+def test_a_schedule_is_a_part_of_the_callers_transaction(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    with transaction.atomic(using=database):
+        schedule_delay_message("k", name="s", every=HOURLY)
+        assert ids(database) == [id_at(1)]
+        transaction.set_rollback(True, using=database)
+    assert (ids(database), list(list_delay_schedules())) == ([], [])
+
+
+def test_one_run_now_leaves_the_rule_as_it_is(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    schedule_delay_message("k", 7, name="s", every=HOURLY)
+    id = run_delay_schedule("s")
+    go_to(broker, clock, START + timedelta(seconds=1))
+    assert run_due(broker) == [id]
+    assert ids(database) == [id_at(1)]
+    with pytest.raises(DelayqError, match="no schedule 'x'"):
+        run_delay_schedule("x")
+
+
+def test_a_backfill_puts_each_occurrence_of_the_span(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    assert backfill_delay_schedule("s", start=hours(-3), until=hours(-1)) == 3
+    go_to(broker, clock, START + timedelta(seconds=1))
+    assert run_due(broker) == [id_at(hour) for hour in (-3, -2, -1)]
+    assert ids(database) == [id_at(1)]
+
+
+def test_two_who_put_at_once_put_one(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    """One of them holds the schedule's row while the other looks: the other leaves it alone, and does not wait."""
+    if not connections[database].features.has_select_for_update_skip_locked:
+        pytest.skip("its transactions come one after the other")
+    schedule_delay_message("k", name="s", every=HOURLY)
+    cancel_delay_messages(id_at(1))
+    go_to(broker, clock, hours(1))
+    seen: list[list[str]] = []
+
+    def other() -> None:
+        try:
+            look(broker)
+            seen.append(ids(database))
+        finally:
+            connections[database].close()
+
+    with transaction.atomic(using=database):
+        assert schedules.put_following(broker.database, {"name__in": ["s"]})
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(10)
+    look(broker)
+    assert (seen, ids(database)) == ([[]], [id_at(2)])
+
+
+def test_a_rule_that_fails_holds_up_no_other(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("bad", "good"):
+        schedule_delay_message("k", name=name, every=HOURLY)
+    Schedule.objects.using(database).filter(name="bad").update(rule='{"fortnightly": true}')
+    go_to(broker, clock, hours(1))
+    assert len(run_due(broker)) == 2
+    assert ids(database) == [id_at(2, "good")]
+    info = get_delay_schedule("bad")
+    assert info is not None
+    assert "no rule of this version" in info.error
+    assert "'bad'" in caplog.text
+    Schedule.objects.using(database).filter(name="bad").update(rule=HOURLY.to_json())
+    go_to(broker, clock, hours(1.1))
+    look(broker)
+    assert ids(database) == [id_at(2, "bad"), id_at(2, "good")]
+
+
+def test_a_message_of_another_with_the_id_of_an_occurrence_is_none(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    send_delay_message("k", id="s@2031-02-30T09:00:00Z")
+    send_delay_message("k", id=id_at(0))
+    go_to(broker, clock, START + timedelta(seconds=1))
+    assert len(run_due(broker)) == 2
+    assert ids(database) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"name": "n" * 180}, r"name='n+\.\.\.n+' has 180 characters; give at most 179"),
+        ({"name": "delayq.s"}, "is for messages of django-delayq itself"),
+        ({"every": "every day"}, "every='every day' is str; give Every"),
+        ({"every": HOURLY, "delay": "1h"}, "delay=... is no option of a schedule"),
+        ({"every": HOURLY, "countdown": 5}, "there is no option 'countdown': write delay="),
+        ({"count": 0}, "count=0 is too small"),
+        ({"start": datetime(2031, 1, 1)}, "start=.* is naive"),
+        ({"start": hours(2), "until": hours(1)}, "is before start="),
+        ({"catch_up": "all"}, 'give overlap="after"'),
+        ({"overlap": "never"}, "overlap='never' is unknown"),
+        ({"every": Every(days=1, time="9:00", zone="Europe/Rome", calendar=lambda day: False)}, "can't be kept"),
+    ],
+)
+def test_what_no_schedule_can_be_is_refused_with_words(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, wrong: dict[str, Any], told: str
+) -> None:
+    given: dict[str, Any] = {"name": "s", "every": HOURLY} | wrong
+    with pytest.raises((TypeError, ValueError), match=told):
+        schedule_delay_message("k", **given)
+    assert ids(database) == []
+
+
+def test_without_a_store_a_schedule_is_refused(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
+    get_backend()
+    with pytest.raises(DelayqError, match="need a store"):
+        schedule_delay_message("k", name="s", every=HOURLY)
+
+
+STEPS = st.one_of(
+    st.integers(-90, 300).map(lambda minutes: ("passes", minutes)),
+    st.sampled_from(["starts", "finishes", "fails", "is retried", "dies", "is cancelled", "upkeep"]).map(
+        lambda what: (what, 0)
+    ),
+)
+"""What happens: minutes pass (the clock may also go back), a message moves, or a worker dies."""
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "overlap"), [("all", "after"), ("last", "after"), ("last", "skip"), ("none", "skip")]
+)
+@given(steps=st.lists(STEPS, min_size=10, max_size=40))
+@hypothesis_settings(
+    max_examples=scaled(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_happens_each_occurrence_is_put_once_and_after_the_one_before(
+    broker: DatabaseBackend, database: str, catch_up: Any, overlap: Any, steps: list[tuple[str, int]]
+) -> None:
+    clock = DatabaseClock(database)
+    with clock.in_use():
+        go_to(broker, clock, START)
+        unschedule_delay_messages("s")
+        for table in TABLES:
+            table._default_manager.using(database).all().delete()
+        schedule_delay_message("k", name="s", every=HOURLY, catch_up=catch_up, overlap=overlap)
+        held: list[Claimed] = []
+        for what, minutes in steps:
+            _do(broker, clock, held, what, minutes)
+            assert ReadyMessage.objects.using(database).count() <= 1
+            assert set(Counter(_put(database)).values()) <= {1}
+        put = _put(database)
+        assert put[0] == hours(1)
+        if catch_up == "all":
+            assert {later - earlier for earlier, later in pairwise(put)} <= {timedelta(hours=1)}
+
+
+def _do(broker: DatabaseBackend, clock: DatabaseClock, held: list[Claimed], what: str, minutes: int) -> None:
+    ends = {"finishes": SettleAction.FINISH, "fails": SettleAction.BURY, "is retried": SettleAction.RETRY}
+    match what:
+        case "passes":
+            clock.jump(minutes * 60_000)
+        case "starts":
+            held += claim(broker)
+        case "dies":
+            broker.queue.take_over(["w"])
+            held.clear()
+        case "is cancelled":
+            for row in ReadyMessage.objects.using(broker.database.using):
+                cancel_delay_messages(row.message_id)
+        case "upkeep":
+            look(broker)
+        case "runs":
+            run_due(broker)
+        case _ if held:
+            broker.queue.apply([settlement(held.pop(), ends[what])])
+
+
+def _put(database: str) -> list[datetime]:
+    """Return the occurrences that were put, each as often as it was."""
+    found = [
+        id for table in TABLES for id in table._default_manager.using(database).values_list("message_id", flat=True)
+    ]
+    return sorted(at for _, at in filter(None, map(occurrence_of, found)))
+
+
+def test_an_occurrence_is_due_when_the_window_opens_and_keeps_its_id(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    window = Window("mon-sun", "10:30", "18:00", zone="UTC")
+    schedule_delay_message("k", name="s", every=HOURLY, window=window, spread="10m")
+    (row,) = ReadyMessage.objects.using(database)
+    assert row.message_id == id_at(1)
+    assert hours(1.5) <= row.due_at < hours(1.5) + timedelta(minutes=10)
+    go_to(broker, clock, hours(2))
+    look(broker)
+    assert run_due(broker) == [id_at(1)]
+    (row,) = ReadyMessage.objects.using(database)
+    assert row.message_id == id_at(3)  # 11:00 was skipped: the one before it had not ended
+    assert message_facts(broker.database, row.message_id).rule  # type: ignore[union-attr]
+
+
+def test_one_run_now_waits_for_no_window(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, window=Window("mon-sun", "20:00", "21:00", zone="UTC"))
+    id = run_delay_schedule("s")
+    backfill_delay_schedule("s", start=hours(0), until=hours(0))
+    go_to(broker, clock, START + timedelta(seconds=1))
+    assert run_due(broker) == sorted([id, id_at(0)])
