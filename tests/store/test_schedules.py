@@ -171,6 +171,8 @@ def test_nobody_puts_what_follows_while_it_waits_or_runs(
     ("catch_up", "overlap", "run"),
     [
         ("none", "skip", [1, 6]),
+        ("none", "after", [1, 6]),
+        ("none", "allow", [1, 6]),
         ("last", "skip", [1, 2, 6]),
         ("last", "after", [1, 2, 5, 6]),
         ("last", "allow", [1, 2, 5, 6]),
