@@ -99,7 +99,7 @@ def run_due(broker: DatabaseBackend, action: SettleAction = SettleAction.FINISH)
 
 
 def look(broker: DatabaseBackend) -> None:
-    """Let upkeep look, however lately it did."""
+    """Let maintenance look, however lately it did."""
     store = broker.store
     store._schedules_rest_until = 0.0
     store.put_occurrences()
@@ -143,7 +143,7 @@ def test_an_atomic_handlers_end_puts_the_next(broker: DatabaseBackend, clock: Da
     assert ids(database) == [id_at(2)]
 
 
-def test_upkeep_puts_what_follows_on_an_end_that_nobody_noticed(
+def test_maintenance_puts_what_follows_on_an_end_that_nobody_noticed(
     broker: DatabaseBackend, clock: DatabaseClock, database: str
 ) -> None:
     schedule_delay_message("k", name="s", every=HOURLY)
