@@ -216,7 +216,8 @@ class Every:
 
     def __str__(self) -> str:
         sizes = [(getattr(self, name), name) for name in (*_LOCAL_UNITS, *reversed(_UNITS)) if getattr(self, name)]
-        words = [f"every {' '.join(name[:-1] if n == 1 else f'{n} {name}' for n, name in sizes)}"]
+        interval = " ".join(f"{n} {name[:-1] if n == 1 else name}" for n, name in sizes)
+        words = [f"every {interval.removeprefix('1 ') if len(sizes) == 1 else interval}"]
         if self.weekdays:
             words.append(f"on {self.weekdays}")
         if self.day is not None:
@@ -589,7 +590,11 @@ def _plain(value: Any) -> Any:
 
 
 def _nth(number: int) -> str:
-    return {1: "the first", -1: "the last"}.get(number, f"the {number}.")
+    if number in (1, -1):
+        return "the first" if number == 1 else "the last"
+    size = abs(number)
+    ending = "th" if size in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(size % 10, "th")
+    return f"the {size}{ending}" if number > 0 else f"the {size}{ending} to last"
 
 
 def _but_not_on(calendar: object) -> str:
