@@ -6,10 +6,15 @@ import re
 from importlib.metadata import version as installed_version
 from typing import Any
 
+import django
+from django.conf import settings
 from docutils import nodes
 from pygments.lexers.configs import IniLexer
 
 import django_delayq
+
+settings.configure(INSTALLED_APPS=["django_delayq"])
+django.setup()  # what is about schedules needs the models
 
 project = "django-delayq"
 author = copyright = "the authors of django-delayq"

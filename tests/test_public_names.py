@@ -11,6 +11,9 @@ API = {
     "send_delay_message send_delay_messages cancel_delay_messages reschedule_delay_messages get_delay_message",
     "list_delay_messages alist_delay_messages",
     "asend_delay_message asend_delay_messages acancel_delay_messages areschedule_delay_messages aget_delay_message",
+    "Every Cron RRule ScheduleInfo schedule_delay_message unschedule_delay_messages pause_delay_schedules",
+    "resume_delay_schedules run_delay_schedule backfill_delay_schedule get_delay_schedule list_delay_schedules",
+    "sync_delay_schedules",
     "DelayqError SendError DuplicateMessage UnknownKey BrokerUnavailable BrokerRefused Unsupported LeaseLost",
     "HandlerTimeout DataMismatch",
 }

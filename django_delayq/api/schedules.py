@@ -61,9 +61,9 @@ class ScheduleInfo:
 
     - `rule`: None if it can't be read; then `error` says why.
     - `last_at`: the occurrence that was put last, as the message `message_id`. It may be still to come.
-    - `so_far`: how many were put, that one too.
+    - `so_far`: how many were put, including that one.
     - `paused_at`, `reason`: since when and why it is paused; None and "" if it is not.
-    - `gone_at`: since when it is in the code no more; None if it is, or came from elsewhere.
+    - `gone_at`: since when it is no longer in the code; None if it is, or did not come from there.
     - `is_over`: whether there is no occurrence after `last_at`.
     - `error`: why the next occurrence could not be found at the last try; "" if it could.
     """
@@ -89,7 +89,10 @@ class ScheduleInfo:
     error: str
 
     def next(self, count: int = 10) -> list[datetime]:
-        """Return the next occurrences after `last_at`, at most `count`, as the rule and its end say."""
+        """Return the occurrences after `last_at`, at most `count`, as the rule, `until` and `count` say.
+
+        Those of a paused schedule may be past.
+        """
         if self.rule is None or self.last_at is None:
             return []
         left = count if self.count is None else min(count, max(self.count - self.so_far, 0))
@@ -117,15 +120,16 @@ def schedule_delay_message(
     occurrence alone is left out, or moved. `options` are options of `send_delay_message`.
 
     - `window`, `spread`: an occurrence at which the window is closed is due when that opens, and keeps its id.
-    - `start`, `until`: no occurrence is before the one, or after the other. Both are aware.
+    - `start`, `until`: no occurrence is before `start` or after `until`. Both are aware.
     - `count`: how many there are in all.
     - `catch_up`: which of the occurrences that nobody could put in time, because no worker ran, are put late: the
       `last`, `all` (the last 1,000 at most), or `none`. With `none` a message also expires a minute after its time.
     - `overlap`: what becomes of an occurrence while the one before it still runs or is retried. `skip` leaves it out,
       `after` lets it run afterwards, `allow` lets both run.
 
-    A schedule with this `name` becomes like this, and keeps its pause; if it is like this already, nothing changes.
-    This is a part of the caller's transaction, like a send. Raises `Unsupported` without a store, and like
+    A schedule that has this `name` is changed to this one, and keeps its pause. Its message that waits is cancelled,
+    and the next occurrence from now on is put: one that is overdue is left out. If it is like this already, nothing
+    changes. This is a part of the caller's transaction, like a send. Raises `Unsupported` without a store, and like
     `send_delay_message`.
     """
     for option in options:
@@ -206,15 +210,16 @@ def save_schedule(store: Tables, wanted: NewSchedule) -> None:
 
 
 def unschedule_delay_messages(*names: str, using: str | None = None) -> int:
-    """Remove schedules by name, and cancel what waits of them. Return how many there were.
+    """Remove schedules by name, and cancel the message that was put last of each. Return how many there were.
 
-    What runs goes on. A schedule of the code comes back when a worker starts: remove its `every`, or pause it.
+    A message that runs goes on. A schedule of the code comes back when a worker starts: remove its `every`, or pause
+    it.
     """
     return len(_change(using, partial(schedules.remove, names=_checked(names))))
 
 
 def pause_delay_schedules(*names: str, reason: str, using: str | None = None) -> int:
-    """Pause schedules by name: what waits of them is cancelled, and nothing more is put.
+    """Pause schedules by name: the message that was put last of each is cancelled if it waits, and no more are put.
 
     Return how many were not paused before. A new version of the code does not end a pause, and neither does
     `schedule_delay_message` with the same name.
@@ -229,9 +234,10 @@ def resume_delay_schedules(*names: str, using: str | None = None) -> int:
 
 
 def run_delay_schedule(name: str, *, using: str | None = None) -> str:
-    """Put a message of a schedule that is due now, whatever its rule and its overlap say. Return the message's id.
+    """Put one more message of a schedule, due now, whatever its rule and its overlap say. Return the message's id.
 
-    The rule goes on as before, and a pause stays. Raises `DelayqError` if there is no such schedule.
+    The rule goes on as before, and a pause stays. Two calls within a second put one message. Raises
+    `DelayqError` if there is no such schedule.
     """
     for id in _change(using, partial(schedules.run_now, name=check_name(name, "name"))):
         return id
@@ -239,11 +245,11 @@ def run_delay_schedule(name: str, *, using: str | None = None) -> str:
 
 
 def backfill_delay_schedule(name: str, *, start: datetime, until: datetime, using: str | None = None) -> int:
-    """Put a message for each occurrence of a schedule from `start` to `until`, all due now, and return how many.
+    """Put a message for each occurrence of a schedule from `start` to `until`, and return how many there are.
 
-    Each has the id of its occurrence, also if one with that id has ended before. They may run at once, and they count
-    neither for `overlap` nor for `count`. Raises `DelayqError` if there is no such schedule, and `ValueError` for over
-    100,000 occurrences.
+    Those that are past are due now. Each has the id of its occurrence, even if one with that id has ended before; one
+    that waits or runs is left as it is. They may run at once, and they count neither for `overlap` nor for `count`.
+    Raises `DelayqError` if there is no such schedule, and `ValueError` for over 100,000 occurrences.
     """
     before = check_aware(start, "start") - timedelta(microseconds=1)
     info = get_delay_schedule(name, using=using)
@@ -270,7 +276,7 @@ def get_delay_schedule(name: str, *, using: str | None = None) -> ScheduleInfo |
 def list_delay_schedules(
     *, key: str | None = None, name_prefix: str | None = None, using: str | None = None
 ) -> Iterator[ScheduleInfo]:
-    """Yield the schedules with this key, and a name that begins with `name_prefix`, if given. They come by name."""
+    """Yield schedules by name: those with this `key`, and with a name that begins with `name_prefix`, if given."""
     rows = schedules.rows_of(_store_of(get_backend(using)).database)
     if key is not None:
         rows = rows.filter(key=check_name(key, "key"))
@@ -312,9 +318,9 @@ def schedule_info(row: Schedule) -> ScheduleInfo:
 
 
 def sync_delay_schedules(*, using: str | None = None) -> None:
-    """Write the schedules of the code, as each worker does when it starts: those of handlers with `every`.
+    """Write the schedules of the code, those of handlers with `every`, as each worker does when it starts.
 
-    One that is in the code no more is noted as gone, and what waits of it is cancelled.
+    One that is no longer in the code is noted as gone, and its message that waits is cancelled.
     """
     backend = get_backend(using)
     recurring = [

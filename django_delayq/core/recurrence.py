@@ -1,12 +1,13 @@
 """Find the occurrences of rules that recur: cron expressions, and intervals. Pure.
 
-A rule has no state: `after` an instant, its next occurrence is always the same one, whoever asks. Local times that the
-clocks skip or show twice follow the rule of human_time.py: the one is later by as much as is skipped, of the other the
-first counts. So an occurrence of each day comes once on each day, and two local times that become one instant are one
-occurrence. An interval of hours, minutes or seconds is elapsed time, which no clock changes.
+A rule has no state: whoever asks, the next occurrence after an instant is always the same. Local times that a change of
+the clocks skips or repeats are treated as in human_time.py: one that is skipped is later by as much as is skipped, and
+of one that comes twice the first counts. So a daily rule occurs once on each day, and two local times that become one
+instant are one occurrence. An interval of hours, minutes or seconds is elapsed time, which no change of the clocks
+moves.
 
-cronsim reads cron expressions, and dateutil the rules of RFC 5545. Both get local times without a zone, because
-cronsim's own rule for the clocks is Debian's, and dateutil has none.
+cronsim reads cron expressions, and dateutil the rules of RFC 5545. Both are given local times without a zone, because
+cronsim treats changes of the clocks as Debian's cron does, and dateutil does not treat them at all.
 """
 
 import re
@@ -44,19 +45,19 @@ FIRST_DAY = date(1970, 1, 5)
 
 _DAY = timedelta(days=1)
 _LOOK_BACK = timedelta(days=3)
-"""How far back clocks are looked at. No zone has changed its clocks twice within that."""
+"""How far back to look for a change of the clocks. No zone has ever changed its clocks twice within that time."""
 _LAST = datetime(9000, 1, 1, tzinfo=UTC)
 _LONGEST = timedelta(milliseconds=LONGEST_MS)
 _UNITS = {"seconds": 1, "minutes": 60, "hours": 3600}
 _LOCAL_UNITS = {"days": 100 * 366, "weeks": 100 * 52, "months": 100 * 12}
-"""The units that are counted in local time, each with the most of them."""
+"""The units that are counted in local time, each with its maximum."""
 
 
 class Rule(Protocol):
     """A rule that recurs."""
 
     def after(self, instant: datetime) -> datetime | None:
-        """Return the first occurrence after an instant, which is aware, in UTC; None if there is none any more."""
+        """Return the first occurrence after an instant, which is aware, in UTC; None if there are no more."""
 
     def to_json(self) -> str:
         """Return the rule as text, which `rule_of` reads."""
@@ -69,7 +70,7 @@ class Rule(Protocol):
 class Cron:
     """The local times of a cron expression: `Cron("0 9 * * 1-5", zone="Europe/Rome")`, of five fields.
 
-    Those on a holiday of the `calendar` are left out. It needs the extra `recurring`. Raises `TypeError` or
+    Times on a holiday of the `calendar` are left out. It needs the extra `recurring`. Raises `TypeError` or
     `ValueError`, naming the value and the fix.
     """
 
@@ -107,10 +108,12 @@ _SLOWER = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
 
 @dataclass(frozen=True, slots=True)
 class RRule:
-    """The local times of a recurrence rule of RFC 5545, of which the first can be `start`.
+    """The local times of a recurrence rule of RFC 5545, counted from `start`, which is one of them if the rule has it.
 
-    `RRule("FREQ=MONTHLY;BYDAY=-1FR", start=datetime(2026, 1, 30, 18), zone="Europe/Rome")` is each last Friday's 18:00.
-    `UNTIL` is a local time too. Those on a holiday of the `calendar` are left out. It needs the extra `recurring`.
+    `RRule("FREQ=MONTHLY;BYDAY=-1FR", start=datetime(2026, 1, 30, 18), zone="Europe/Rome")` is 18:00 on the last Friday
+    of each month. `UNTIL` is a local time too. Times on a holiday of the `calendar` are left out. It needs the extra
+    `recurring`.
+
     Raises `TypeError` or `ValueError`, naming the value and the fix.
     """
 
@@ -148,13 +151,13 @@ class RRule:
 class Every:
     """An interval: `Every(minutes=15)`, or `Every(months=1, day=-1, time="18:00", zone="Europe/Rome")`.
 
-    - Seconds, minutes and hours are added up, and counted from 1970 in UTC: a quarter of an hour begins at :00.
+    - Seconds, minutes and hours are added up, and counted from 1970 in UTC: 15 minutes are :00, :15, :30 and :45.
     - Days, weeks or months need the local `time` and its `zone`. They are counted from the day `since`, before which
       nothing occurs; without it from Monday, 5 January 1970.
-    - `weekdays` are those of each week, such as "mon,thu". Without them it is that of `since`.
-    - `day` is that of each month, from 1, or from -1 for the last one. If a month is too short, it is its last day.
-      Without it, it is that of `since`, or the first.
-    - `business_day` is the same among Monday to Friday, without the holidays of the `calendar`.
+    - `weekdays` of `weeks` are the days on which it occurs, such as "mon,thu"; without them, the weekday of `since`.
+    - `day` of `months` is the day of the month: counted from 1, or from -1 back from the last one. In a month that is
+      too short it is the last day, or counted back the first. Without it, it is the day of `since`, or the first.
+    - `business_day` is counted like it, among Monday to Friday without the holidays of the `calendar`.
     - Days that are a holiday of the `calendar` are left out.
 
     Raises `TypeError` or `ValueError`, naming the value and the fix.
@@ -212,7 +215,8 @@ class Every:
 
     def __str__(self) -> str:
         sizes = [(getattr(self, name), name) for name in (*_LOCAL_UNITS, *reversed(_UNITS)) if getattr(self, name)]
-        words = [f"every {' '.join(name[:-1] if n == 1 else f'{n} {name}' for n, name in sizes)}"]
+        interval = " ".join(f"{n} {name[:-1] if n == 1 else name}" for n, name in sizes)
+        words = [f"every {interval.removeprefix('1 ') if len(sizes) == 1 else interval}"]
         if self.weekdays:
             words.append(f"on {self.weekdays}")
         if self.day is not None:
@@ -356,10 +360,10 @@ def rule_from_words(text: str, zone: str, start: datetime | None = None, calenda
 
 
 MOST_CAUGHT_UP = 1000
-"""How many missed occurrences `catch_up="all"` runs; older ones are left out."""
+"""How many missed occurrences `catch_up="all"` runs at most; older ones are left out."""
 
 GRACE = timedelta(minutes=1)
-"""How late an occurrence may still be put with `catch_up="none"`: upkeep takes a moment too."""
+"""How late an occurrence may still be put with `catch_up="none"`: maintenance takes a moment too."""
 
 CatchUp = Literal["none", "last", "all"]
 Overlap = Literal["allow", "skip", "after"]
@@ -367,7 +371,7 @@ Overlap = Literal["allow", "skip", "after"]
 
 @dataclass(frozen=True, slots=True)
 class NewSchedule:
-    """A schedule as it is written. Each of its messages has this `header` and `body`."""
+    """A schedule to be written. Each of its messages has this `header` and `body`."""
 
     name: str
     origin: str
@@ -383,7 +387,7 @@ class NewSchedule:
 
 
 def check_every(every: object, catch_up: CatchUp, overlap: Overlap) -> None:
-    """Raise `TypeError` or `ValueError`, naming the value and the fix, unless a schedule can have all three."""
+    """Raise `TypeError` or `ValueError`, naming the value and the fix, unless a schedule can have these together."""
     if not isinstance(every, Cron | Every | RRule | None):
         raise TypeError(
             f"every={short_repr(every)} is {type(every).__name__}; give Every(days=1, time='09:00', zone=...), "
@@ -407,7 +411,7 @@ def next_to_put(
     """Return the occurrence to put next, now that the one before it is over; None if the rule has no more.
 
     `following` is the first that was not put. `ended` is when the one before it ended, if it ran: with
-    `overlap="skip"` what fell due until then is left out. Of the others that are over, `catch_up` says which are put.
+    `overlap="skip"` whatever fell due by then is left out. Of the others that are past, `catch_up` says which are put.
     """
     if following is None or following > now:
         return following
@@ -454,8 +458,8 @@ def _first_after(
 ) -> datetime | None:
     """Return the first instant after `instant` of local times, which `local_times` yields in order after a local time.
 
-    Those on holidays are left out. Local times that were skipped come after later ones: so what was skipped lately is
-    looked at again. Raises `ValueError` if there are holidays alone for two years.
+    Those on holidays are left out. A local time that the clocks skip becomes an instant after that of later ones, so
+    those that were skipped lately are looked at again. Raises `ValueError` if two years have nothing but holidays.
     """
     now = check_aware(instant, "instant").astimezone(UTC)
     offset, before = (each.astimezone(zone).utcoffset() for each in (now, max(now - _LOOK_BACK, EPOCH)))
@@ -531,13 +535,13 @@ def _check_rrule(text: object, start: datetime) -> None:
 
 
 def _day_of(month: date, day: int) -> date:
-    """Return a day of the month that begins with `month`: its last one if it is shorter, its first from the end."""
+    """Return a day of the month that begins at `month`; if that is too short, its last, or counted back its first."""
     length = (_months_after(month, 1) - month).days
     return month.replace(day=min(day, length) if day > 0 else max(length + 1 + day, 1))
 
 
 def _business_day_of(month: date, number: int, calendar: str | Calendar | None) -> date:
-    """Return a business day of the month that begins with `month`, as `_day_of` does."""
+    """Return a business day of the month that begins at `month`, counted as by `_day_of`."""
     days = (month + count * _DAY for count in range((_months_after(month, 1) - month).days))
     found = [day for day in days if day.weekday() < 5 and not _is_holiday(calendar, day)]
     if not found:
@@ -564,7 +568,11 @@ def _plain(value: Any) -> Any:
 
 
 def _nth(number: int) -> str:
-    return {1: "the first", -1: "the last"}.get(number, f"the {number}.")
+    if number in (1, -1):
+        return "the first" if number == 1 else "the last"
+    size = abs(number)
+    ending = "th" if size in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(size % 10, "th")
+    return f"the {size}{ending}" if number > 0 else f"the {size}{ending} to last"
 
 
 def _but_not_on(calendar: object) -> str:

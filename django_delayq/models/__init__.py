@@ -405,9 +405,8 @@ class Schedule(models.Model):
     overlap = models.CharField(_("overlap"), max_length=10)
     last_at = InstantField(_("last occurrence"), null=True)  # the last that was put, which may be still to come
     message_id = NameField(_("id of its message"), max_length=MAX_NAME)
-    look_at = InstantField(
-        _("looked at again"), null=True
-    )  # when upkeep looks; None: paused, gone, or there are no more
+    # When maintenance looks after it; None if it is paused or gone, or there are no more
+    look_at = InstantField(_("looked at again"), null=True)
     paused_at = InstantField(_("paused at"), null=True)
     reason = NameField(_("reason"), max_length=MAX_NAME, blank=True)
     gone_at = InstantField(_("not in the code since"), null=True)

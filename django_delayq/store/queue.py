@@ -74,7 +74,7 @@ Within these bounds, the gap is a third of a lease: a clock that jumps ahead mus
 have run out.
 """
 SCHEDULES_S = 5.0
-"""How long after the start of a process its upkeep first looks at schedules, in seconds."""
+"""How long after the start of a process its maintenance first looks at schedules, in seconds."""
 LEFT_ALONE_MS = 60_000
 """How long to put off messages that the timer's server carries, so that alarms come before them."""
 
@@ -316,7 +316,7 @@ class DatabaseQueue:
         return settled.answers
 
     def _put_following(self, ends: Sequence[str]) -> None:
-        """Put the occurrences that follow on messages that have ended. An error is left to upkeep: the ends stand."""
+        """Put the occurrences that follow messages that have ended. An error is left to maintenance: the ends stand."""
         from django_delayq.core.occurrences import occurrence_of  # late: most sites have no schedules
         from django_delayq.store import schedules
 
@@ -326,8 +326,8 @@ class DatabaseQueue:
         try:
             asked_at = monotonic()
             alarms = schedules.put_following(self.database, {"name__in": names})
-        except Exception as error:  # noqa: BLE001 - whatever it is, upkeep tries again
-            logger.warning("The next occurrences of schedules are left to upkeep: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, maintenance tries again
+            logger.warning("The next occurrences of schedules are left to maintenance: %s", error)
         else:
             self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
 

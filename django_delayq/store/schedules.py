@@ -1,11 +1,12 @@
 """Put the occurrences of schedules: each is a message, and is put once the one before it has ended.
 
-A row of `delayq_schedule` says which occurrence was put last. Whoever puts the next locks that row, and writes the row
-and the message in one transaction. So none is missed and none is put twice, whoever dies, and nobody leads. A worker
-does it when it has ended a message. Upkeep does it for messages that ended otherwise (cancelled, purged, expired, or
-ended by a worker that died), and looks from the time on at which the message was due.
+A row of `delayq_schedule` says which occurrence was put last. Whoever puts the next one locks that row, and writes the
+row and the message in one transaction. So none is missed and none is put twice, whoever dies, and there is no leader. A
+worker does it right after it has ended a message. Maintenance does it for messages that ended in another way
+(cancelled, purged, or ended by a worker that died before it came to this), and looks from the time at which the message
+was due.
 
-With `overlap="allow"` nobody waits for an end: upkeep puts each occurrence some seconds before its time.
+With `overlap="allow"` nothing waits for an end: maintenance puts each occurrence some seconds before its time.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,13 +40,13 @@ from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
 PAGE = 100
-"""How many schedules one transaction puts the next occurrences of."""
+"""For how many schedules one transaction puts the next occurrence."""
 AHEAD = timedelta(seconds=10)
-"""How long before its time an occurrence is put that does not wait for the one before it."""
+"""How long before its time an occurrence is put if it does not wait for the one before it."""
 LOOK_MS = 5_000
-"""How often upkeep looks, in ms, if it knows of nothing to do before."""
+"""How often maintenance looks, in ms, if it knows of nothing to do before."""
 MISTAKE = timedelta(minutes=1)
-"""How long a schedule is left alone whose rule could not be read or resolved."""
+"""How long a schedule is left alone after its rule could not be read or resolved."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _PROGRESS = ("last_at", "message_id", "look_at", "put_count", "error")
@@ -59,7 +60,7 @@ class Changed(NamedTuple):
 
 
 def _writing(work: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
-    """Make a function of a database run in a transaction that writes first.
+    """Make a function of a database run in a transaction that begins with a write.
 
     On SQLite a transaction that has read can't write once another has written.
     """
@@ -96,9 +97,9 @@ def put_due(database: Database) -> tuple[list[Alarm], int]:
 
 
 def put_following(database: Database, found: Mapping[str, Collection[object]]) -> list[Alarm]:
-    """Put the next occurrence of the schedules that the ORM's filter `found` names, where their last message has ended.
+    """Put the next occurrence of those schedules in the ORM's filter `found` whose last message has ended.
 
-    A schedule that another transaction holds is left to the next upkeep.
+    A schedule that another transaction holds is left to the next maintenance.
     """
     try:
         return _put_following(database, found)
@@ -195,10 +196,10 @@ def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]
 
 @_writing
 def save(database: Database, wanted: NewSchedule) -> Changed:
-    """Write a schedule. One with its name becomes like it, and keeps its pause and how many occurrences there were.
+    """Write a schedule. One that has its name is changed to it, and keeps its pause and its number of occurrences.
 
-    If it was like it already, nothing changes. Otherwise a message of it that waits is cancelled, and the next
-    occurrence from now on is put.
+    If it was like this already, nothing changes. Otherwise its message that waits is cancelled, and the next occurrence
+    from now on is put: one that is overdue is left out.
     """
     asked = _columns(wanted)
     new = Schedule(alias=database.alias, name=wanted.name, message_id="", **asked)
@@ -254,7 +255,7 @@ def _restart(database: Database, row: Schedule) -> list[Alarm]:
 
 @_writing
 def pause(database: Database, names: Collection[str], reason: str) -> Changed:
-    """Pause schedules that are not paused yet: cancel what waits of them, and put nothing more."""
+    """Pause schedules that are not paused yet: cancel the message that was put last of each, and put no more."""
     rows = list(_locked(database).filter(name__in=names, paused_at__isnull=True))
     now = from_ms(database.now_ms())
     for row in rows:
@@ -264,7 +265,7 @@ def pause(database: Database, names: Collection[str], reason: str) -> Changed:
 
 @_writing
 def resume(database: Database, names: Collection[str]) -> Changed:
-    """End pauses, and put the next occurrences from now on: what fell due meanwhile is left out."""
+    """End pauses, and put the next occurrences from now on: those that fell due meanwhile are left out."""
     rows = list(_locked(database).filter(name__in=names, paused_at__isnull=False))
     alarms: list[Alarm] = []
     for row in rows:
@@ -277,7 +278,7 @@ def resume(database: Database, names: Collection[str]) -> Changed:
 
 @_writing
 def note_gone(database: Database, in_code: Collection[str]) -> Changed:
-    """Note the schedules from code whose names are not `in_code` any more. Cancel what waits of them."""
+    """Note as gone the schedules from code whose names are not `in_code`, and cancel what was put last of each."""
     of_code = _locked(database).filter(origin=Schedule.Origin.CODE, gone_at__isnull=True)
     rows = list(of_code.exclude(name__in=in_code))
     now = from_ms(database.now_ms()) if rows else None
@@ -288,7 +289,7 @@ def note_gone(database: Database, in_code: Collection[str]) -> Changed:
 
 @_writing
 def remove(database: Database, names: Collection[str]) -> Changed:
-    """Remove schedules, and cancel what waits of them."""
+    """Remove schedules, and cancel the message that was put last of each."""
     rows = list(_locked(database).filter(name__in=names))
     _cancel(database, rows)
     for page in pages([row.pk for row in rows], BATCH):
@@ -313,7 +314,7 @@ def _cancel(database: Database, rows: Iterable[Schedule]) -> None:
 
 @_writing
 def run_now(database: Database, name: str) -> Changed:
-    """Enqueue a message that is due now and has this second for its occurrence. The rule goes on as before."""
+    """Enqueue a message that is due now and has this second as its occurrence. The rule goes on as before."""
     row = rows_of(database).filter(name=name).first()
     if row is None:
         return Changed([], [])
@@ -323,7 +324,7 @@ def run_now(database: Database, name: str) -> Changed:
 
 @_writing
 def backfill(database: Database, name: str, occurrences: Sequence[datetime]) -> Changed:
-    """Enqueue a message for each of these occurrences, due now. One whose id waits or runs is left as it is."""
+    """Enqueue a message for each of these occurrences, which if past is due now. An id that waits or runs is kept."""
     row = rows_of(database).filter(name=name).first()
     messages = [] if row is None else [_due_now(message_of(row, at)) for at in occurrences]
     return Changed([message.id for message in messages], _enqueued(database, messages))

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from dateutil import rrule, tz
-from django_delayq.core.occurrences import occurrence_id, occurrence_of
 from hypothesis import given, settings, strategies as st
 
 from django_delayq.core.message import Message
+from django_delayq.core.occurrences import occurrence_id, occurrence_of
 from django_delayq.core.recurrence import (
     MOST_CAUGHT_UP,
     CatchUp,
@@ -153,8 +153,22 @@ def test_a_rule_survives_json(rule: Rule) -> None:
 def test_a_rule_is_told_in_words() -> None:
     assert str(Cron("0 9 * * 1-5", zone=ROME)) == "At 09:00 on Monday through Friday in Europe/Rome"
     assert str(Every(minutes=15)) == "every 15 minutes"
-    assert str(Every(hours=1, minutes=30)) == "every hour 30 minutes"
+    assert str(Every(hours=1)) == "every hour"
+    assert str(Every(hours=1, minutes=30)) == "every 1 hour 30 minutes"
     assert str(RULES[7]) == "every month on the last day at 18:00 in Europe/Rome"
+
+
+@pytest.mark.parametrize(
+    ("day", "words"),
+    [
+        *((2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd"), (31, "31st")),
+        *((-2, "2nd to last"), (-11, "11th to last")),
+    ],
+)
+def test_days_are_numbered_in_words(day: int, words: str) -> None:
+    assert (
+        str(Every(months=1, day=day, time="09:00", zone=ROME)) == f"every month on the {words} day at 09:00 in {ROME}"
+    )
 
 
 @pytest.mark.parametrize("text", ['{"rrule": "FREQ=DAILY"}', '{"every": {"fortnights": 1}}', "[]", "no json"])

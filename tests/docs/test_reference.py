@@ -45,11 +45,11 @@ def test_every_setting_of_an_alias_has_a_row_with_its_default() -> None:
     assert parse_alias("default", configured) == Alias("default")
 
 
-@pytest.mark.parametrize("function", ["delay_execute", "send_delay_message"])
+@pytest.mark.parametrize("function", ["delay_execute", "send_delay_message", "schedule_delay_message"])
 def test_every_argument_has_a_row_with_its_default(function: str) -> None:
     told = rows("reference/api.md", f"`{function}`")
     parameters = inspect.signature(getattr(django_delayq, function)).parameters
-    assert list(told) == [name for name in parameters if name not in ("positional", "unknown")]
+    assert list(told) == [name for name in parameters if name not in ("positional", "unknown", "options")]
     names = {"Exponential": Exponential}
     defaults = {name: _value(default, names) for name, (default, _) in told.items() if default}
     assert defaults == {name: p.default for name, p in parameters.items() if p.default is not p.empty and name in told}
@@ -60,7 +60,7 @@ def test_every_public_name_is_in_the_api() -> None:
     assert [name for name in django_delayq.__all__ if not re.search(rf"`@?{name}\b", text)] == []
 
 
-@pytest.mark.parametrize("name", ["Message", "MessageInfo", "Sent", "SentMany", "SendError"])
+@pytest.mark.parametrize("name", ["Message", "MessageInfo", "Sent", "SentMany", "SendError", "ScheduleInfo"])
 def test_every_public_attribute_is_in_the_api(name: str) -> None:
     text = (ROOT / "docs/reference/api.md").read_text()
     kind = getattr(django_delayq, name)

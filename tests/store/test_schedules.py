@@ -101,7 +101,7 @@ def run_due(broker: DatabaseBackend, action: SettleAction = SettleAction.FINISH)
 
 
 def look(broker: DatabaseBackend) -> None:
-    """Let upkeep look, however lately it did."""
+    """Let maintenance look, however lately it did."""
     store = broker.store
     store._schedules_rest_until = 0.0
     store.put_occurrences()
@@ -145,7 +145,7 @@ def test_an_atomic_handlers_end_puts_the_next(broker: DatabaseBackend, clock: Da
     assert ids(database) == [id_at(2)]
 
 
-def test_upkeep_puts_what_follows_on_an_end_that_nobody_noticed(
+def test_maintenance_puts_what_follows_on_an_end_that_nobody_noticed(
     broker: DatabaseBackend, clock: DatabaseClock, database: str
 ) -> None:
     schedule_delay_message("k", name="s", every=HOURLY)
@@ -173,6 +173,8 @@ def test_nobody_puts_what_follows_while_it_waits_or_runs(
     ("catch_up", "overlap", "run"),
     [
         ("none", "skip", [1, 6]),
+        ("none", "after", [1, 6]),
+        ("none", "allow", [1, 6]),
         ("last", "skip", [1, 2, 6]),
         ("last", "after", [1, 2, 5, 6]),
         ("last", "allow", [1, 2, 5, 6]),
