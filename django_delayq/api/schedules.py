@@ -137,7 +137,7 @@ def schedule_delay_message(
             refuse_unknown([option])
             raise TypeError(f"{option}=... is no option of a schedule, whose rule says when; leave it out.")
     backend = get_backend(using)
-    store = _store_of(backend)
+    store = store_of(backend)
     wanted = new_schedule(
         backend.alias,
         name,
@@ -251,6 +251,14 @@ def backfill_delay_schedule(name: str, *, start: datetime, until: datetime, usin
     that waits or runs is left as it is. They may run at once, and they count neither for `overlap` nor for `count`.
     Raises `DelayqError` if there is no such schedule, and `ValueError` for over 100,000 occurrences.
     """
+    found = occurrences_to_backfill(name, start=start, until=until, using=using)
+    for page in pages(found, BATCH):
+        _change(using, partial(schedules.backfill, name=name, occurrences=page))
+    return len(found)
+
+
+def occurrences_to_backfill(name: str, *, start: datetime, until: datetime, using: str | None = None) -> list[datetime]:
+    """Return the occurrences that `backfill_delay_schedule` puts. Raises like it."""
     before = check_aware(start, "start") - timedelta(microseconds=1)
     info = get_delay_schedule(name, using=using)
     if info is None or info.rule is None:
@@ -260,14 +268,12 @@ def backfill_delay_schedule(name: str, *, start: datetime, until: datetime, usin
         raise ValueError(
             f"from {start} to {until} there are over {MOST_BACKFILLED:,} occurrences; give a shorter span."
         )
-    for page in pages(found, BATCH):
-        _change(using, partial(schedules.backfill, name=name, occurrences=page))
-    return len(found)
+    return found
 
 
 def get_delay_schedule(name: str, *, using: str | None = None) -> ScheduleInfo | None:
     """Return the schedule of this name, or None."""
-    database = _store_of(get_backend(using)).database
+    database = store_of(get_backend(using)).database
     with database.available(), database.telling_what_it_lacks():
         row = schedules.rows_of(database).filter(name=check_name(name, "name")).first()
     return None if row is None else schedule_info(row)
@@ -277,7 +283,7 @@ def list_delay_schedules(
     *, key: str | None = None, name_prefix: str | None = None, using: str | None = None
 ) -> Iterator[ScheduleInfo]:
     """Yield schedules by name: those with this `key`, and with a name that begins with `name_prefix`, if given."""
-    rows = schedules.rows_of(_store_of(get_backend(using)).database)
+    rows = schedules.rows_of(store_of(get_backend(using)).database)
     if key is not None:
         rows = rows.filter(key=check_name(key, "key"))
     if name_prefix is not None:
@@ -330,7 +336,7 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
     ]
     if backend.store is None:
         if recurring:
-            _store_of(backend)
+            store_of(backend)
         return
     for handler in recurring:
         assert handler.every is not None  # noqa: S101  - for the type checker
@@ -350,7 +356,8 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
         logger.info("Schedule %r is not in the code any more: nothing more of it runs.", name)
 
 
-def _store_of(backend: Backend) -> Tables:
+def store_of(backend: Backend) -> Tables:
+    """Return the store, which schedules need. Raises `Unsupported` without one."""
     if backend.store is None:
         raise Unsupported(
             f"Schedules need a store, which remembers them: set up STORE in DELAYQ[{backend.alias.name!r}]."
@@ -359,7 +366,7 @@ def _store_of(backend: Backend) -> Tables:
 
 
 def _change(using: str | None, change: Callable[[Any], schedules.Changed]) -> list[str]:
-    return _store_of(get_backend(using)).change_schedules(change)
+    return store_of(get_backend(using)).change_schedules(change)
 
 
 def _checked(names: tuple[str, ...]) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from django.core.management import call_command
 from pytest_django import Settings
 
+from django_delayq import Every, schedule_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import ExecutorInfo, Header, NewMessage, Pause, RunInfo, WorkerInfo
 from tests.docs.tables import codes, tables
@@ -65,3 +66,12 @@ def test_explain(told: dict[str, list[str]]) -> None:
 
 def test_audit(told: dict[str, list[str]]) -> None:
     assert list(written("audit")) == told["audit"]
+
+
+@pytest.mark.django_db
+def test_schedules(told: dict[str, list[str]], settings: Settings) -> None:
+    broker = "django_delayq.brokers.database.DatabaseBroker"
+    settings.DELAYQ = {"default": {"BROKER": broker, "STORE": {}, "OPTIONS": {"unknown_keys": "allow"}}}
+    schedule_delay_message(KEY, name="one", every=Every(hours=1))
+    (listed,) = written("schedules")
+    assert list(listed) == list(written("schedules", "one")) == told["schedules: a list; with a name, one"]

@@ -83,6 +83,7 @@ def test_every_subcommand_has_a_section() -> None:
     [
         *("status", "peek", "errors", "list", "explain", "audit"),
         *("cancel", "reschedule", "run-now", "rescue", "purge", "prune", "forget", "pause", "resume"),
+        *("schedules", "pause-schedule", "backfill-schedule", "remove-schedule"),
     ],
 )
 def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> None:
@@ -93,6 +94,10 @@ def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> N
         heading = f"delayq {name} [ID…]"
     elif name in ("pause", "resume"):
         heading = f"delayq {name} [QUEUE]"
+    elif name == "schedules":
+        heading = "delayq schedules [NAME]"
+    elif name in ("pause-schedule", "remove-schedule"):
+        heading = f"delayq {name} NAME…"
     _compare(rows("reference/commands.md", f"`{heading}`"), parser, but={"--using"})
 
 

@@ -7,11 +7,17 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Counts, Pause, covering
-from django_delayq.management.support.arguments import Options, add_instant, add_queue_and_key, checked, queue_and_key
+from django_delayq.management.support.arguments import (
+    Options,
+    add_instant,
+    add_queue_and_key,
+    add_reason,
+    checked,
+    queue_and_key,
+)
 from django_delayq.management.support.terminal import Write, end_words, to_iso, to_words
 from django_delayq.support.audit import operator_of_process, record
 from django_delayq.support.units import to_ms
-from django_delayq.support.validation import check_name
 
 HELP = "Let nothing of a queue or key start. What runs, runs to its end."
 
@@ -19,13 +25,7 @@ HELP = "Let nothing of a queue or key start. What runs, runs to its end."
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments for the queue, the key, the reason, and the end of the pause."""
     add_queue_and_key(parser)
-    parser.add_argument(
-        "--reason",
-        required=True,
-        type=checked(partial(check_name, kind="reason")),
-        metavar="TEXT",
-        help="Why; shown by status, explain and the log.",
-    )
+    add_reason(parser, "Why; shown by status, explain and the log.")
     end = parser.add_mutually_exclusive_group()
     add_instant(end, "until", "When it ends by itself: ISO 8601 with an offset from UTC. Default: when it is resumed.")
     end.add_argument(

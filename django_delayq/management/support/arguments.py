@@ -38,12 +38,13 @@ def add_count(parser: ArgumentParser) -> None:
     )
 
 
-def add_instant(parser: _ActionsContainer, name: str, help: str) -> None:
+def add_instant(parser: _ActionsContainer, name: str, help: str, *, required: bool = False) -> None:
     """Add the option `--NAME WHEN`, whose value is in epoch milliseconds, as NAME_ms."""
     parser.add_argument(
         f"--{name}",
         dest=f"{name}_ms",
         type=checked(partial(_instant_ms, option=f"--{name}")),
+        required=required,
         metavar="WHEN",
         help=help,
     )
@@ -60,6 +61,13 @@ def _instant_ms(text: str, option: str) -> int:
             "2027-01-15T18:00+01:00."
         )
     return due_time_ms(at)
+
+
+def add_reason(parser: ArgumentParser, help: str) -> None:
+    """Add `--reason`, which a pause must have."""
+    parser.add_argument(
+        "--reason", required=True, type=checked(partial(check_name, kind="reason")), metavar="TEXT", help=help
+    )
 
 
 def add_no_input(parser: ArgumentParser) -> None:

@@ -1,0 +1,75 @@
+"""Say which occurrences of a schedule are to come, and what it does with one that is asked about."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+from itertools import islice
+from zoneinfo import ZoneInfo
+
+from django.utils.translation import gettext as _
+
+from django_delayq.api.schedules import ScheduleInfo
+from django_delayq.core.recurrence import span
+
+
+def upcoming(info: ScheduleInfo, now: datetime, count: int = 10) -> list[datetime]:
+    """Return the occurrences after `now`, at most `count`, as far as the schedule goes on by itself.
+
+    The first may wait as a message already. What was missed is not among them.
+    """
+    if info.rule is None or info.last_at is None or info.paused_at or info.gone_at:
+        return []
+    found = [info.last_at] if info.last_at > now else []
+    if info.is_over:
+        return found
+    more = count if info.count is None else max(info.count - info.so_far, 0)
+    try:
+        found += islice(span(info.rule, max(info.last_at, now), info.until), min(more, count))
+    except Exception:  # noqa: BLE001 - a calendar is the site's code; `error` says so once a worker has tried
+        return found
+    return found[:count]
+
+
+def zone_of(info: ScheduleInfo) -> tzinfo:
+    """Return the time zone in which the rule counts, UTC if it counts in none."""
+    zone = getattr(info.rule, "zone", None)
+    return UTC if zone is None else ZoneInfo(str(zone))
+
+
+def local_words(info: ScheduleInfo, at: datetime) -> str:
+    """Return an occurrence as the clock of its zone shows it: Mon 2026-11-30 09:00 Europe/Rome."""
+    local = at.astimezone(zone_of(info))
+    return f"{local:%a %Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''} {zone_of(info)}"
+
+
+def in_words(info: ScheduleInfo, now: datetime) -> str:
+    """Return in the active language what a schedule is, and what follows."""
+    told = _("It is an occurrence of the schedule %(name)s: %(rule)s.") % {
+        "name": repr(info.name),
+        "rule": _("its rule can't be read") if info.rule is None else str(info.rule),
+    }
+    return f"{told} {' '.join(what_follows(info, now))}"
+
+
+def what_follows(info: ScheduleInfo, now: datetime) -> Iterator[str]:
+    """Yield sentences in the active language: what holds the schedule up, or else which occurrence comes next."""
+    if info.error:
+        yield _("Its next occurrence could not be found: %(error)s") % {"error": info.error}
+    if info.paused_at:
+        yield _("It is paused: %(reason)s. Nothing follows until it is resumed.") % {"reason": info.reason}
+    if info.gone_at:
+        yield _("It is not in the code any more, so nothing follows.")
+    if info.error or info.paused_at or info.gone_at:
+        return
+    following = upcoming(info, now, 1)
+    if following:
+        yield _("Its next occurrence is %(at)s.") % {"at": local_words(info, following[0])}
+    else:
+        yield _("It is over: there is no occurrence any more.")
+
+
+def why_never_put(info: ScheduleInfo, at: datetime, now: datetime) -> str:
+    """Return in the active language why there is no message of an occurrence that a schedule may have had."""
+    if info.last_at is None or at > info.last_at:
+        return " ".join([_("It was never put."), *what_follows(info, now)])
+    left = _("It was put and its row was pruned, or it was left out: by a pause, by overlap or by catch_up.")
+    return " ".join([left, *what_follows(info, now)])
