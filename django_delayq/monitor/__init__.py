@@ -1,6 +1,6 @@
 """Offer read-only figures of one alias. The admin, the commands and the metrics take all of theirs from here."""
 
-from django_delayq.monitor.explain import Explanation, explain
+from django_delayq.monitor.explain import Explanation, explain, why_nowhere
 from django_delayq.monitor.forecast import Drain, Hour, Need
 from django_delayq.monitor.kept import kept_status
 from django_delayq.monitor.status import Status, WaitingSet, now_ms, status
@@ -23,4 +23,5 @@ __all__ = [
     "now_ms",
     "status",
     "storeless",
+    "why_nowhere",
 ]

@@ -7,15 +7,19 @@ from django.utils.translation import gettext as _, ngettext
 
 from django_delayq.api.handlers import get_handler
 from django_delayq.api.registry import WHERE_HANDLERS_ARE
+from django_delayq.api.schedules import ScheduleInfo, get_delay_schedule
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, Tables, WorkerInfo, covering, is_asked_for
 from django_delayq.conf import DEFAULT_ALIAS, Alias
+from django_delayq.core import rules
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import State
-from django_delayq.core.rules import in_words
+from django_delayq.core.occurrences import occurrence_of
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
+from django_delayq.monitor.schedules import in_words, why_never_put
 from django_delayq.store.queries import MessageFacts, message_facts
+from django_delayq.support.timestamps import from_ms
 from django_delayq.translation import translated
 
 
@@ -28,7 +32,9 @@ class Explanation:
     known here sets it. `facts` has the facts that only a store has. `alarms` has the alarms that the broker holds for
     the row; it is None without a store, and if they can't be listed. Only in that second case does `why_no_alarms`
     count: it gives the reason in English. `rule` has the steps of the rule that gave the message its due time, in
-    English; it is empty if there was none, or no store to keep it.
+    English; it is empty if there was none, or no store to keep it. `schedule` is
+    the schedule that the message is an occurrence of, and `schedule_words` says in the active language what that is,
+    and what follows.
     """
 
     info: Info
@@ -41,6 +47,8 @@ class Explanation:
     alarms: tuple[AlarmInfo, ...] | None = None
     why_no_alarms: str = ""
     rule: tuple[str, ...] = ()
+    schedule: ScheduleInfo | None = None
+    schedule_words: str = ""
 
 
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
@@ -62,8 +70,28 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     facts = message_facts(store.database, id)
     if facts is None:
         return None
+    explanation, occurrence = _explain_facts(backend, store, facts, using), occurrence_of(id)
+    if occurrence is None or (schedule := get_delay_schedule(occurrence[0], using=using)) is None:
+        return explanation
+    words = in_words(schedule, max(occurrence[1], from_ms(facts.now_ms)))
+    return replace(explanation, schedule=schedule, schedule_words=words)
+
+
+def why_nowhere(id: str, using: str) -> str:
+    """Return in the active language why a schedule has no message with this id; "" if it is of no schedule."""
+    backend, occurrence = get_backend(using), occurrence_of(id)
+    if backend.store is None or occurrence is None:
+        return ""
+    info = get_delay_schedule(occurrence[0], using=using)
+    return "" if info is None else why_never_put(info, occurrence[1], from_ms(backend.store.database.now_ms()))
+
+
+def _explain_facts(backend: Backend, store: Tables, facts: MessageFacts, using: str) -> Explanation:
     header = facts.info.header
-    rule = tuple(in_words(facts.rule, id, is_due_by_it=facts.rule_due_ms == facts.info.due_ms)) if facts.rule else ()
+    rule: tuple[str, ...] = ()
+    if facts.rule:
+        is_due_by_it = facts.rule_due_ms == facts.info.due_ms
+        rule = tuple(rules.in_words(facts.rule, facts.info.id, is_due_by_it=is_due_by_it))
     alarms, why = None, _why_no_alarms(store, backend.alias)
     try:
         if store.broker.alarm_index is not None:

@@ -41,30 +41,30 @@ def local_words(info: ScheduleInfo, at: datetime) -> str:
     return f"{local:%a %Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''} {zone_of(info)}"
 
 
-def in_words(info: ScheduleInfo, now: datetime) -> str:
-    """Return in the active language what a schedule is, and what follows."""
+def in_words(info: ScheduleInfo, after: datetime) -> str:
+    """Return in the active language which schedule a message is an occurrence of, and what follows after an instant."""
     told = _("It is an occurrence of the schedule %(name)s: %(rule)s.") % {
         "name": repr(info.name),
         "rule": _("its rule can't be read") if info.rule is None else str(info.rule),
     }
-    return f"{told} {' '.join(what_follows(info, now))}"
+    return f"{told} {' '.join(what_follows(info, after))}"
 
 
-def what_follows(info: ScheduleInfo, now: datetime) -> Iterator[str]:
+def what_follows(info: ScheduleInfo, after: datetime) -> Iterator[str]:
     """Yield sentences in the active language: what holds the schedule up, or else which occurrence comes next."""
     if info.error:
-        yield _("Its next occurrence could not be found: %(error)s") % {"error": info.error}
+        yield _("The next occurrence could not be found: %(error)s") % {"error": info.error}
     if info.paused_at:
-        yield _("It is paused: %(reason)s. Nothing follows until it is resumed.") % {"reason": info.reason}
+        yield _("The schedule is paused: %(reason)s. Nothing follows until it is resumed.") % {"reason": info.reason}
     if info.gone_at:
-        yield _("It is not in the code any more, so nothing follows.")
+        yield _("The schedule is not in the code any more, so nothing follows.")
     if info.error or info.paused_at or info.gone_at:
         return
-    following = upcoming(info, now, 1)
+    following = upcoming(info, after, 1)
     if following:
-        yield _("Its next occurrence is %(at)s.") % {"at": local_words(info, following[0])}
+        yield _("The next occurrence is %(at)s.") % {"at": local_words(info, following[0])}
     else:
-        yield _("It is over: there is no occurrence any more.")
+        yield _("The schedule is over: there is no occurrence any more.")
 
 
 def why_never_put(info: ScheduleInfo, at: datetime, now: datetime) -> str:

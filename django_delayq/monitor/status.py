@@ -88,13 +88,13 @@ class Status:
 
     Large numbers are counted only in part. With a store, `capped` says that more messages may be waiting, ready or
     running than were counted, and `totals` is empty, because only the audit counts them. `in_part` names the ones of
-    `error`, `errors_last_hour` and `retried` (waiting or running after a failure) that may be higher than counted, and
-    `waiting` if there are more queues and keys.
+    `error`, `errors_last_hour`, `retried` (waiting or running after a failure) and `schedules` that may be higher than
+    counted, and `waiting` if there are more queues and keys.
 
     With a store, `by_pair` has the figures of each queue and key in the `last_day`, and `ever` has them over all time.
     `need` is how many workers are needed for what is ready or falls due soon (`statistics.AHEAD_MS`).
     `untimed` names the waiting keys of which no message is known to have run: the times of the forecast leave them out.
-    Without a store, the figures that only rows give are None, and there is no forecast.
+    Without a store, the figures that only rows give are None, as `schedules` is, and there is no forecast.
     """
 
     now_ms: int
@@ -119,6 +119,7 @@ class Status:
     forecast: tuple[Hour, ...] = ()
     need: Need = Need(None)  # noqa: RUF009 - it is frozen
     untimed: tuple[str, ...] = ()
+    schedules: statistics.ScheduleCounts | None = None
 
     @property
     def stored(self) -> bool:
@@ -221,6 +222,7 @@ def _with_store(
         decides_ms, ours = mark.time_and_identity(database)
         skew_ms, told_ns = skew(decides_ms, before_ms, wall_clock_ms()), time.monotonic_ns()
         found = statistics.waiting(database, decides_ms, zone, bounds)
+        counted = statistics.count_schedules(database)
         keys = {one.key for one in found.counts.waiting}
         measured = measure(database, decides_ms, [last_hour(decides_ms), last_day(decides_ms)])
         ran_ms = mean_run_times_ms(measured, keys)
@@ -243,7 +245,11 @@ def _with_store(
     limits = {key: handler.limits for key, handler in handlers_by_key(database.alias).items() if handler.limits}
     capacity = None if workers is None else Capacity(teams_of(workers), ran_ms, limits)
     in_part = _in_part(
-        statistics.MOST, error=counts.error, errors_last_hour=found.errors_last_hour, retried=found.retried
+        statistics.MOST,
+        error=counts.error,
+        errors_last_hour=found.errors_last_hour,
+        retried=found.retried,
+        schedules=counted.schedules,
     )
     return Status(
         now_ms=decides_ms,
@@ -268,6 +274,7 @@ def _with_store(
         forecast=forecast(found, capacity),
         need=workers_needed(found, capacity),
         untimed=tuple(sorted(keys - ran_ms.keys())),
+        schedules=counted,
     )
 
 

@@ -129,6 +129,25 @@ def waiting(database: Database, now_ms: int, zone: tzinfo = UTC, bounds: Bounds 
     return found
 
 
+class ScheduleCounts(NamedTuple):
+    """How many schedules there are, and how many of them are held up. `MOST` of them are looked at."""
+
+    schedules: int
+    paused: int
+    error: int
+    gone: int
+
+
+def count_schedules(database: Database) -> ScheduleCounts:
+    """Count the schedules in one statement, of bounded cost."""
+    ((found, paused, error, gone),) = database.rows(
+        "SELECT count(*), count(paused_at), count(CASE WHEN error <> '' THEN 1 END), count(gone_at) FROM"
+        f" (SELECT paused_at, error, gone_at FROM delayq_schedule WHERE alias = %s LIMIT {MOST}) AS counted",
+        [database.alias],
+    )
+    return ScheduleCounts(found, paused, error, gone)
+
+
 def hour_began_ms(now_ms: int, zone: tzinfo) -> int:
     """Return when the current hour began in a time zone.
 

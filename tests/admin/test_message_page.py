@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_delayq import At, Window, cancel_delay_messages
+from django_delayq import At, Cron, Window, cancel_delay_messages, schedule_delay_message
 from django_delayq.admin.log import log_rows
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.errors import BrokerUnavailable
@@ -53,6 +53,13 @@ def test_a_waiting_message_says_when_it_is_due_here_and_in_utc(
     assert "Due in 1h" in shown
     assert '"order": 42' in shown
     assert "it stays parked until a worker comes" in shown  # no worker runs
+
+
+def test_an_occurrence_names_its_schedule(broker: DatabaseBackend, superuser: Client, database: str) -> None:
+    schedule_delay_message("k", name="report.daily", every=Cron("0 9 * * *", zone="Europe/Rome"))
+    row = ReadyMessage.objects.using(database).get()
+    shown = text_of(open_page(superuser, database, row.message_id))
+    assert "of the schedule 'report.daily': At 09:00 every day in Europe/Rome. The next occurrence is" in shown
 
 
 def test_a_running_message_says_who_holds_it(broker: DatabaseBackend, superuser: Client, database: str) -> None:

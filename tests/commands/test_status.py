@@ -111,7 +111,17 @@ def test_the_json_has_one_shape_whatever_there_is(broker: Backend) -> None:
         "retried",
         *("errors_last_hour", "totals", "next_due_at", "next_due_ms", "lag_ms", "clock_skew_ms"),
         "broker_skew_ms",
-        *("last_hour", "last_day", "last_day_by_key", "forecast", "untimed", "waiting", "pauses", "workers"),
+        *(
+            "last_hour",
+            "last_day",
+            "last_day_by_key",
+            "forecast",
+            "untimed",
+            "schedules",
+            "waiting",
+            "pauses",
+            "workers",
+        ),
     ]
     assert list(seen["server"]) == ["server", "durability", "warnings", "problems"]
     assert list(seen["waiting"][0]) == [

@@ -105,7 +105,7 @@ def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
         return _("It can't be said now: %(error)s") % {"error": translated(error)}, ()
     if explanation is None:
         return _("It has just moved on."), ()
-    return explanation.happens_next, explanation.rule
+    return " ".join(filter(None, [explanation.happens_next, explanation.schedule_words])), explanation.rule
 
 
 def _lateness(row: MessageRow) -> Iterator[Fact]:

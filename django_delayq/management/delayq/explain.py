@@ -13,11 +13,13 @@ from django_delayq.core.history import PastAttempt
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import State
 from django_delayq.management.support.arguments import Options, add_json
+from django_delayq.management.support.schedules import schedule_shape
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
 from django_delayq.management.support.terminal import Write, counted, end_words, to_iso, to_words
-from django_delayq.monitor import Explanation, explain
+from django_delayq.monitor import Explanation, explain, why_nowhere
 from django_delayq.store import tags
 from django_delayq.store.queries import MOST_ROWS, MessageFacts
+from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 
 HELP = "Where a message is, when it is due, its attempts, who holds it until when, and what happens next."
@@ -44,6 +46,8 @@ def run(options: Options, write: Write) -> None:
 
 
 def _nowhere(id: str, using: str) -> str:
+    if why := why_nowhere(id, using):
+        return f"No table has a message {id!r}. {why}"
     if get_alias(using).store is not None:
         return f"No table has a message {id!r}: it was pruned or purged, or never sent to {using!r}."
     return (
@@ -64,12 +68,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if info.header.trace_id:
         yield f"trace id: {info.header.trace_id!r}"
     yield f"sent: {to_words(info.header.sent_ms, now_ms)}"
-    is_over = info.state in (State.FINISHED, State.CANCELLED)
-    yield f"was due: {to_iso(info.due_ms)}" if is_over else f"due: {to_words(info.due_ms, now_ms)}"
-    for number, line in enumerate(explanation.rule):
-        yield f"    {line}" if number else f"rule: {line}"
-    if info.header.expires_at_ms is not None and not is_over:
-        yield f"expires: {to_words(info.header.expires_at_ms, now_ms)}"
+    yield from _due(explanation)
     for pause in explanation.pauses:
         yield f"{pause.names} is paused {end_words(pause.until_ms, now_ms)}: {pause.reason}"
     yield from _failures(explanation)
@@ -80,9 +79,21 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     yield f"data: {data_text(info.body)}"
     yield from facts_lines(explanation)
     yield f"next: {explanation.happens_next}"
+    if explanation.schedule_words:
+        yield f"schedule: {explanation.schedule_words}"
     if explanation.facts is None:
         for line in info.detail.splitlines():
             yield f"    {line}"
+
+
+def _due(explanation: Explanation) -> Iterator[str]:
+    info, now_ms = explanation.info, explanation.now_ms
+    is_over = info.state in (State.FINISHED, State.CANCELLED)
+    yield f"was due: {to_iso(info.due_ms)}" if is_over else f"due: {to_words(info.due_ms, now_ms)}"
+    for number, line in enumerate(explanation.rule):
+        yield f"    {line}" if number else f"rule: {line}"
+    if info.header.expires_at_ms is not None and not is_over:
+        yield f"expires: {to_words(info.header.expires_at_ms, now_ms)}"
 
 
 def _failures(explanation: Explanation) -> Iterator[str]:
@@ -99,6 +110,7 @@ def _most(explanation: Explanation) -> str:
 
 def _shape(explanation: Explanation) -> dict[str, object]:
     """Return the documented JSON shape: a message, and what happens to it next."""
+    schedule = explanation.schedule
     return {
         **message_shape(explanation.info),
         **instant("now", explanation.now_ms),
@@ -106,6 +118,7 @@ def _shape(explanation: Explanation) -> dict[str, object]:
         "pauses": [pause_shape(pause) for pause in explanation.pauses],
         "max_attempts": explanation.max_attempts,
         "happens_next": explanation.happens_next,
+        "schedule": None if schedule is None else schedule_shape(schedule, from_ms(explanation.now_ms)),
         "facts": facts_shape(explanation),
     }
 

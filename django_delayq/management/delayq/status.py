@@ -14,7 +14,7 @@ from django_delayq.management.support.shapes import instant, pause_shape, queue_
 from django_delayq.management.support.terminal import Write, end_words, queue_words, to_words, write_table
 from django_delayq.monitor import Hour, Status, Throughput, WaitingSet, status
 from django_delayq.store.database import skew_in_words
-from django_delayq.store.statistics import QUICK
+from django_delayq.store.statistics import QUICK, ScheduleCounts
 from django_delayq.support.timestamps import HOUR_MS, from_ms
 from django_delayq.support.units import to_text
 
@@ -105,6 +105,8 @@ def _write_figures(write: Write, seen: Status) -> None:
     write(_listed(counted) + (" (and more: large tables are counted in part)" if seen.capped else ""))
     if seen.retried is not None:
         write(f"retried, waiting or running again: {_counted(seen, 'retried', seen.retried)}")
+    if seen.schedules and seen.schedules.schedules:
+        write(f"schedules: {_schedules_words(seen, seen.schedules)}")
     if seen.totals:
         write(f"totals: {_listed(seen.totals)}")
     write(f"suspects: {seen.suspects}")
@@ -122,6 +124,12 @@ def _write_figures(write: Write, seen: Status) -> None:
             write(f"due {_span_words(hour)}: {_hour_words(hour)}")
     if seen.untimed:
         write(f"how long these take is not known, none has run, or only in the last minute: {', '.join(seen.untimed)}")
+
+
+def _schedules_words(seen: Status, counts: ScheduleCounts) -> str:
+    words = {"paused": counts.paused, "in error": counts.error, "gone from the code": counts.gone}
+    held_up = [f"{number} {word}" for word, number in words.items() if number]
+    return ", ".join([_counted(seen, "schedules", counts.schedules), *held_up])
 
 
 def _counted(seen: Status, name: str, number: int) -> str:
@@ -226,6 +234,7 @@ def status_shape(seen: Status) -> dict[str, Any]:
         ],
         "forecast": [_hour_shape(each) for each in seen.forecast],
         "untimed": list(seen.untimed),
+        "schedules": None if seen.schedules is None else seen.schedules._asdict(),
         "waiting": [_waiting_shape(each) for each in seen.waiting],
         "pauses": [pause_shape(each) for each in seen.pauses],
         "workers": [_worker_shape(each) for each in seen.workers],
