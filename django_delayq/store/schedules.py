@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from django.db import DatabaseError
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, read
@@ -94,6 +94,14 @@ def put_due(database: Database) -> tuple[list[Alarm], int]:
     due = [pk for pk, wait_ms in rows if wait_ms <= 0]
     alarms = put_following(database, {"pk__in": due}) if due else []
     return alarms, 0 if len(due) == PAGE else next((wait_ms for _, wait_ms in rows), LOOK_MS)
+
+
+def first_look(database: Database) -> datetime | None:
+    """Return when `put_due` has something to put, by what is known now; None if it never has."""
+    rows = rows_of(database).filter(look_at__isnull=False)
+    waiting = ReadyMessage.objects.using(database.using).filter(alias=database.alias, message_id=OuterRef("message_id"))
+    found = rows.filter(Q(overlap="allow") | ~Exists(waiting)).order_by("look_at").first()
+    return None if found is None else found.look_at
 
 
 def put_following(database: Database, found: Mapping[str, Collection[object]]) -> list[Alarm]:

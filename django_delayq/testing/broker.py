@@ -107,6 +107,12 @@ class VirtualTimeBroker(MemoryBroker):
         (claimed,) = self.queue.claim([ClaimRequest(due.queue, due.key, 1)], lease_ms=LEASE_MS, worker=RUN_DUE).messages
         return claimed
 
+    def next_look_ms(self) -> None:
+        """Return None: without a store there are no schedules."""
+
+    def put_occurrences(self) -> None:
+        """Do nothing: without a store there are no schedules."""
+
 
 def _age(schedule: Schedule[Any], by_ms: int) -> None:
     for time_ms, name in list(schedule):

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -22,9 +23,9 @@ from django_delayq.core.transitions import is_at_most_once
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_count
-from django_delayq.testing.broker import RUN_DUE, AnyHandler
+from django_delayq.testing.broker import RUN_DUE, AnyHandler, Due
 from django_delayq.testing.clock import now_ms
-from django_delayq.testing.timeline import Messages, messages_of, passing_time
+from django_delayq.testing.timeline import Messages, Passage, messages_of, passing_time
 from django_delayq.worker import attempt
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
@@ -61,7 +62,8 @@ def run_due(
     `use_memory_broker` nor has moved the clock itself, the clock moves back when this returns, and the messages get
     older by the time that passed. Retries, snoozes and messages that handlers send run too if they are due by then.
     Sync and async handlers run in this thread, so they see the test's transaction, which need not be committed.
-    Messages without a handler are left waiting.
+    Messages without a handler are left waiting. Each occurrence of a schedule runs at its time: that of one in the code
+    after `sync_delay_schedules()`.
 
     An attempt that fails ends the run: its exception is raised, with a note that names the message. With
     `errors="keep"` the run goes on like a worker, and the exception is in `Attempt.exception`.
@@ -77,7 +79,8 @@ def run_due(
     are messages of an `atomic` handler, because their end is in its transaction.
 
     Raises `RuntimeError` after 10,000 attempts (handlers that send or retry without a delay never end), and in a
-    running event loop, where `arun_due` must be used.
+    running event loop, where `arun_due` must be used. Raises `ImproperlyConfigured` if an occurrence of a schedule is
+    due within `until` and messages get older, as above: its rule counts by the clock.
     """
     _refuse_event_loop()
     check_count(deliveries, "deliveries")
@@ -87,7 +90,7 @@ def run_due(
     _commit_as_test_case(using)
     attempts: list[Attempt] = []
     with passing_time(messages, to_ms(until, "until")) as passage:
-        while (due := messages.next_due(handlers)) is not None and passage.reach(due.due_ms):
+        while (due := _next_due(messages, handlers, passage)) is not None and passage.reach(due.due_ms):
             if len(attempts) >= MOST_ATTEMPTS:
                 raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of {due.key!r}.")
             made = _deliver(messages, messages.claim_one(due), handlers[due.key], deliveries)
@@ -97,6 +100,15 @@ def run_due(
             _commit_as_test_case(using)
         passage.end()
     return attempts
+
+
+def _next_due(messages: Messages, handlers: Mapping[str, AnyHandler], passage: Passage) -> Due | None:
+    """Return the message that is due next, once all occurrences of schedules are put that may be due before it."""
+    while True:
+        due, look_ms = messages.next_due(handlers), messages.next_look_ms()
+        if look_ms is None or (due is not None and due.due_ms < look_ms) or not passage.reach(look_ms):
+            return due
+        messages.put_occurrences()
 
 
 async def arun_due(

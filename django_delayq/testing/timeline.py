@@ -14,9 +14,10 @@ from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
+from django_delayq.store import schedules
 from django_delayq.store.claim import claim
 from django_delayq.store.presence import read_lanes
-from django_delayq.support.timestamps import to_epoch_ms
+from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.testing import clock
 from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, first_of
 
@@ -42,6 +43,12 @@ class Messages(Protocol):
 
     def apply(self, transitions: Sequence[Transition]) -> object:
         """End leases as the transitions say."""
+
+    def next_look_ms(self) -> int | None:
+        """Return when upkeep puts the next occurrence of a schedule that no end of a message puts; None if never."""
+
+    def put_occurrences(self) -> None:
+        """Put the occurrences that upkeep would put now."""
 
 
 class Rows:
@@ -91,6 +98,27 @@ class Rows:
 
     def apply(self, transitions: Sequence[Transition]) -> None:
         self._queue.apply(transitions)
+
+    def next_look_ms(self) -> int | None:
+        look_at = schedules.first_look(self._queue.database)
+        return None if look_at is None else to_epoch_ms(look_at)
+
+    def put_occurrences(self) -> None:
+        self._queue.change_schedules(lambda database: ([], schedules.put_due(database)[0]))
+
+    def refuse_schedules(self, until_ms: int) -> None:
+        """Raise `ImproperlyConfigured` if an occurrence lies within the next `until_ms`, as messages get older.
+
+        Its messages get older, but its rule counts by the calendar, which stands still.
+        """
+        end = from_ms(clock.now_ms() + until_ms + self.aged_ms)
+        row = schedules.rows_of(self._queue.database).filter(look_at__lte=end).first()
+        if row is not None:
+            raise ImproperlyConfigured(
+                f"run_due() reaches the occurrence {row.message_id!r} of a schedule, whose times only a clock that "
+                "moves can reach: install time-machine, and use DelayqMixin, the fixture delayq_memory or "
+                "use_memory_broker(), or move the clock in the test with time_machine.travel()."
+            )
 
 
 def messages_of(using: str) -> Messages:
@@ -144,16 +172,19 @@ def passing_time(messages: Messages, until_ms: int) -> Iterator[Passage]:
     """Yield the time that passes in one `run_due`: a library moves Python's clock, or else messages get older.
 
     Outside `use_memory_broker`, nothing would put back a clock that the test itself has not moved. So it is put back at
-    the end of the block, and the messages get older by the time that passed.
+    the end of the block, and the messages get older by the time that passed. Where they get older, raises
+    `ImproperlyConfigured` if an occurrence of a schedule lies within that time.
     """
     mover = clock.find_mover()
+    if mover is not None and (mover.is_active() or clock.is_put_back()):
+        yield Passage(partial(clock.leap, mover), until_ms)
+        return
+    if isinstance(messages, Rows):
+        messages.refuse_schedules(until_ms)
     if mover is None:
         yield Passage(messages.age, until_ms)
         return
     passage = Passage(partial(clock.leap, mover), until_ms)
-    if mover.is_active() or clock.is_put_back():
-        yield passage
-        return
     try:
         with clock.put_back_at_end():
             yield passage

@@ -10,10 +10,11 @@ import freezegun
 import pytest
 import time_machine
 from asgiref.sync import async_to_sync
+from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from pytest_django import Settings
 
-from django_delayq import Send, get_delay_message, send_delay_messages
+from django_delayq import Every, Send, get_delay_message, schedule_delay_message, send_delay_messages
 from django_delayq.conf import get_alias
 from django_delayq.core.message import State
 from django_delayq.models import FinishMessage, ReadyMessage
@@ -171,6 +172,18 @@ class TestEnd:
         assert _days([attempt.at], start) == [3]
         (later,) = sent_messages()
         assert _days([later.due_at], start) == [1]
+
+
+@pytest.mark.django_db
+def test_a_schedule_is_refused_where_the_clock_is_put_back_after_each_run(settings: Settings, installed: str) -> None:
+    settings.DELAYQ = {"default": {"STORE": {}, "BROKER": "django_delayq.testing.VirtualTimeBroker"}}
+    schedule_delay_message("testing.note", "a", name="s", every=Every(hours=1))
+    with pytest.raises(ImproperlyConfigured, match=r"install time-machine, and use .* use_memory_broker\(\)"):
+        run_due(until="1h")
+    with time_machine.travel(timezone.now()) if installed == "time-machine" else use_memory_broker():
+        if installed != "neither":
+            schedule_delay_message("testing.note", "a", name="s", every=Every(hours=1))
+            assert len(run_due(until="1h")) == 1
 
 
 @pytest.mark.django_db
