@@ -165,6 +165,7 @@ def new_schedule(
     count: int | None = None,
     catch_up: CatchUp = "last",
     overlap: Overlap = "skip",
+    paused: str = "",
 ) -> NewSchedule:
     """Return a schedule to write. Raises like `schedule_delay_message`."""
     check_not_own(check_new_name(name, "name"), "name")
@@ -189,6 +190,7 @@ def new_schedule(
         count=None if count is None else check_count(count, "count"),
         catch_up=catch_up,
         overlap=overlap,
+        paused=paused,
     )
 
 

@@ -371,7 +371,10 @@ Overlap = Literal["allow", "skip", "after"]
 
 @dataclass(frozen=True, slots=True)
 class NewSchedule:
-    """A schedule to be written. Each of its messages has this `header` and `body`."""
+    """A schedule to be written. Each of its messages has this `header` and `body`.
+
+    With a reason in `paused` it is written paused, unless it exists.
+    """
 
     name: str
     origin: str
@@ -384,6 +387,7 @@ class NewSchedule:
     count: int | None = None
     catch_up: CatchUp = "last"
     overlap: Overlap = "skip"
+    paused: str = ""
 
 
 def check_every(every: object, catch_up: CatchUp, overlap: Overlap) -> None:

@@ -1,14 +1,14 @@
 """Say which occurrences of a schedule are to come, and what it does with one that is asked about."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from itertools import islice
 from zoneinfo import ZoneInfo
 
 from django.utils.translation import gettext as _
 
 from django_delayq.api.schedules import ScheduleInfo
-from django_delayq.core.recurrence import span
+from django_delayq.core.recurrence import Rule, span
 
 
 def upcoming(info: ScheduleInfo, now: datetime, count: int = 10) -> list[datetime]:
@@ -29,16 +29,11 @@ def upcoming(info: ScheduleInfo, now: datetime, count: int = 10) -> list[datetim
     return found[:count]
 
 
-def zone_of(info: ScheduleInfo) -> tzinfo:
-    """Return the time zone in which the rule counts, UTC if it counts in none."""
-    zone = getattr(info.rule, "zone", None)
-    return UTC if zone is None else ZoneInfo(str(zone))
-
-
-def local_words(info: ScheduleInfo, at: datetime) -> str:
-    """Return an occurrence as the clock of its zone shows it: Mon 2026-11-30 09:00 Europe/Rome."""
-    local = at.astimezone(zone_of(info))
-    return f"{local:%a %Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''} {zone_of(info)}"
+def local_words(rule: Rule | None, at: datetime) -> str:
+    """Return an occurrence as the clock of the rule's zone shows it: Mon 2026-11-30 09:00 Europe/Rome."""
+    zone = getattr(rule, "zone", None)
+    local = at.astimezone(UTC if zone is None else ZoneInfo(str(zone)))
+    return f"{local:%a %Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''} {local.tzinfo}"
 
 
 def in_words(info: ScheduleInfo, after: datetime) -> str:
@@ -62,7 +57,7 @@ def what_follows(info: ScheduleInfo, after: datetime) -> Iterator[str]:
         return
     following = upcoming(info, after, 1)
     if following:
-        yield _("The next occurrence is %(at)s.") % {"at": local_words(info, following[0])}
+        yield _("The next occurrence is %(at)s.") % {"at": local_words(info.rule, following[0])}
     else:
         yield _("The schedule is over: there is no occurrence any more.")
 

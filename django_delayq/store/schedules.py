@@ -209,8 +209,10 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     If it was like this already, nothing changes. Otherwise its message that waits is cancelled, and the next occurrence
     from now on is put: one that is overdue is left out.
     """
-    asked = _columns(wanted)
-    new = Schedule(alias=database.alias, name=wanted.name, message_id="", **asked)
+    asked = columns_of(wanted)
+    paused_at = from_ms(database.now_ms()) if wanted.paused else None
+    pause = {"paused_at": paused_at, "reason": wanted.paused}
+    new = Schedule(alias=database.alias, name=wanted.name, message_id="", **pause, **asked)
     # Of two processes that write it for the first time, the second finds the row of the first
     Schedule.objects.using(database.using).bulk_create([new], ignore_conflicts=True)
     row = _locked(database).get(name=wanted.name)
@@ -224,7 +226,7 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     return Changed([row.name], alarms)
 
 
-def _columns(wanted: NewSchedule) -> dict[str, Any]:
+def columns_of(wanted: NewSchedule) -> dict[str, Any]:
     """Return the columns that say what is wanted. The others say how far a schedule has got."""
     return {
         "origin": wanted.origin,

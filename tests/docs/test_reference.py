@@ -83,7 +83,7 @@ def test_every_subcommand_has_a_section() -> None:
     [
         *("status", "peek", "errors", "list", "explain", "audit"),
         *("cancel", "reschedule", "run-now", "rescue", "purge", "prune", "forget", "pause", "resume"),
-        *("schedules", "pause-schedule", "backfill-schedule", "remove-schedule"),
+        *("schedules", "pause-schedule", "backfill-schedule", "remove-schedule", "import-beat"),
     ],
 )
 def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> None:

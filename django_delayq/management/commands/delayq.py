@@ -13,6 +13,7 @@ from django_delayq.management.delayq import (
     errors,
     explain,
     forget,
+    import_beat,
     list as list_messages,
     pause,
     pause_schedule,
@@ -68,6 +69,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "run-schedule": run_schedule,
     "backfill-schedule": backfill_schedule,
     "remove-schedule": remove_schedule,
+    "import-beat": import_beat,
     "stop-embedded": stop_embedded,
 }
 

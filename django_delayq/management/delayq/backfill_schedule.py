@@ -53,6 +53,6 @@ def _show(name: str, found: list[datetime], using: str, write: Write) -> None:
     if (info := get_delay_schedule(name, using=using)) is None:  # removed meanwhile
         return
     for at in found[:_SHOWN]:
-        write(f"  {local_words(info, at)}")
+        write(f"  {local_words(info.rule, at)}")
     if len(found) > _SHOWN:
         write(f"  … and {len(found) - _SHOWN} more")

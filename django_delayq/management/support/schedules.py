@@ -73,7 +73,7 @@ def when_words(info: ScheduleInfo, at: datetime, now: datetime) -> str:
     """Return an occurrence by the clock of its zone, and how far it is from now."""
     away_ms = to_epoch_ms(at) - to_epoch_ms(now)
     away = f"in {to_text(away_ms)}" if away_ms > 0 else f"{to_text(-away_ms)} ago"
-    return f"{local_words(info, at)} ({away})"
+    return f"{local_words(info.rule, at)} ({away})"
 
 
 def schedule_row(info: ScheduleInfo, now: datetime) -> Sequence[str]:
