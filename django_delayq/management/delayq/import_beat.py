@@ -193,7 +193,7 @@ def _once(task: BeatTask, at: datetime, send: Send, alias: Alias, now: datetime)
         raise _Left(DISABLED)
     if at <= now:
         raise _Left(f"its time is past: {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC")
-    sent = replace(send, at=at, id=task.name, id_scope="all")
+    sent = replace(send, at=at, id=task.name)
     prepare(sent, alias)  # so that a dry run refuses what a send would refuse
     write = partial(send_delay_messages, [sent], using=alias.name)
     return _Ready(f"a message of key {send.key!r}, once", [local_words(None, at)], write)
