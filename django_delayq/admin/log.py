@@ -26,7 +26,7 @@ from django_delayq.admin.formatting import exact, in_utc, visible
 from django_delayq.admin.message.payload import shown_difference
 from django_delayq.conf import get_alias
 from django_delayq.core.transitions import without_values
-from django_delayq.models import MessageRow, PayloadDifference, ReadyMessage
+from django_delayq.models import MessageRow, PayloadDifference, ReadyMessage, Schedule
 
 LONGEST = 200
 """The most characters that an entry keeps of an error, and of the name of what it is about."""
@@ -144,6 +144,41 @@ def log_selection(
     return entry
 
 
+def log_schedules(
+    user_id: Any, rows: Sequence[Schedule], did: Any, *, what: Mapping[int, str] | None = None, flag: int = CHANGE
+) -> None:
+    """Add an entry for each schedule, as `log_rows` does for messages."""
+    with in_english():
+        did = str(did)
+    LogEntry.objects.bulk_create(
+        LogEntry(
+            user_id=user_id,
+            content_type=ContentType.objects.get_for_model(Schedule),
+            object_id=_id_of(row),
+            object_repr=_schedule_name(row),
+            action_flag=flag,
+            change_message=": ".join(filter(None, (did, (what or {}).get(row.pk)))),
+        )
+        for row in rows
+    )
+
+
+def entries_of_schedule(row: Schedule) -> Iterator[Entry]:
+    """Yield what operators did to a schedule, newest first."""
+    found = LogEntry.objects.filter(
+        content_type=ContentType.objects.get_for_model(Schedule),
+        object_id__in=(str(row.pk), f"{row.alias}:{row.pk}"),
+        object_repr=_schedule_name(row),
+    )
+    for entry in found.select_related("user").order_by("-action_time", "-pk")[:_MOST_ENTRIES]:
+        said = _translated(entry.get_change_message() or str(entry), with_errors=True)
+        yield Entry(exact(_aware(entry.action_time)), entry.user.get_username(), said)
+
+
+def _schedule_name(row: Schedule) -> str:
+    return visible(row.name)[:LONGEST]
+
+
 def log_text(user_id: Any, model: type[MessageRow], text: str, message: str) -> None:
     """Add an entry that is about no messages, but about what `text` says."""
     entry = _new_entry(user_id, model)
@@ -244,7 +279,7 @@ def _name_of(row: MessageRow) -> str:
     return f"{key[: LONGEST - len(id) - 1]} {id}"
 
 
-def _id_of(row: MessageRow) -> str:
+def _id_of(row: MessageRow | Schedule) -> str:
     """Return the `object_id` of a row's log entries, from which the admin makes their link.
 
     It is `alias:pk`, or only the primary key for the alias that pages show by default.

@@ -21,10 +21,11 @@ from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, report, searched, shown_ids
 from tests.admin.tenants import FOREIGN, ON_SQLITE, OWN, SECRET
 
-VIEWS = tuple(f"view_{name}" for name in (*LISTS.values(), "reportrow"))
+VIEWS = tuple(f"view_{name}" for name in (*LISTS.values(), "reportrow", "schedule"))
 ACTS = (
     *("rescue_message", "cancel_message", "reschedule_message", "delete_readymessage", "delete_errormessage"),
     *("view_payload", "view_error", "edit_payload", "pause_queue"),
+    *("add_schedule", "delete_schedule", "pause_schedule", "run_schedule"),  # to change is to view, as Django has it
 )
 LOGIN, REFUSED, MISSING = "login", 403, 404
 
@@ -76,6 +77,10 @@ NEEDS: dict[str, frozenset[str]] = {
     **{f"{name}_{page}": NOBODY for name in LISTS.values() for page in ("add", "delete")},
     "reportrow_changelist": frozenset({"view_reportrow"}),
     "anymessage_changelist": frozenset({"sees a list"}),
+    **{f"schedule_{page}": frozenset({"view_schedule"}) for page in ("changelist", "change", "history", "delete")},
+    "schedule_add": frozenset({"view_schedule", "add_schedule", "sees all"}),
+    "schedule_edit": frozenset({"view_schedule"}),  # 302: there is none, see test_schedules
+    "schedule_backfill": frozenset({"view_schedule"}),
     "errormessage_groups": frozenset({"view_errormessage", "view_error"}),
     "readymessage_payload": frozenset({"view_readymessage", "edit_payload", "view_payload"}),
     "errormessage_payload": frozenset({"view_errormessage", "edit_payload", "view_payload", "rescue_message"}),

@@ -10,7 +10,7 @@ from django_delayq.admin.access import may
 from django_delayq.core.history import PastAttempt, changed
 from django_delayq.core.requests import Info
 from django_delayq.core.transitions import without_values
-from django_delayq.models import ErrorMessage, MessageRow, ReportRow
+from django_delayq.models import ErrorMessage, MessageRow, ReportRow, Schedule
 
 
 def may_view_errors(request: HttpRequest) -> bool:
@@ -33,6 +33,8 @@ def info_for(request: HttpRequest, info: Info) -> Info:
 def _hide(row: Model) -> None:
     if isinstance(row, ReportRow | ErrorMessage):
         row.fingerprint = row.fingerprint.partition(" in ")[0]
+    if isinstance(row, Schedule):
+        row.error = without_values(row.error)
     if not isinstance(row, MessageRow):
         return
     loaded = {field.attname for field in row._meta.concrete_fields} - row.get_deferred_fields()

@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, database_of, message_address, render_about, stored_aliases
@@ -24,7 +25,8 @@ from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
 from django_delayq.core.lanes import split_lane
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.core.recurrence import occurrence_of
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 from django_delayq.translation import translated
@@ -203,7 +205,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         original=shown,
         has_view_permission=True,
         change=True,
-        facts=list(facts(shown)),
+        facts=[*facts(shown), *_schedule(admin, request, row)],
         sees_errors=sees_errors,
         what_next=next_step,
         attempts=timeline(shown),
@@ -217,6 +219,19 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         edit_title=admin.edit.title if admin.edit else "",
         list_address=_list_address(request, admin.model, row.alias),
     )
+
+
+def _schedule(admin: Any, request: HttpRequest, row: MessageRow) -> Iterator[Fact]:
+    """Yield the schedule of which a message is an occurrence, if there is one that the user may see."""
+    occurrence = occurrence_of(row.message_id)
+    if occurrence is None or not admin.admin_site.is_registered(Schedule):
+        return
+    list_of_schedules = admin.admin_site.get_model_admin(Schedule)
+    if list_of_schedules.has_view_permission(request):
+        schedule = list_of_schedules.get_queryset(request).filter(name=occurrence[0]).only("alias", "name").first()
+        if schedule is not None:
+            found = address(request, "delayq_schedule_change", schedule.alias, schedule.pk)
+            yield Fact(_("of schedule"), format_html('<a href="{}">{}</a>', found, visible(schedule.name)))
 
 
 def _list_address(request: HttpRequest, model: type[MessageRow], alias: str, **query: str) -> str:

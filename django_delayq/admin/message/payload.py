@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from django_delayq.conf import alias_names, get_alias
 from django_delayq.core.codec import loads
-from django_delayq.models import MessageRow
+from django_delayq.models import MessageRow, Schedule
 
 INDENT = 2
 MOST_LINES = 200
@@ -54,12 +54,12 @@ def may_search(request: HttpRequest, alias: str) -> bool:
     return may_view(request) and not is_masked(alias)
 
 
-def payload_of(row: MessageRow, request: HttpRequest, indent: int | None = INDENT) -> Payload:
+def payload_of(row: MessageRow | Schedule, request: HttpRequest, indent: int | None = INDENT) -> Payload:
     """Return the payload of `row` for the user of `request`; in one line if `indent` is None."""
     return payload_in(row.data, row, request, indent)
 
 
-def payload_in(text: str, row: MessageRow, request: HttpRequest, indent: int | None = INDENT) -> Payload:
+def payload_in(text: str, row: MessageRow | Schedule, request: HttpRequest, indent: int | None = INDENT) -> Payload:
     """Return the data in `text`, which belongs to `row`, as the user of `request` may see it.
 
     Data that the hook can't mask are hidden.
@@ -105,7 +105,7 @@ def is_masked(alias: str) -> bool:
     return bool(_mask_path(alias))
 
 
-def masked(row: MessageRow, text: str) -> Any:
+def masked(row: MessageRow | Schedule, text: str) -> Any:
     """Return the data in `text`, which is JSON of the message, masked if the site has a hook for that.
 
     Raises whatever the hook raises, and `ValueError` if the text is no JSON.

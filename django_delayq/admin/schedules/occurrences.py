@@ -1,0 +1,82 @@
+"""What a schedule is and when it comes next, in words and instants."""
+
+from collections.abc import Iterator
+from copy import copy
+from datetime import datetime, timedelta
+from itertools import islice
+
+from django.utils.translation import gettext as _
+
+from django_delayq.admin.formatting import visible
+from django_delayq.core.recurrence import Rule, rule_of, span
+from django_delayq.models import Schedule
+
+SHOWN = 10
+"""How many of the next occurrences a page shows."""
+
+
+def shown(row: Schedule) -> Schedule:
+    """Return a copy of a row for display, with its texts from outside changed by `visible`."""
+    changed = copy(row)
+    for name in ("name", "key", "message_id", "reason", "error"):
+        setattr(changed, name, visible(getattr(row, name)))
+    return changed
+
+
+def rule_in_words(row: Schedule) -> str:
+    """Return the rule in words, or why it can't be read."""
+    rule, why_not = rule_in(row)
+    return why_not if rule is None else visible(str(rule))
+
+
+def rule_in(row: Schedule) -> tuple[Rule | None, str]:
+    """Return the rule of a schedule, or None and why it can't be read."""
+    try:
+        return rule_of(row.rule), ""
+    except Exception as error:  # noqa: BLE001 - an extra or a zone is missing, or a calendar is not set up any more
+        return None, visible(str(error))
+
+
+def state_in_words(row: Schedule) -> str:
+    """Return the state of a schedule in words."""
+    if row.paused_at is not None:
+        return _("paused: %(reason)s") % {"reason": row.reason}
+    if row.gone_at is not None:
+        return _("not in the code any more")
+    if row.error:
+        return _("its rule fails: %(error)s") % {"error": row.error}
+    return _("over") if row.look_at is None else _("active")
+
+
+def may_be_removed(row: Schedule) -> bool:
+    """Return whether a schedule stays removed. One that is in the code would come back with the next worker."""
+    return row.origin != Schedule.Origin.CODE or row.gone_at is not None
+
+
+def first_of(row: Schedule, now: datetime) -> datetime | None:
+    """Return the next occurrence, or None if none comes or the rule fails."""
+    rule, _why_not = rule_in(row)
+    if row.look_at is None or rule is None:
+        return None
+    try:
+        return next(following(row, rule, now), None)
+    except Exception:  # noqa: BLE001 - a calendar is the site's code
+        return None
+
+
+def next_ten(row: Schedule, rule: Rule, now: datetime) -> list[datetime]:
+    """Return the next occurrences. Those of a paused schedule are what would come if it were resumed now."""
+    is_over = row.look_at is None and row.paused_at is None
+    return [] if is_over or row.gone_at else list(islice(following(row, rule, now), SHOWN))
+
+
+def following(row: Schedule, rule: Rule, now: datetime) -> Iterator[datetime]:
+    """Yield the occurrences from now on. The first is the one that was put last, if it is still to come."""
+    last_at = row.last_at if row.look_at is not None else None
+    if last_at is not None and last_at > now:
+        yield last_at
+    begin = max(now, last_at or now)
+    if row.start_at is not None:
+        begin = max(begin, row.start_at - timedelta(microseconds=1))
+    left = None if row.most is None else max(row.most - row.put_count, 0)
+    yield from islice(span(rule, begin, row.until_at), left)
