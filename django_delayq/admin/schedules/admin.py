@@ -139,6 +139,11 @@ class ScheduleList(BoundedList):
             vars(row).update(last.get(row.pk, {}))
 
 
+def _labelled(label: str, value: Any) -> SafeString:
+    """Return a cell with its column's name, which is shown where the list is too narrow for columns."""
+    return format_html('<span class="delayq-label">{} </span>{}', label, value)
+
+
 def _last_of(ended: QuerySet[Any]) -> QuerySet[Any]:
     """Return the ended messages of the schedule of the outer query, the last occurrence first."""
     ids = {f"message_id__{lookup}": Concat(OuterRef("name"), Value(end)) for lookup, end in (("gte", "@"), ("lt", "A"))}
@@ -172,19 +177,19 @@ class ScheduleAdmin(BoundedAdmin):
         return rule_in_words(row)
 
     @admin.display(description=gettext_lazy("next"))
-    def next_at(self, row: Schedule) -> str | SafeString:
+    def next_at(self, row: Schedule) -> SafeString:
         """Return the next occurrence."""
-        return instant(first_of(row, now_utc()))
+        return _labelled(_("next"), instant(first_of(row, now_utc())))
 
     @admin.display(description=gettext_lazy("last"))
-    def last_run(self, row: Any) -> str | SafeString:
+    def last_run(self, row: Any) -> SafeString:
         """Return the last occurrence that ran, with what became of it."""
         said = {row.finished: _("finished"), row.failed: _("failed")}
         found = [(occurrence, said[id]) for id in said if id and (occurrence := occurrence_of(id))]
         if not found:
-            return "-"
+            return _labelled(_("last"), "-")
         (_name, at), words = max(found)
-        return format_html("{}, {}", instant(at), words)
+        return _labelled(_("last"), format_html("{}, {}", instant(at), words))
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, row: Schedule) -> str:

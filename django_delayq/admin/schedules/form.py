@@ -23,6 +23,7 @@ from django_delayq.core.message import Send
 from django_delayq.core.recurrence import MOST_SCHEDULE_NAME, Every, NewSchedule, RRule, Rule, rule_from_words
 from django_delayq.core.requests import Header
 from django_delayq.models import Schedule
+from django_delayq.support.validation import OWN
 from django_delayq.translation import translated
 
 _YEARS = range(1970, 9000)
@@ -37,6 +38,7 @@ class ScheduleForm(forms.Form):
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=MOST_SCHEDULE_NAME,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
         help_text=gettext_lazy("Each message has it in its id: name@2026-11-30T17:00:00Z. It stays as it is."),
     )
     key = forms.ChoiceField(label=gettext_lazy("Key"))
@@ -50,6 +52,7 @@ class ScheduleForm(forms.Form):
     rule = forms.CharField(
         label=gettext_lazy("Rule"),
         max_length=1000,
+        widget=forms.TextInput(attrs={"class": "vTextField", "spellcheck": "false"}),
         help_text=gettext_lazy(
             "Words, such as: every 15 minutes; every day at 09:00; every 2 weeks on mon,thu at 09:00; every month on "
             "day -1 at 18:00; every month on business day 1 at 09:00. Or a cron expression: 0 9 * * 1-5. Or an RRULE: "
@@ -89,7 +92,8 @@ class ScheduleForm(forms.Form):
         super().__init__(posted, initial=_initial_of(row, payload))
         self.alias, self.row = alias, row
         self.wanted: NewSchedule | None = None
-        keys = {handler.key for handler in handlers_by_key(alias.name).values()} | ({row.key} if row else set())
+        handlers = {handler.key for handler in handlers_by_key(alias.name).values()}
+        keys = {key for key in handlers if not key.startswith(OWN)} | ({row.key} if row else set())
         self.fields["key"].choices = [(key, visible(key)) for key in sorted(keys)]  # type: ignore[attr-defined]
         calendars = [(name, name) for name in sorted(alias.calendars)]
         self.fields["calendar"].choices = [("", _("none")), *calendars]  # type: ignore[attr-defined]
@@ -228,7 +232,7 @@ def _words_of(rule: Rule | None, initial: dict[str, Any]) -> str:
     words = str(getattr(rule, "expression", None) or getattr(rule, "text", None) or "")
     if isinstance(rule, Every):
         units = [(name, getattr(rule, name)) for name in ("months", "weeks", "days", "hours", "minutes", "seconds")]
-        words = " ".join(f"every {count} {name}" for name, count in units if count)
+        words = " ".join(f"every {name[:-1] if count == 1 else f'{count} {name}'}" for name, count in units if count)
         on = rule.weekdays or (rule.day and f"day {rule.day}")
         on = on or (rule.business_day and f"business day {rule.business_day}")
         words += f" on {on}" if on else ""
