@@ -29,6 +29,7 @@ from django_delayq import (
 from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.schedules import actions
+from django_delayq.admin.schedules.admin import ScheduleAdmin
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store import DatabaseBackend
@@ -589,6 +590,15 @@ def test_each_permission_opens_its_own_part(staff: Callable[..., Client], handle
     assert client.post(page_of(database), TYPED).status_code == 200
     assert Schedule.objects.using(database).values().get() == before
     assert not LogEntry.objects.exists()
+
+
+def test_an_action_refuses_by_itself_where_a_site_offers_it_to_all(
+    staff: Callable[..., Client], handlers: None, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScheduleAdmin, "moves", ())  # as one would do who wants no buttons
+    schedule()
+    assert act(staff("view_schedule"), database, "remove_schedules", "s").status_code == 403
+    assert row(database)
 
 
 def test_who_sees_a_part_of_the_messages_sees_no_schedule(
