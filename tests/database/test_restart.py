@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from django.db import connections
-from django_delayq.core.occurrences import occurrence_of
 from pytest_django import DjangoDbBlocker, Settings
 
 from django_delayq import Every, pause_delay_schedules, schedule_delay_message
 from django_delayq.brokers import get_backend
+from django_delayq.core.occurrences import occurrence_of
 from django_delayq.models import FinishMessage
 from tests import databases
 from tests.database.conftest import ALONE

@@ -19,7 +19,7 @@ from django_delayq import (
     send_delay_message,
     unschedule_delay_messages,
 )
-from django_delayq.core.recurrence import occurrence_id
+from django_delayq.core.occurrences import occurrence_id
 from django_delayq.models import Schedule
 from django_delayq.monitor import explain, status
 from django_delayq.store import DatabaseBackend, statistics

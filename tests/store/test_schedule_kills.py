@@ -10,9 +10,9 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from django_delayq.core.occurrences import occurrence_of
 
 from django_delayq import Every, list_delay_schedules, pause_delay_schedules, schedule_delay_message
+from django_delayq.core.occurrences import occurrence_of
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.scale import scaled

@@ -25,7 +25,7 @@ from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
 from django_delayq.core.lanes import split_lane
-from django_delayq.core.recurrence import occurrence_of
+from django_delayq.core.occurrences import occurrence_of
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text

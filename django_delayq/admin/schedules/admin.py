@@ -22,7 +22,7 @@ from django_delayq.admin.lists.kept_searches import is_sent, meant, redirect_to
 from django_delayq.admin.schedules.occurrences import first_of, may_be_removed, rule_in_words, shown, state_in_words
 from django_delayq.admin.visibility import sees_all
 from django_delayq.conf import get_alias
-from django_delayq.core.recurrence import occurrence_of
+from django_delayq.core.occurrences import occurrence_of
 from django_delayq.models import ErrorMessage, FinishMessage, Schedule
 
 

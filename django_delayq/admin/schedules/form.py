@@ -20,7 +20,8 @@ from django_delayq.conf import Alias
 from django_delayq.core.codec import decode_data, read
 from django_delayq.core.errors import DataMismatch, DelayqError, UnknownKey
 from django_delayq.core.message import Send
-from django_delayq.core.recurrence import MOST_SCHEDULE_NAME, Every, NewSchedule, RRule, Rule, rule_from_words
+from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
+from django_delayq.core.recurrence import Every, NewSchedule, RRule, Rule, rule_from_words
 from django_delayq.core.requests import Header
 from django_delayq.models import Schedule
 from django_delayq.support.validation import OWN
