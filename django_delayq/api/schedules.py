@@ -1,13 +1,14 @@
 """Have messages sent again and again by a rule: write, pause and remove schedules, and read them back."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, TypedDict, Unpack
 
-from django_delayq.api.handlers import registered_handlers
+from django_delayq.api.handlers import Handler, registered_handlers
 from django_delayq.api.operations import readable
 from django_delayq.api.send import addressed, prepare, rule_text
 from django_delayq.api.unknown import refuse_unknown
@@ -127,10 +128,10 @@ def schedule_delay_message(
     - `overlap`: what becomes of an occurrence while the one before it still runs or is retried. `skip` leaves it out,
       `after` lets it run afterwards, `allow` lets both run.
 
-    A schedule that has this `name` is changed to this one, and keeps its pause. Its message that waits is cancelled,
-    and the next occurrence from now on is put: one that is overdue is left out. If it is like this already, nothing
-    changes. This is a part of the caller's transaction, like a send. Raises `Unsupported` without a store, and like
-    `send_delay_message`.
+    A schedule that has this `name` is changed to this one, and keeps its pause. The next occurrence from now on is put
+    in place of the one that waits; one that is overdue or runs stays as it is, and its end puts the next. If it is like
+    this already, nothing changes. This is a part of the caller's transaction, like a send. Raises `Unsupported` without
+    a store, and like `send_delay_message`.
     """
     for option in options:
         if option not in MessageOptions.__annotations__:
@@ -212,7 +213,7 @@ def save_schedule(store: Tables, wanted: NewSchedule) -> None:
 
 
 def unschedule_delay_messages(*names: str, using: str | None = None) -> int:
-    """Remove schedules by name, and cancel the message that was put last of each. Return how many there were.
+    """Remove schedules by name, and cancel what waits of them. Return how many there were.
 
     A message that runs goes on. A schedule of the code comes back when a worker starts: remove its `every`, or pause
     it.
@@ -221,7 +222,7 @@ def unschedule_delay_messages(*names: str, using: str | None = None) -> int:
 
 
 def pause_delay_schedules(*names: str, reason: str, using: str | None = None) -> int:
-    """Pause schedules by name: the message that was put last of each is cancelled if it waits, and no more are put.
+    """Pause schedules by name: what waits of them is cancelled, and no more is put.
 
     Return how many were not paused before. A new version of the code does not end a pause, and neither does
     `schedule_delay_message` with the same name.
@@ -328,7 +329,8 @@ def schedule_info(row: Schedule) -> ScheduleInfo:
 def sync_delay_schedules(*, using: str | None = None) -> None:
     """Write the schedules of the code, those of handlers with `every`, as each worker does when it starts.
 
-    One that is no longer in the code is noted as gone, and its message that waits is cancelled.
+    One that is no longer in the code is noted as gone, and what waits of it is cancelled. If one can't be written, the
+    others are, and then its error is raised.
     """
     backend = get_backend(using)
     recurring = [
@@ -340,22 +342,29 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
         if recurring:
             store_of(backend)
         return
-    for handler in recurring:
-        assert handler.every is not None  # noqa: S101  - for the type checker
-        wanted = new_schedule(
-            backend.alias,
+    with ExitStack() as saving:  # each, also where another one fails
+        for handler in recurring:
+            saving.callback(_save_of_code, backend.alias, backend.store, handler)
+    for name in backend.store.change_schedules(
+        partial(schedules.note_gone, in_code=[handler.key for handler in recurring])
+    ):
+        logger.info("Schedule %r is not in the code any more: nothing more of it runs.", name)
+
+
+def _save_of_code(alias: Alias, store: Tables, handler: Handler[Any, Any]) -> None:
+    assert handler.every is not None  # noqa: S101  - for the type checker
+    save_schedule(
+        store,
+        new_schedule(
+            alias,
             handler.key,
             Schedule.Origin.CODE,
             handler.every,
             Send(handler.key),
             catch_up=handler.catch_up,
             overlap=handler.overlap,
-        )
-        save_schedule(backend.store, wanted)
-    for name in backend.store.change_schedules(
-        partial(schedules.note_gone, in_code=[handler.key for handler in recurring])
-    ):
-        logger.info("Schedule %r is not in the code any more: nothing more of it runs.", name)
+        ),
+    )
 
 
 def store_of(backend: Backend) -> Tables:

@@ -73,8 +73,6 @@ LOOK_S, LONGEST_REST_S = 0.5, 5.0
 Within these bounds, the gap is a third of a lease: a clock that jumps ahead must be noticed before a lease seems to
 have run out.
 """
-SCHEDULES_S = 5.0
-"""How long after the start of a process its maintenance first looks at schedules, in seconds."""
 LEFT_ALONE_MS = 60_000
 """How long to put off messages that the timer's server carries, so that alarms come before them."""
 
@@ -114,7 +112,7 @@ class DatabaseQueue:
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_asked_at = self._rows_asked_at = 0.0
-        self._schedules_rest_until = monotonic() + SCHEDULES_S
+        self._schedules_rest_until = 0.0
         # Whether the last claim did not ask the timer, which waits for what an earlier claim requested
         self._timer_skipped = False
 

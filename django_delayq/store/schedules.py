@@ -21,7 +21,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, read
 from django_delayq.core.errors import BrokerRefused
-from django_delayq.core.occurrences import occurrence_id
+from django_delayq.core.occurrences import occurrence_id, occurrence_of
 from django_delayq.core.recurrence import (
     GRACE,
     CatchUp,
@@ -37,7 +37,7 @@ from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.enqueue import ended_under, enqueue
 from django_delayq.store.operations import cancel
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import from_ms, to_epoch_ms
+from django_delayq.support.timestamps import EPOCH, from_ms, to_epoch_ms
 
 PAGE = 100
 """For how many schedules one transaction puts the next occurrence."""
@@ -191,8 +191,9 @@ def message_of(row: Schedule, at: datetime) -> NewMessage:
     return NewMessage(id, header, row.data.encode(), at_ms=at_ms, rule=rule)
 
 
-def _due_now(message: NewMessage) -> NewMessage:
-    return replace(message, at_ms=None, rule="")
+def _by_hand(row: Schedule, at: datetime) -> NewMessage:
+    """Return the message of an occurrence that somebody asked for: it is due at its own time, whatever the window."""
+    return replace(message_of(row, at), at_ms=to_epoch_ms(at), rule="")
 
 
 def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]:
@@ -206,8 +207,8 @@ def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]
 def save(database: Database, wanted: NewSchedule) -> Changed:
     """Write a schedule. One that has its name is changed to it, and keeps its pause and its number of occurrences.
 
-    If it was like this already, nothing changes. Otherwise its message that waits is cancelled, and the next occurrence
-    from now on is put: one that is overdue is left out.
+    If it was like this already, nothing changes. Otherwise the next occurrence from now on is put in place of the one
+    that waits. One that is overdue or runs stays as it is, and its end puts the next.
     """
     asked = columns_of(wanted)
     paused_at = from_ms(database.now_ms()) if wanted.paused else None
@@ -248,9 +249,12 @@ def _to_the_ms(at: datetime | None) -> datetime | None:
 
 
 def _restart(database: Database, row: Schedule) -> list[Alarm]:
-    """Put the next occurrence from now on, in place of one that waits. If one runs, its end puts the next."""
-    cancel(database, [row.message_id])
+    """Put the next occurrence from now on, in place of one that waits.
+
+    One that is overdue or runs stays, and its end puts the next, so that `catch_up` and `overlap` hold.
+    """
     now = from_ms(database.now_ms())
+    _cancel(database, [row], now, now)
     if row.overlap != "allow" and _open_among(database, [row.message_id]):
         row.look_at = now
         return []
@@ -265,12 +269,12 @@ def _restart(database: Database, row: Schedule) -> list[Alarm]:
 
 @_writing
 def pause(database: Database, names: Collection[str], reason: str) -> Changed:
-    """Pause schedules that are not paused yet: cancel the message that was put last of each, and put no more."""
+    """Pause schedules that are not paused yet: cancel what waits of them, and put no more."""
     rows = list(_locked(database).filter(name__in=names, paused_at__isnull=True))
     now = from_ms(database.now_ms())
     for row in rows:
         row.paused_at, row.reason, row.look_at = now, reason, None
-    return _stop(database, rows, ["paused_at", "reason", "look_at"])
+    return _stop(database, rows, now, ["paused_at", "reason", "look_at"])
 
 
 @_writing
@@ -288,35 +292,53 @@ def resume(database: Database, names: Collection[str]) -> Changed:
 
 @_writing
 def note_gone(database: Database, in_code: Collection[str]) -> Changed:
-    """Note as gone the schedules from code whose names are not `in_code`, and cancel what was put last of each."""
+    """Note as gone the schedules from code whose names are not `in_code`, and cancel what waits of them."""
     of_code = _locked(database).filter(origin=Schedule.Origin.CODE, gone_at__isnull=True)
     rows = list(of_code.exclude(name__in=in_code))
-    now = from_ms(database.now_ms()) if rows else None
+    if not rows:
+        return Changed([], [])
+    now = from_ms(database.now_ms())
     for row in rows:
         row.gone_at, row.look_at = now, None
-    return _stop(database, rows, ["gone_at", "look_at"])
+    return _stop(database, rows, now, ["gone_at", "look_at"])
 
 
 @_writing
 def remove(database: Database, names: Collection[str]) -> Changed:
-    """Remove schedules, and cancel the message that was put last of each."""
+    """Remove schedules, and cancel what waits of them."""
     rows = list(_locked(database).filter(name__in=names))
-    _cancel(database, rows)
+    _cancel(database, rows, from_ms(database.now_ms()))
     for page in pages([row.pk for row in rows], BATCH):
         Schedule.objects.using(database.using).filter(pk__in=page).delete()
     return Changed([row.name for row in rows], [])
 
 
-def _stop(database: Database, rows: Sequence[Schedule], changed: Sequence[str]) -> Changed:
-    _cancel(database, rows)
+def _stop(database: Database, rows: Sequence[Schedule], now: datetime, changed: Sequence[str]) -> Changed:
+    _cancel(database, rows, now)
     if rows:
-        Schedule.objects.using(database.using).bulk_update(rows, changed, batch_size=PAGE)
+        Schedule.objects.using(database.using).bulk_update(rows, [*changed, "put_count"], batch_size=PAGE)
     return Changed([row.name for row in rows], [])
 
 
-def _cancel(database: Database, rows: Iterable[Schedule]) -> None:
-    for page in pages([row.message_id for row in rows], BATCH):
-        cancel(database, page)
+def _cancel(database: Database, rows: Iterable[Schedule], now: datetime, after: datetime = EPOCH) -> None:
+    """Cancel the occurrences after an instant that wait. Those that were still to come count no more."""
+    found = {row.message_id: row for row in rows}
+    for row in rows:
+        if row.overlap == "allow":  # several may wait
+            found |= dict.fromkeys(_waiting_of(database, row.name), row)
+    times = {id: occurrence[1] for id in found if (occurrence := occurrence_of(id))}
+    for page in pages([id for id, at in times.items() if at > after], BATCH):
+        for id in cancel(database, page):
+            found[id].put_count -= times[id] > now
+
+
+def _waiting_of(database: Database, name: str) -> list[str]:
+    """Return the ids of the occurrences of a schedule that wait."""
+    rows = ReadyMessage.objects.using(database.using).filter(
+        alias=database.alias, message_id__startswith=f"{name}@", token=None
+    )
+    ids = rows.values_list("message_id", flat=True)
+    return [id for id in ids if (occurrence := occurrence_of(id)) and occurrence[0] == name]
 
 
 # Single occurrences
@@ -328,7 +350,7 @@ def run_now(database: Database, name: str) -> Changed:
     row = rows_of(database).filter(name=name).first()
     if row is None:
         return Changed([], [])
-    message = _due_now(message_of(row, from_ms(database.now_ms() // 1000 * 1000)))
+    message = _by_hand(row, from_ms(database.now_ms() // 1000 * 1000))
     return Changed([message.id], _enqueued(database, [message]))
 
 
@@ -336,7 +358,7 @@ def run_now(database: Database, name: str) -> Changed:
 def backfill(database: Database, name: str, occurrences: Sequence[datetime]) -> Changed:
     """Enqueue a message for each of these occurrences, which if past is due now. An id that waits or runs is kept."""
     row = rows_of(database).filter(name=name).first()
-    messages = [] if row is None else [_due_now(message_of(row, at)) for at in occurrences]
+    messages = [] if row is None else [_by_hand(row, at) for at in occurrences]
     return Changed([message.id for message in messages], _enqueued(database, messages))
 
 

@@ -505,3 +505,43 @@ def test_one_run_now_waits_for_no_window(broker: DatabaseBackend, clock: Databas
     backfill_delay_schedule("s", start=hours(0), until=hours(0))
     go_to(broker, clock, START + timedelta(seconds=1))
     assert run_due(broker) == sorted([id, id_at(0)])
+
+
+def test_a_change_leaves_an_overdue_occurrence_to_run(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY, overlap="after")
+    go_to(broker, clock, hours(1.2))
+    schedule_delay_message("k", 2, name="s", every=HOURLY, overlap="after")
+    assert run_due(broker) == [id_at(1)]
+    assert [(row.message_id, row.data) for row in ReadyMessage.objects.using(database)] == [(id_at(2), "2")]
+
+
+@pytest.mark.parametrize("stop", ["pause", "remove"])
+def test_what_waits_of_a_schedule_is_cancelled_where_several_wait(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, stop: str
+) -> None:
+    for name in ("s", "S", "s@2031"):
+        schedule_delay_message("k", name=name, every=Every(seconds=3), overlap="allow")
+    look(broker)
+    assert len(ids(database)) == 12
+    if stop == "pause":
+        pause_delay_schedules("s", reason="stocktaking")
+    else:
+        unschedule_delay_messages("s")
+    assert len(ids(database)) == 8
+    assert not any(id.startswith("s@2031-") for id in ids(database))
+
+
+def test_what_was_cancelled_before_its_time_does_not_count(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY, count=1)
+    pause_delay_schedules("s", reason="stocktaking")
+    resume_delay_schedules("s")
+    schedule_delay_message("k", 2, name="s", every=HOURLY, count=1)
+    assert ids(database) == [id_at(1)]
+    go_to(broker, clock, hours(1))
+    run_due(broker)
+    look(broker)
+    assert ids(database) == []

@@ -132,11 +132,15 @@ class Command(BaseCommand):
 
 
 def _write_schedules(backend: Backend) -> None:
-    """Write the schedules of the code, if the alias has a store. After an error the worker starts all the same."""
+    """Write the schedules of the code, if the alias has a store, and put what is due of all schedules.
+
+    A drain may end before its maintenance looks at them. After an error the worker starts all the same.
+    """
     if backend.store is None:
         return
     try:
         sync_delay_schedules(using=backend.alias.name)
+        backend.store.put_occurrences()
     except Exception as error:  # noqa: BLE001 - messages must not wait until somebody mends it
         logger.error("The schedules of the code could not be written, so those from before hold: %s", error)
 
