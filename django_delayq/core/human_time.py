@@ -61,13 +61,13 @@ class At:
     _zone: ZoneInfo = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_time", _time_of(self.time, "time"))
-        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        object.__setattr__(self, "_time", time_of(self.time, "time"))
+        object.__setattr__(self, "_zone", zone_of(self.zone))
         check_count(self.months, "months", 0, _MOST_DAYS // 30)
         check_count(self.days, "days", 0, _MOST_DAYS)
         check_count(self.business_days, "business_days", 0, _MOST_DAYS)
         if self.calendar is not None:
-            _check_calendar(self.calendar)
+            check_calendar(self.calendar)
             if not self.business_days:
                 raise ValueError(
                     f"calendar={short_repr(self.calendar)} is asked for business days only: give business_days=..., or "
@@ -105,8 +105,8 @@ class At:
 
     def _day(self, day: date, note: Note) -> date:
         for unit, count, later in (
-            ("month", self.months, _months_after),
-            ("day", self.days, _days_after),
+            ("month", self.months, months_after),
+            ("day", self.days, days_after),
             ("business day", self.business_days, self._business_days_after),
         ):
             if count:
@@ -119,7 +119,7 @@ class At:
         closed = 0
         while count:
             day += _DAY
-            if day.weekday() < 5 and not _is_holiday(self.calendar, day):
+            if day.weekday() < 5 and not is_holiday(self.calendar, day):
                 count, closed = count - 1, 0
             elif (closed := closed + 1) > MOST_CLOSED_DAYS:
                 raise ValueError(
@@ -151,12 +151,12 @@ class Window:
 
     def __post_init__(self) -> None:
         opens, closes = _hours_of(self.start, self.end)
-        object.__setattr__(self, "_days", _weekdays_of(self.weekdays))
+        object.__setattr__(self, "_days", weekdays_of(self.weekdays))
         object.__setattr__(self, "_opens", opens)
         object.__setattr__(self, "_closes", closes)
-        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        object.__setattr__(self, "_zone", zone_of(self.zone))
         if self.calendar is not None:
-            _check_calendar(self.calendar)
+            check_calendar(self.calendar)
 
     def resolve(self, now: datetime) -> datetime:
         """Return the first instant from `now` on, which is aware, that is inside, in UTC.
@@ -172,7 +172,7 @@ class Window:
     def _resolve(self, now: datetime, note: Note) -> datetime:
         zone = self._zone
         now = check_aware(now, "now").astimezone(UTC)
-        local = _local(now, zone)
+        local = clock_in(now, zone)
         last = local + timedelta(days=MOST_CLOSED_DAYS)
         if note and self._closes_at(local):
             note(local, "it is open")
@@ -186,7 +186,7 @@ class Window:
         """Return until when the window stays open from `instant` on; `limit` if it is open for longer."""
         zone = self._zone
         while instant < limit:
-            local = _local(instant, zone)
+            local = clock_in(instant, zone)
             closes_at = self._closes_at(local)
             if closes_at is None:
                 return instant
@@ -217,7 +217,7 @@ class Window:
         return opens_at
 
     def _opens_on(self, day: datetime) -> bool:
-        return day.weekday() in self._days and not _is_holiday(self.calendar, day.date())
+        return day.weekday() in self._days and not is_holiday(self.calendar, day.date())
 
 
 Windows = Window | Sequence[Window]
@@ -300,7 +300,7 @@ def _zone_named(name: str) -> ZoneInfo:
         raise ValueError(f"zone={short_repr(name)} is no time zone: {did_you_mean(name, known)}") from error
 
 
-def _zone_of(zone: object) -> ZoneInfo:
+def zone_of(zone: object) -> ZoneInfo:
     if isinstance(zone, str):
         return _zone_named(zone)
     if isinstance(zone, ZoneInfo):
@@ -311,7 +311,7 @@ def _zone_of(zone: object) -> ZoneInfo:
     )
 
 
-def _time_of(value: object, name: str) -> clock_time:
+def time_of(value: object, name: str) -> clock_time:
     if isinstance(value, str):
         return _parsed_time(value, name)
     if not isinstance(value, clock_time):
@@ -332,8 +332,8 @@ def _parsed_time(text: str, name: str) -> clock_time:
 
 def _hours_of(start: object, end: object) -> tuple[timedelta, timedelta]:
     """Return how long after a midnight a window opens and closes."""
-    opens = _since_midnight(_time_of(start, "start"))
-    closes = _DAY if end == "24:00" else _since_midnight(_time_of(end, "end"))
+    opens = _since_midnight(time_of(start, "start"))
+    closes = _DAY if end == "24:00" else _since_midnight(time_of(end, "end"))
     if opens == closes:
         raise ValueError(f"start={start} and end={end} are one time; for a whole day give '00:00' and '24:00'.")
     return opens, closes if closes > opens else closes + _DAY
@@ -343,7 +343,7 @@ def _since_midnight(at: clock_time) -> timedelta:
     return timedelta(hours=at.hour, minutes=at.minute, seconds=at.second)
 
 
-def _weekdays_of(text: object) -> frozenset[int]:
+def weekdays_of(text: object) -> frozenset[int]:
     """Return the numbers of the days in a text such as "mon-fri" or "mon,wed,sat-sun". Monday is 0."""
     if not isinstance(text, str):
         raise TypeError(f"weekdays={short_repr(text)} is {type(text).__name__}; write days like 'mon-fri'.")
@@ -366,7 +366,7 @@ def _parsed_weekdays(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _check_calendar(calendar: object) -> None:
+def check_calendar(calendar: object) -> None:
     if isinstance(calendar, list | tuple | set | frozenset):
         check_dates(calendar, "calendar")
     elif not isinstance(calendar, Container) and not callable(calendar):  # text is a container too
@@ -376,7 +376,7 @@ def _check_calendar(calendar: object) -> None:
         )
 
 
-def _is_holiday(calendar: str | Calendar | None, day: date) -> bool:
+def is_holiday(calendar: str | Calendar | None, day: date) -> bool:
     if calendar is None:
         return False
     if isinstance(calendar, str):
@@ -402,10 +402,10 @@ def check_windows(window: object) -> Sequence[Window]:
 
 def instant_of(local: datetime, zone: str | ZoneInfo) -> datetime:
     """Return the instant, in UTC, of a naive local time. Raises `TypeError` or `ValueError` for what is no zone."""
-    return local.replace(tzinfo=_zone_of(zone)).astimezone(UTC)
+    return local.replace(tzinfo=zone_of(zone)).astimezone(UTC)
 
 
-def _local(instant: datetime, zone: ZoneInfo) -> datetime:
+def clock_in(instant: datetime, zone: ZoneInfo) -> datetime:
     """Return what the clocks of a zone show at an instant, as a naive datetime."""
     return instant.astimezone(zone).replace(tzinfo=None, fold=0)
 
@@ -421,7 +421,7 @@ def _run(instant: datetime, local: datetime, target: datetime, zone: ZoneInfo) -
         later = instant + step
         if later.astimezone(zone).utcoffset() != offset:
             changed = _change_between(instant, later, zone)
-            return changed, _local(changed, zone)
+            return changed, clock_in(changed, zone)
         instant, local = later, local + step
     return instant, local
 
@@ -442,13 +442,13 @@ def _change_between(before: datetime, after: datetime, zone: ZoneInfo) -> dateti
 _EPOCH, _SECOND = from_ms(0), timedelta(seconds=1)
 
 
-def _months_after(day: date, count: int) -> date:
+def months_after(day: date, count: int) -> date:
     years, month = divmod(day.month - 1 + count, 12)
     year = day.year + years
     return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
 
 
-def _days_after(day: date, count: int) -> date:
+def days_after(day: date, count: int) -> date:
     return day + timedelta(days=count)
 
 
@@ -459,7 +459,7 @@ def steps(rule: At | Window, start: datetime, called: str = "now") -> Iterator[s
     """Yield the steps of a rule from an instant, which is `called` so, in words."""
     found: list[str] = []
     instant = rule._resolve(start, lambda local, why: found.append(f"{_shown(local)}: {why}"))
-    yield f"{_shown(_local(start, rule._zone))}: {called} in {rule._zone}"
+    yield f"{_shown(clock_in(start, rule._zone))}: {called} in {rule._zone}"
     yield from found
     yield f"{_shown(instant)} UTC: the instant"
 

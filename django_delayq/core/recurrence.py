@@ -23,14 +23,14 @@ from django_delayq.core.codec import dumps, loads
 from django_delayq.core.human_time import (
     MOST_CLOSED_DAYS,
     Calendar,
-    _check_calendar,
-    _days_after,
-    _is_holiday,
-    _local,
-    _months_after,
-    _time_of,
-    _weekdays_of,
-    _zone_of,
+    check_calendar,
+    clock_in,
+    days_after,
+    is_holiday,
+    months_after,
+    time_of,
+    weekdays_of,
+    zone_of,
 )
 from django_delayq.core.requests import Header
 from django_delayq.support.timestamps import EPOCH, check_aware
@@ -80,10 +80,10 @@ class Cron:
     _zone: ZoneInfo = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        object.__setattr__(self, "_zone", zone_of(self.zone))
         _check_cron(self.expression)
         if self.calendar is not None:
-            _check_calendar(self.calendar)
+            check_calendar(self.calendar)
 
     def after(self, instant: datetime) -> datetime | None:
         return _first_after(instant, self._zone, self._local_times, self.calendar)
@@ -125,14 +125,14 @@ class RRule:
     _zone: ZoneInfo = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_zone", _zone_of(self.zone))
+        object.__setattr__(self, "_zone", zone_of(self.zone))
         if not isinstance(self.start, datetime) or self.start.tzinfo is not None or self.start.microsecond:
             raise ValueError(
                 f"start={short_repr(self.start)} is no local time to the second; give a datetime without a time zone."
             )
         _check_rrule(self.text, self.start)
         if self.calendar is not None:
-            _check_calendar(self.calendar)
+            check_calendar(self.calendar)
 
     def after(self, instant: datetime) -> datetime | None:
         return _first_after(instant, self._zone, self._local_times, self.calendar)
@@ -207,7 +207,7 @@ class Every:
             found = EPOCH + (passed + 1) * self._step
             return found if found < _LAST else None
         assert self.zone is not None  # noqa: S101  - checked when the rule was made
-        return _first_after(instant, _zone_of(self.zone), self._local_times, self.calendar)
+        return _first_after(instant, zone_of(self.zone), self._local_times, self.calendar)
 
     def to_json(self) -> str:
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
@@ -241,20 +241,20 @@ class Every:
     def _check_local(self) -> None:
         if self.time is None or self.zone is None:
             raise ValueError(f"{self!r} needs the local time=... of its days, such as '09:00', and the zone=... of it.")
-        _time_of(self.time, "time")
-        _zone_of(self.zone)
+        time_of(self.time, "time")
+        zone_of(self.zone)
         if self.since is not None and type(self.since) is not date:
             raise TypeError(f"since={short_repr(self.since)} is {type(self.since).__name__}; give a date.")
         if self.weekdays is not None:
             if not self.weeks:
                 raise ValueError(f"weekdays={short_repr(self.weekdays)} is for weeks; give weeks=1.")
-            _weekdays_of(self.weekdays)
+            weekdays_of(self.weekdays)
         if self.day is not None and self.business_day is not None:
             raise ValueError(f"day={self.day!r} and business_day={self.business_day!r} are both given; give one.")
         self._check_day_of_month("day", 31)
         self._check_day_of_month("business_day", 23)
         if self.calendar is not None:
-            _check_calendar(self.calendar)
+            check_calendar(self.calendar)
 
     def _check_day_of_month(self, name: str, most: int) -> None:
         if (value := getattr(self, name)) is None:
@@ -268,17 +268,17 @@ class Every:
     def _local_times(self, local: datetime) -> Iterator[datetime]:
         """Yield the local times after `local`, in order."""
         assert self.time is not None  # noqa: S101  - checked when the rule was made
-        at, since = _time_of(self.time, "time"), self.since or FIRST_DAY
+        at, since = time_of(self.time, "time"), self.since or FIRST_DAY
         days = self._days if self.days else self._days_of_weeks if self.weeks else self._days_of_months
         found = (datetime.combine(day, at) for day in days(max(local.date(), since), since))
         return (each for each in found if each > local)
 
     def _days(self, first: date, since: date) -> Iterator[date]:
         begin = first + -(first - since).days % self.days * _DAY
-        return (_days_after(begin, number * self.days) for number in count())
+        return (days_after(begin, number * self.days) for number in count())
 
     def _days_of_weeks(self, first: date, since: date) -> Iterator[date]:
-        weekdays = sorted(_weekdays_of(self.weekdays)) if self.weekdays else [since.weekday()]
+        weekdays = sorted(weekdays_of(self.weekdays)) if self.weekdays else [since.weekday()]
         monday = since - since.weekday() * _DAY
         begin = (first - monday).days // 7 // self.weeks * self.weeks
         found = (monday + (week * 7 + weekday) * _DAY for week in count(begin, self.weeks) for weekday in weekdays)
@@ -290,7 +290,7 @@ class Every:
         month = since.replace(day=1)
         passed = (first.year - month.year) * 12 + first.month - month.month
         begin = passed // self.months * self.months
-        months = (_months_after(month, number) for number in count(begin, self.months))
+        months = (months_after(month, number) for number in count(begin, self.months))
         if of_business is None:
             found = (_day_of(each, day) for each in months)
         else:
@@ -469,12 +469,12 @@ def _first_after(
     offset, before = (each.astimezone(zone).utcoffset() for each in (now, max(now - _LOOK_BACK, EPOCH)))
     skipped = max((offset or timedelta()) - (before or timedelta()), timedelta())
     found, closed_since = None, None
-    for local in local_times(_local(now, zone) - skipped):
-        if found is not None and local >= _local(found, zone):
+    for local in local_times(clock_in(now, zone) - skipped):
+        if found is not None and local >= clock_in(found, zone):
             return found
         if local.year >= _LAST.year:
             return found
-        if _is_holiday(calendar, local.date()):
+        if is_holiday(calendar, local.date()):
             closed_since = closed_since or local
             if local - closed_since > timedelta(days=MOST_CLOSED_DAYS):
                 raise ValueError(f"calendar={short_repr(calendar)} has holidays alone from {closed_since} to {local}.")
@@ -540,14 +540,14 @@ def _check_rrule(text: object, start: datetime) -> None:
 
 def _day_of(month: date, day: int) -> date:
     """Return a day of the month that begins at `month`; if that is too short, its last, or counted back its first."""
-    length = (_months_after(month, 1) - month).days
+    length = (months_after(month, 1) - month).days
     return month.replace(day=min(day, length) if day > 0 else max(length + 1 + day, 1))
 
 
 def _business_day_of(month: date, number: int, calendar: str | Calendar | None) -> date:
     """Return a business day of the month that begins at `month`, counted as by `_day_of`."""
-    days = (month + count * _DAY for count in range((_months_after(month, 1) - month).days))
-    found = [day for day in days if day.weekday() < 5 and not _is_holiday(calendar, day)]
+    days = (month + count * _DAY for count in range((months_after(month, 1) - month).days))
+    found = [day for day in days if day.weekday() < 5 and not is_holiday(calendar, day)]
     if not found:
         raise ValueError(f"calendar={short_repr(calendar)} has no business day in {month:%Y-%m}.")
     return found[max(min(number, len(found)) - 1, 0) if number > 0 else max(len(found) + number, 0)]

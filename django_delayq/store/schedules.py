@@ -258,13 +258,47 @@ def _restart(database: Database, row: Schedule) -> list[Alarm]:
     if row.overlap != "allow" and _open_among(database, [row.message_id]):
         row.look_at = now
         return []
-    begin = now if row.start_at is None else max(now, row.start_at - timedelta(microseconds=1))
-    at = rule_of(row.rule).after(begin)
+    at = rule_of(row.rule).after(_begin(row, now))
     row.error = ""
     if at is None or _is_past_end(row, at):
         row.look_at = None
         return []
     return _enqueued(database, [_put(row, at)])
+
+
+def _begin(row: Schedule, now: datetime) -> datetime:
+    """Return the instant after which the next occurrence from now on is."""
+    return now if row.start_at is None else max(now, row.start_at - timedelta(microseconds=1))
+
+
+class Misplaced(NamedTuple):
+    """A schedule whose next message is at `old`, which is no occurrence of its rule, while `new` is the next one."""
+
+    name: str
+    old: datetime
+    new: datetime | None
+
+
+def misplaced(database: Database, zone: str) -> list[Misplaced]:
+    """Return the schedules of a zone whose next message a change of the time-zone database has made wrong."""
+    now = from_ms(database.now_ms())
+    rows = rows_of(database).filter(look_at__isnull=False, last_at__gt=now, rule__contains=f'"zone":"{zone}"')
+    found = []
+    for row in rows.iterator(BATCH):
+        rule = rule_of(row.rule)
+        if rule.after(row.last_at - timedelta(microseconds=1)) != row.last_at:
+            found.append(Misplaced(row.name, row.last_at, rule.after(_begin(row, now))))
+    return found
+
+
+@_writing
+def restart(database: Database, names: Collection[str]) -> Changed:
+    """Put the next occurrence from now on in place of the one that waits, as `save` does for a change."""
+    rows = list(_locked(database).filter(name__in=names, look_at__isnull=False))
+    alarms = [alarm for row in rows for alarm in _restart(database, row)]
+    for row in rows:
+        row.save(using=database.using)
+    return Changed([row.name for row in rows], alarms)
 
 
 @_writing

@@ -4,10 +4,11 @@ import logging
 import shutil
 import zoneinfo
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time as clock_time, timedelta
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import time_machine
@@ -18,15 +19,20 @@ from django.test.utils import CaptureQueriesContext
 
 from django_delayq import (
     At,
+    Every,
     Handler,
     Message,
     Retry,
     Send,
+    State,
     Window,
     cancel_delay_messages,
     delay_execute,
     get_delay_message,
+    list_delay_messages,
+    pause_delay_schedules,
     reschedule_delay_messages,
+    schedule_delay_message,
     send_delay_message,
     send_delay_messages,
 )
@@ -510,3 +516,24 @@ def test_a_correction_is_logged_with_its_ids(
 def test_a_zone_that_is_none_is_refused(broker: DatabaseBackend) -> None:
     with pytest.raises(CommandError, match="Europe/Roma"):
         delayq("resolve", "--zone", "Europe/Roma")
+
+
+def test_a_change_of_a_zone_moves_the_next_occurrences_of_schedules(
+    broker: DatabaseBackend, change_zone: Callable[[str, str], None]
+) -> None:
+    nine = Every(days=1, time="09:00", zone="Europe/Rome")
+    schedule_delay_message("k", 1, name="rome", every=nine)
+    schedule_delay_message("k", 1, name="tokyo", every=Every(days=1, time="09:00", zone="Asia/Tokyo"))
+    schedule_delay_message("k", 1, name="paused", every=nine)
+    pause_delay_schedules("paused", reason="stocktaking")
+    (before,) = list_delay_messages(id_prefix="rome@")
+    assert _lines() == ["moved 0 of 0 messages with a rule in Europe/Rome"]
+    change_zone("Europe/Rome", "Asia/Kathmandu")
+    told = _lines("--dry-run")[0]
+    (same,) = list_delay_messages(id_prefix="rome@", states=[State.PENDING])
+    assert same.id == before.id
+    assert _lines()[0] == told
+    (after,) = list_delay_messages(id_prefix="rome@", states=[State.PENDING])
+    assert after.due_at.astimezone(ZoneInfo("Asia/Kathmandu")).time() == clock_time(9)
+    assert told == f"schedule rome: {_iso(before.due_at)} -> {_iso(after.due_at)}"
+    assert _lines() == ["moved 0 of 0 messages with a rule in Europe/Rome"]
