@@ -301,6 +301,7 @@ def _zone_named(name: str) -> ZoneInfo:
 
 
 def zone_of(zone: object) -> ZoneInfo:
+    """Return the zone of a name, or the zone itself. Raises `TypeError` or `ValueError`."""
     if isinstance(zone, str):
         return _zone_named(zone)
     if isinstance(zone, ZoneInfo):
@@ -312,6 +313,7 @@ def zone_of(zone: object) -> ZoneInfo:
 
 
 def time_of(value: object, name: str) -> clock_time:
+    """Return a time of day, given as one or as text like "09:00". Raises `TypeError` or `ValueError`."""
     if isinstance(value, str):
         return _parsed_time(value, name)
     if not isinstance(value, clock_time):
@@ -367,6 +369,7 @@ def _parsed_weekdays(text: str) -> frozenset[int]:
 
 
 def check_calendar(calendar: object) -> None:
+    """Raise `TypeError` unless this is a name of CALENDARS, dates, or a function."""
     if isinstance(calendar, list | tuple | set | frozenset):
         check_dates(calendar, "calendar")
     elif not isinstance(calendar, Container) and not callable(calendar):  # text is a container too
@@ -377,6 +380,7 @@ def check_calendar(calendar: object) -> None:
 
 
 def is_holiday(calendar: str | Calendar | None, day: date) -> bool:
+    """Return whether a day is a holiday of the calendar. Raises what the site's function does."""
     if calendar is None:
         return False
     if isinstance(calendar, str):
@@ -443,12 +447,14 @@ _EPOCH, _SECOND = from_ms(0), timedelta(seconds=1)
 
 
 def months_after(day: date, count: int) -> date:
+    """Return the same day some months later, or the last one of a month that is shorter."""
     years, month = divmod(day.month - 1 + count, 12)
     year = day.year + years
     return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
 
 
 def days_after(day: date, count: int) -> date:
+    """Return the day some days later."""
     return day + timedelta(days=count)
 
 
