@@ -99,7 +99,7 @@ def test_what_was_counted_in_part_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         run("default", id, SettleAction.BURY)
     seen = scraped()
     assert [seen[*counted, figure] for figure in ("buried", "buried_last_hour", "retried")] == [1, 1, 0]
-    assert "failed 4+" in delayq("status")
+    assert "failed: 4+" in delayq("status")
 
 
 @pytest.mark.django_db(transaction=True)

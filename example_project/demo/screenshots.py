@@ -15,7 +15,8 @@ django.setup()
 from django.conf import settings  # noqa: E402
 from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
 
-from django_delayq.models import ErrorMessage  # noqa: E402
+from django_delayq import Cron, Every, pause_delay_schedules, schedule_delay_message  # noqa: E402
+from django_delayq.models import ErrorMessage, Schedule  # noqa: E402
 from example_project.demo import look, report  # noqa: E402
 from example_project.demo.waiting import wait_for  # noqa: E402
 from example_project.demo.workers import await_workers  # noqa: E402
@@ -50,12 +51,26 @@ def shots() -> list[Shot]:
         Shot("message", failed),
         Shot("message-dark", failed, scheme="dark"),
         Shot("message-phone", failed, size=PHONE),
+        Shot("schedules", "schedule/", size=WIDE),
+        Shot("schedule", f"schedule/{Schedule.objects.get(name='remind:17').pk}/change/"),
+        Shot("schedule-phone", f"schedule/{Schedule.objects.get(name='remind:17').pk}/change/", size=PHONE),
     ]
 
 
 def leave_parked() -> None:
     """Send a reminder to a queue that no worker serves: something that needs a person."""
     remind_customer.send(Remind(1, 1), queue="newsletter", id="order:1:remind:newsletter", tag="order:1")
+
+
+def leave_schedules() -> None:
+    """Write schedules: one for a customer's mornings, one that is paused, and one with a cron expression."""
+    nine = Every(days=1, time="09:00", zone="Europe/Rome")
+    schedule_delay_message(remind_customer.key, Remind(1, 1), name="remind:17", every=nine, tag="order:1")
+    in_the_week = Cron("0 18 * * 1-5", zone="America/New_York")
+    schedule_delay_message(remind_customer.key, Remind(2, 1), name="remind:18", every=in_the_week)
+    at_the_end = Every(months=1, business_day=-1, time="17:00", zone="Asia/Kathmandu")
+    schedule_delay_message(remind_customer.key, Remind(3, 1), name="remind:19", every=at_the_end)
+    pause_delay_schedules("remind:19", reason="the customer is away")
 
 
 def take(browser: Browser, all_shots: list[Shot]) -> None:
@@ -91,6 +106,7 @@ def main() -> int:
     if not (look.has_played() and chromium):
         report.say("The screenshots need what `make demo` leaves, and Chromium: apt-get install chromium.")
         return 1
+    leave_schedules()
     all_shots = shots()
     IMAGES.mkdir(exist_ok=True)
     with look.served(ADDRESS):

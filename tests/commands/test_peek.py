@@ -86,5 +86,5 @@ def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Backend) -> 
         *("lease_end_at", "lease_end_ms", "buried_at", "buried_ms", "error", "detail", "data", "unreadable"),
     ]
     assert [list(each) for each in delayq_json("peek", "default") + delayq_json("errors")] == [shape, shape]
-    more = ["now_at", "now_ms", "parked", "pauses", "max_attempts", "happens_next", "facts"]
+    more = ["now_at", "now_ms", "parked", "pauses", "max_attempts", "happens_next", "schedule", "facts"]
     assert list(delayq_json("explain", "held")) == shape + more

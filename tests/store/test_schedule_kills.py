@@ -58,6 +58,7 @@ def test_each_occurrence_runs_and_none_twice_whenever_workers_are_killed(
     pause_delay_schedules(*STEPS, reason="the test is over")
     _wait_for(workers, lambda: not ReadyMessage.objects.using(database).exists())
     for worker in workers:
+        worker.until_says("Queues:")  # from then on it takes signals
         assert worker.stop() == 0
     for name, seconds in STEPS.items():
         ended = _ended(database, name)
