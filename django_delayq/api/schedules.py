@@ -22,6 +22,7 @@ from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Send, Tags
 from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
 from django_delayq.core.recurrence import (
+    LAST,
     CatchUp,
     NewSchedule,
     Overlap,
@@ -34,10 +35,11 @@ from django_delayq.core.requests import BATCH, Header
 from django_delayq.models import Schedule
 from django_delayq.store import schedules
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import check_aware
+from django_delayq.support.timestamps import EPOCH, check_aware
 from django_delayq.support.units import Duration
 from django_delayq.support.validation import check_count, check_name, check_new_name, check_not_own, short_repr
 
+_MOST_COUNT = 2**31 - 1
 MOST_BACKFILLED = 100_000
 """The most occurrences of one backfill."""
 
@@ -96,8 +98,9 @@ class ScheduleInfo:
         """
         if self.rule is None or self.last_at is None:
             return []
+        after = self.last_at if self.start is None else max(self.last_at, self.start - timedelta(microseconds=1))
         left = count if self.count is None else min(count, max(self.count - self.so_far, 0))
-        return list(islice(span(self.rule, self.last_at, self.until), left))
+        return list(islice(span(self.rule, after, self.until), left))
 
 
 def schedule_delay_message(
@@ -175,7 +178,12 @@ def new_schedule(
             f"name={short_repr(name)} has {len(name)} characters; give at most {MOST_SCHEDULE_NAME}, because each id "
             "adds the time."
         )
+    if every is None:
+        raise TypeError("every=None is no rule; give Every(days=1, time='09:00', zone=...), Cron(...) or RRule(...).")
     check_every(every, catch_up, overlap)
+    for option, instant in (("start", start), ("until", until)):
+        if instant is not None and not EPOCH <= check_aware(instant, option) < LAST:
+            raise ValueError(f"{option}={instant} is no time from 1970 to 9000; give another one.")
     if start is not None and until is not None and check_aware(until, "until") < check_aware(start, "start"):
         raise ValueError(f"until={until} is before start={start}; give a later one.")
     message = prepare(send, alias)
@@ -188,7 +196,7 @@ def new_schedule(
         window=_window_text(alias, send),
         start=None if start is None else check_aware(start, "start"),
         until=None if until is None else check_aware(until, "until"),
-        count=None if count is None else check_count(count, "count"),
+        count=None if count is None else check_count(count, "count", most=_MOST_COUNT),
         catch_up=catch_up,
         overlap=overlap,
         paused=paused,
@@ -262,7 +270,7 @@ def backfill_delay_schedule(name: str, *, start: datetime, until: datetime, usin
 
 def occurrences_to_backfill(name: str, *, start: datetime, until: datetime, using: str | None = None) -> list[datetime]:
     """Return the occurrences that `backfill_delay_schedule` puts. Raises like it."""
-    before = check_aware(start, "start") - timedelta(microseconds=1)
+    before = max(check_aware(start, "start"), EPOCH) - timedelta(microseconds=1)
     info = get_delay_schedule(name, using=using)
     if info is None or info.rule is None:
         raise _unknown(name, using) if info is None else DelayqError(f"Schedule {name!r}: {info.error}")
@@ -353,18 +361,13 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
 
 def _save_of_code(alias: Alias, store: Tables, handler: Handler[Any, Any]) -> None:
     assert handler.every is not None  # noqa: S101  - for the type checker
-    save_schedule(
-        store,
-        new_schedule(
-            alias,
-            handler.key,
-            Schedule.Origin.CODE,
-            handler.every,
-            Send(handler.key),
-            catch_up=handler.catch_up,
-            overlap=handler.overlap,
-        ),
-    )
+    origin, every, send = Schedule.Origin.CODE, handler.every, Send(handler.key)
+    catch_up, overlap = handler.catch_up, handler.overlap
+    try:
+        wanted = new_schedule(alias, handler.key, origin, every, send, catch_up=catch_up, overlap=overlap)
+        save_schedule(store, wanted)
+    except (TypeError, ValueError) as error:
+        raise DelayqError(f"Schedule {handler.key!r}: {error}") from error
 
 
 def store_of(backend: Backend) -> Tables:

@@ -297,7 +297,9 @@ def _zone_named(name: str) -> ZoneInfo:
         known = available_timezones()
         if not known:
             raise ValueError(f"zone={name!r}: this machine has no time zones; pip install tzdata.") from error
-        raise ValueError(f"zone={short_repr(name)} is no time zone: {did_you_mean(name, known)}") from error
+        near = did_you_mean(name, known)
+        fix = near if near.startswith("did") else "write a name such as 'Europe/Rome'."
+        raise ValueError(f"zone={short_repr(name)} is no time zone: {fix}") from error
 
 
 def zone_of(zone: object) -> ZoneInfo:
@@ -380,12 +382,15 @@ def check_calendar(calendar: object) -> None:
 
 
 def is_holiday(calendar: str | Calendar | None, day: date) -> bool:
-    """Return whether a day is a holiday of the calendar. Raises what the site's function does."""
+    """Return whether a day is a holiday of the calendar. Raises `ValueError` if the site's function raises."""
     if calendar is None:
         return False
     if isinstance(calendar, str):
         calendar = _find_calendar(calendar)
-    return calendar(day) if callable(calendar) else day in calendar
+    try:
+        return calendar(day) if callable(calendar) else day in calendar
+    except Exception as error:
+        raise ValueError(f"calendar={short_repr(calendar)} fails for {day}: {type(error).__name__}: {error}") from error
 
 
 def check_windows(window: object) -> Sequence[Window]:

@@ -46,8 +46,10 @@ FIRST_DAY = date(1970, 1, 5)
 _DAY = timedelta(days=1)
 _LOOK_BACK = timedelta(days=3)
 """How far back to look for a change of the clocks. No zone has ever changed its clocks twice within that time."""
-_LAST = datetime(9000, 1, 1, tzinfo=UTC)
+LAST = datetime(9000, 1, 1, tzinfo=UTC)
 _LONGEST = timedelta(milliseconds=LONGEST_MS)
+_MOST_CLOSED = 50
+"""How many days of a rule may be holidays in a row, if they are over two years."""
 _UNITS = {"seconds": 1, "minutes": 60, "hours": 3600}
 _LOCAL_UNITS = {"days": 100 * 366, "weeks": 100 * 52, "months": 100 * 12}
 """The units that are counted in local time, each with its maximum."""
@@ -103,6 +105,8 @@ class Cron:
         return CronSim(self.expression, local)
 
 
+_SOON = timedelta(days=12 * 365)
+"""Within this long after its start an RRULE must come once. A leap day comes within eight years."""
 _SLOWER = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
 
 
@@ -205,7 +209,7 @@ class Every:
         if self._step:
             passed = (check_aware(instant, "instant") - EPOCH) // self._step
             found = EPOCH + (passed + 1) * self._step
-            return found if found < _LAST else None
+            return found if found < LAST else None
         assert self.zone is not None  # noqa: S101  - checked when the rule was made
         return _first_after(instant, zone_of(self.zone), self._local_times, self.calendar)
 
@@ -410,20 +414,28 @@ def check_every(every: object, catch_up: CatchUp, overlap: Overlap) -> None:
 
 
 def next_to_put(
-    rule: Rule, following: datetime | None, now: datetime, ended: datetime | None, catch_up: CatchUp, overlap: Overlap
+    rule: Rule,
+    following: datetime | None,
+    now: datetime,
+    ended: datetime | None,
+    catch_up: CatchUp,
+    overlap: Overlap,
+    until: datetime | None = None,
 ) -> datetime | None:
     """Return the occurrence to put next, now that the one before it is over; None if the rule has no more.
 
     `following` is the first that was not put. `ended` is when the one before it ended, if it ran: with
     `overlap="skip"` whatever fell due by then is left out. Of the others that are past, `catch_up` says which are put.
+    Those after `until` are none, but one may be returned if there is no other.
     """
-    if following is None or following > now:
+    past = now if until is None else min(now, until)
+    if following is None or following > past:
         return following
     if overlap == "skip" and ended is not None and following <= ended:
-        following = rule.after(min(ended, now))
-        if following is None or following > now:
+        following = rule.after(min(ended, past))
+        if following is None or following > past:
             return following
-    missed = latest(rule, following, now, MOST_CAUGHT_UP if catch_up == "all" else 1)
+    missed = latest(rule, following, past, MOST_CAUGHT_UP if catch_up == "all" else 1)
     if catch_up == "none" and missed[-1] <= now - GRACE:
         return rule.after(now)
     return missed[0]
@@ -468,18 +480,22 @@ def _first_after(
     now = check_aware(instant, "instant").astimezone(UTC)
     offset, before = (each.astimezone(zone).utcoffset() for each in (now, max(now - _LOOK_BACK, EPOCH)))
     skipped = max((offset or timedelta()) - (before or timedelta()), timedelta())
-    found, closed_since = None, None
+    found: datetime | None = None
+    closed: list[datetime] = []
     for local in local_times(clock_in(now, zone) - skipped):
         if found is not None and local >= clock_in(found, zone):
             return found
-        if local.year >= _LAST.year:
+        if local.year >= LAST.year:
             return found
         if is_holiday(calendar, local.date()):
-            closed_since = closed_since or local
-            if local - closed_since > timedelta(days=MOST_CLOSED_DAYS):
-                raise ValueError(f"calendar={short_repr(calendar)} has holidays alone from {closed_since} to {local}.")
+            closed.append(local)
+            if len(closed) >= _MOST_CLOSED and local - closed[0] > timedelta(days=MOST_CLOSED_DAYS):
+                raise ValueError(
+                    f"calendar={short_repr(calendar)} has holidays on all {len(closed)} days of the rule from "
+                    f"{closed[0].date()} to {local.date()}."
+                )
             continue
-        closed_since = None
+        closed.clear()
         other = local.replace(tzinfo=zone).astimezone(UTC)
         if other > now and (found is None or other < found):
             found = other
@@ -514,6 +530,12 @@ def _parsed_rrule(text: str, start: datetime) -> "rrule":
     parsed = rrulestr(text, dtstart=start, cache=False)
     if not isinstance(parsed, rrule):
         raise ValueError("it is a set of rules; give one")
+    if "DTSTART" in text.upper():
+        raise ValueError("it has a DTSTART; give start=...")
+    if parsed._interval < 1:
+        raise ValueError(f"INTERVAL={parsed._interval}")
+    if next(iter(parsed.replace(count=None, until=min(parsed._until or datetime.max, start + _SOON))), None) is None:
+        raise ValueError(f"it never comes in {_SOON.days // 365} years")
     return parsed
 
 
@@ -531,7 +553,13 @@ def _check_rrule(text: object, start: datetime) -> None:
         )
     try:
         _parsed_rrule(text, start)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # it raises each of them for some text
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+    ) as error:  # it raises each of them for some text
         raise ValueError(
             f"text={short_repr(text)} is no rule of RFC 5545 ({error}); write it like 'FREQ=WEEKLY;BYDAY=MO,TH', with "
             "UNTIL as a local time."

@@ -155,8 +155,10 @@ def _following(row: Schedule, rule: Rule, now: datetime, ended_at: datetime | No
     """Yield the messages to put now, and note them in the row."""
     row.error = ""
     while row.overlap != "allow" or row.last_at <= now + AHEAD:
-        following = rule.after(row.last_at)
-        at = next_to_put(rule, following, now, ended_at, cast("CatchUp", row.catch_up), cast("Overlap", row.overlap))
+        following = rule.after(_begin(row, row.last_at))
+        at = next_to_put(
+            rule, following, now, ended_at, cast("CatchUp", row.catch_up), cast("Overlap", row.overlap), row.until_at
+        )
         if at is None or _is_past_end(row, at):
             row.look_at = None
             return
@@ -213,10 +215,12 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     asked = columns_of(wanted)
     paused_at = from_ms(database.now_ms()) if wanted.paused else None
     pause = {"paused_at": paused_at, "reason": wanted.paused}
-    new = Schedule(alias=database.alias, name=wanted.name, message_id="", **pause, **asked)
-    # Of two processes that write it for the first time, the second finds the row of the first
-    Schedule.objects.using(database.using).bulk_create([new], ignore_conflicts=True)
-    row = _locked(database).get(name=wanted.name)
+    row = None
+    while row is None:  # another process may remove it in between
+        new = Schedule(alias=database.alias, name=wanted.name, message_id="", **pause, **asked)
+        # Of two processes that write it for the first time, the second finds the row of the first
+        Schedule.objects.using(database.using).bulk_create([new], ignore_conflicts=True)
+        row = _locked(database).filter(name=wanted.name).first()
     if row.message_id and row.gone_at is None and all(getattr(row, name) == value for name, value in asked.items()):
         return Changed([], [])
     for name, value in asked.items():
@@ -249,26 +253,31 @@ def _to_the_ms(at: datetime | None) -> datetime | None:
 
 
 def _restart(database: Database, row: Schedule) -> list[Alarm]:
-    """Put the next occurrence from now on, in place of one that waits.
+    """Put the next occurrence from now on, in place of those that wait for their time.
 
-    One that is overdue or runs stays, and its end puts the next, so that `catch_up` and `overlap` hold.
+    One that is overdue or runs stays, and its end puts the next, so that `catch_up` and `overlap` hold. One that was to
+    come, but waits for a window or was rescheduled, is put again.
     """
     now = from_ms(database.now_ms())
-    _cancel(database, [row], now, now)
-    if row.overlap != "allow" and _open_among(database, [row.message_id]):
+    last_id, last_at, row.error = row.message_id, row.last_at, ""
+    waiting = _waiting_of(database, row.name, due_after=now)
+    cancelled = _cancel(database, row, {id: at for id, at in waiting.items() if last_at and at <= last_at}, now)
+    if row.overlap != "allow" and _open_among(database, [last_id]):
         row.look_at = now
         return []
+    if last_id in cancelled and last_at is not None and last_at <= now:
+        row.put_count = max(row.put_count - 1, 0)
+        return _enqueued(database, [_put(row, last_at)])
     at = rule_of(row.rule).after(_begin(row, now))
-    row.error = ""
     if at is None or _is_past_end(row, at):
         row.look_at = None
         return []
     return _enqueued(database, [_put(row, at)])
 
 
-def _begin(row: Schedule, now: datetime) -> datetime:
-    """Return the instant after which the next occurrence from now on is."""
-    return now if row.start_at is None else max(now, row.start_at - timedelta(microseconds=1))
+def _begin(row: Schedule, after: datetime) -> datetime:
+    """Return the instant after which the next occurrence after another is: none is before the start."""
+    return after if row.start_at is None else max(after, row.start_at - timedelta(microseconds=1))
 
 
 class Misplaced(NamedTuple):
@@ -341,38 +350,42 @@ def note_gone(database: Database, in_code: Collection[str]) -> Changed:
 def remove(database: Database, names: Collection[str]) -> Changed:
     """Remove schedules, and cancel what waits of them."""
     rows = list(_locked(database).filter(name__in=names))
-    _cancel(database, rows, from_ms(database.now_ms()))
+    _cancel_all(database, rows, from_ms(database.now_ms()))
     for page in pages([row.pk for row in rows], BATCH):
         Schedule.objects.using(database.using).filter(pk__in=page).delete()
     return Changed([row.name for row in rows], [])
 
 
 def _stop(database: Database, rows: Sequence[Schedule], now: datetime, changed: Sequence[str]) -> Changed:
-    _cancel(database, rows, now)
+    _cancel_all(database, rows, now)
     if rows:
         Schedule.objects.using(database.using).bulk_update(rows, [*changed, "put_count"], batch_size=PAGE)
     return Changed([row.name for row in rows], [])
 
 
-def _cancel(database: Database, rows: Iterable[Schedule], now: datetime, after: datetime = EPOCH) -> None:
-    """Cancel the occurrences after an instant that wait. Those that were still to come count no more."""
-    found = {row.message_id: row for row in rows}
+def _cancel_all(database: Database, rows: Iterable[Schedule], now: datetime) -> None:
     for row in rows:
-        if row.overlap == "allow":  # several may wait
-            found |= dict.fromkeys(_waiting_of(database, row.name), row)
-    times = {id: occurrence[1] for id in found if (occurrence := occurrence_of(id))}
-    for page in pages([id for id, at in times.items() if at > after], BATCH):
-        for id in cancel(database, page):
-            found[id].put_count -= times[id] > now
+        _cancel(database, row, _waiting_of(database, row.name), now)
 
 
-def _waiting_of(database: Database, name: str) -> list[str]:
-    """Return the ids of the occurrences of a schedule that wait."""
+def _cancel(database: Database, row: Schedule, waiting: Mapping[str, datetime], now: datetime) -> set[str]:
+    """Cancel occurrences of a schedule, and return the ids of those that waited.
+
+    Those that were put and still to come count no more.
+    """
+    cancelled = {id for page in pages(list(waiting), BATCH) for id in cancel(database, page)}
+    never_came = sum(row.last_at is not None and now < waiting[id] <= row.last_at for id in cancelled)
+    row.put_count = max(row.put_count - never_came, 0)
+    return cancelled
+
+
+def _waiting_of(database: Database, name: str, due_after: datetime = EPOCH) -> dict[str, datetime]:
+    """Return the ids of the occurrences of a schedule that wait, each with its occurrence."""
     rows = ReadyMessage.objects.using(database.using).filter(
-        alias=database.alias, message_id__startswith=f"{name}@", token=None
+        alias=database.alias, message_id__startswith=f"{name}@", token=None, due_at__gt=due_after
     )
-    ids = rows.values_list("message_id", flat=True)
-    return [id for id in ids if (occurrence := occurrence_of(id)) and occurrence[0] == name]
+    found = {id: occurrence_of(id) for id in rows.values_list("message_id", flat=True)}
+    return {id: occurrence[1] for id, occurrence in found.items() if occurrence and occurrence[0] == name}
 
 
 # Single occurrences

@@ -53,7 +53,6 @@ def shots() -> list[Shot]:
         Shot("message-phone", failed, size=PHONE),
         Shot("schedules", "schedule/", size=WIDE),
         Shot("schedule", f"schedule/{Schedule.objects.get(name='remind:17').pk}/change/"),
-        Shot("schedule-phone", f"schedule/{Schedule.objects.get(name='remind:17').pk}/change/", size=PHONE),
     ]
 
 

@@ -324,6 +324,13 @@ def test_what_is_wrong_is_told_beside_its_field(
     assert not Schedule.objects.using(database).exists()
 
 
+def test_a_wrong_zone_is_told_where_a_start_was_typed_too(operator: Client, database: str) -> None:
+    asked = {**TYPED, "zone": "Foo/Bar", "rule": "every 15 minutes", "start": "2027-01-01T00:00"}
+    assert "is no time zone: write a name such as 'Europe/Rome'." in text_of(
+        operator.post(url("schedule", "add"), asked)
+    )
+
+
 def text_of_html(html: str) -> str:
     from html import unescape
 

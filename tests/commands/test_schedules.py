@@ -236,3 +236,12 @@ def test_changes_are_written_to_the_audit_log(caplog: pytest.LogCaptureFixture) 
         "remove_schedule",
     ]
     assert lines[0].endswith('reason="stock taking" ids=s')
+
+
+def test_a_schedule_whose_rule_fails_is_not_resumed_and_the_reason_is_told() -> None:
+    schedule_delay_message("k", name="s", every=DAILY)
+    delayq("pause-schedule", "s", "--reason", "stocktaking")
+    database = get_backend().store.database.using  # type: ignore[union-attr]
+    Schedule.objects.using(database).update(rule='{"days":1,"time":"09:00","zone":"Mars/Base"}')
+    with pytest.raises(CommandError, match="None is resumed: zone='Mars/Base' is no time zone"):
+        delayq("resume-schedule", "s")

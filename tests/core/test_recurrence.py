@@ -371,7 +371,7 @@ def test_what_falls_on_a_holiday_is_left_out() -> None:
 
 def test_a_calendar_of_holidays_alone_is_refused_with_words() -> None:
     rule = Every(days=1, time="09:00", zone=ROME, calendar=lambda day: True)
-    with pytest.raises(ValueError, match="has holidays alone from"):
+    with pytest.raises(ValueError, match="has holidays on all 734 days of the rule from"):
         rule.after(datetime(2026, 1, 1, tzinfo=UTC))
 
 
@@ -413,6 +413,10 @@ def test_an_rrule_has_the_local_times_that_dateutil_says(name: str, interval: in
         ("every day", "is no rule of RFC 5545"),
         ("RRULE:FREQ=DAILY\nEXDATE:20260101T090000", "a set of rules; give one"),
         ("", "is no rule of RFC 5545"),
+        ("FREQ=DAILY;INTERVAL=0", "INTERVAL=0"),
+        ("FREQ=DAILY;BYMONTHDAY=99", "it never comes in 12 years"),
+        ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", "it never comes"),
+        ("DTSTART:20200101T100000\nRRULE:FREQ=DAILY", "it has a DTSTART"),
     ],
 )
 def test_text_that_is_no_rrule_is_refused_with_words(text: str, told: str) -> None:
@@ -474,3 +478,15 @@ def test_a_message_knows_which_occurrence_it_is() -> None:
 def test_a_span_has_what_lies_in_it() -> None:
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     assert list(span(Every(hours=1), begin, begin + 2 * HOUR)) == [begin + HOUR, begin + 2 * HOUR]
+
+
+def test_a_yearly_day_that_is_always_a_holiday_is_refused_in_the_end() -> None:
+    rule = Cron("0 9 25 12 *", zone=ROME, calendar=lambda day: (day.month, day.day) == (12, 25))
+    with pytest.raises(ValueError, match="has holidays on all 50 days of the rule"):
+        rule.after(datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_a_calendar_that_fails_is_named() -> None:
+    rule = Every(days=1, time="09:00", zone=ROME, calendar=lambda day: 1 / 0 > 0)
+    with pytest.raises(ValueError, match=r"calendar=.* fails for 2026-01-01: ZeroDivisionError"):
+        rule.after(datetime(2026, 1, 1, tzinfo=UTC))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connections, transaction
+from django.db.models import QuerySet
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 from pytest_django import Settings
 
@@ -394,6 +395,9 @@ def test_a_message_of_another_with_the_id_of_an_occurrence_is_none(
         ({"every": HOURLY, "delay": "1h"}, "delay=... is no option of a schedule"),
         ({"every": HOURLY, "countdown": 5}, "there is no option 'countdown': write delay="),
         ({"count": 0}, "count=0 is too small"),
+        ({"count": 2**31}, "count=2147483648 is too large"),
+        ({"every": None}, "every=None is no rule; give Every"),
+        ({"start": datetime(1, 1, 2, tzinfo=UTC)}, "is no time from 1970 to 9000"),
         ({"start": datetime(2031, 1, 1)}, "start=.* is naive"),
         ({"start": hours(2), "until": hours(1)}, "is before start="),
         ({"catch_up": "all"}, 'give overlap="after"'),
@@ -545,3 +549,85 @@ def test_what_was_cancelled_before_its_time_does_not_count(
     run_due(broker)
     look(broker)
     assert ids(database) == []
+
+
+def test_a_backfill_does_not_count_when_it_is_cancelled(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, overlap="allow", count=10)
+    backfill_delay_schedule("s", start=hours(0), until=hours(6))
+    pause_delay_schedules("s", reason="stocktaking")
+    assert ids(database) == []
+    info = get_delay_schedule("s")
+    assert info is not None
+    assert info.so_far == 0
+
+
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+def test_nothing_of_a_removed_schedule_is_left(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, overlap: Any
+) -> None:
+    schedule_delay_message("k", name="s", every=Every(seconds=3), overlap="allow")
+    look(broker)
+    schedule_delay_message("k", name="s", every=Every(seconds=3), overlap=overlap)
+    backfill_delay_schedule("s", start=hours(1), until=hours(1.001))
+    unschedule_delay_messages("s")
+    assert ids(database) == []
+
+
+def test_no_occurrence_is_before_a_start_that_was_changed_while_one_ran(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+    (claimed,) = claim(broker)
+    schedule_delay_message("k", name="s", every=HOURLY, start=hours(5))
+    info = get_delay_schedule("s")
+    assert info is not None
+    assert info.next(1) == [hours(5)]
+    broker.queue.apply([settlement(claimed, SettleAction.FINISH)])
+    assert ids(database) == [id_at(5)]
+
+
+@pytest.mark.parametrize(("catch_up", "run"), [("last", [1, 2, 4]), ("all", [1, 2, 3, 4]), ("none", [1])])
+def test_what_was_missed_until_the_end_is_caught_up_after_it(
+    broker: DatabaseBackend, clock: DatabaseClock, catch_up: Any, run: list[int]
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, until=hours(4), catch_up=catch_up, overlap="after")
+    found = []
+    for hour in (1, 2_000):
+        go_to(broker, clock, hours(hour))
+        for _ in range(5):
+            found += run_due(broker)
+            look(broker)
+    assert found == [id_at(hour) for hour in run]
+
+
+def test_a_change_reaches_an_occurrence_that_waits_for_its_window(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    window = Window("mon-sun", "15:00", "16:00", zone="UTC")
+    schedule_delay_message("k", 1, name="s", every=HOURLY, window=window)
+    go_to(broker, clock, hours(1.5))
+    schedule_delay_message("k", 2, name="s", every=HOURLY)
+    assert [(row.message_id, row.data) for row in ReadyMessage.objects.using(database)] == [(id_at(1), "2")]
+    info = get_delay_schedule("s")
+    assert info is not None
+    assert info.so_far == 1
+
+
+def test_a_schedule_that_is_removed_while_it_is_written_is_written(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY)
+    create = QuerySet.bulk_create
+
+    def create_and_remove(self: Any, *args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(QuerySet, "bulk_create", create)
+        found = create(self, *args, **kwargs)
+        Schedule.objects.using(database).all().delete()
+        return found
+
+    monkeypatch.setattr(QuerySet, "bulk_create", create_and_remove)
+    schedule_delay_message("k", 2, name="s", every=HOURLY)
+    assert [info.data for info in list_delay_schedules()] == [2]

@@ -19,6 +19,7 @@ from django_delayq.api.schedules import new_schedule
 from django_delayq.conf import Alias
 from django_delayq.core.codec import decode_data, read
 from django_delayq.core.errors import DataMismatch, DelayqError, UnknownKey
+from django_delayq.core.human_time import zone_of
 from django_delayq.core.message import Send
 from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
 from django_delayq.core.recurrence import Every, NewSchedule, RRule, Rule, rule_from_words
@@ -179,6 +180,15 @@ class ScheduleForm(forms.Form):
             told = _("%(value)s is no date and time; write it like %(example)s.")
             raise ValueError(f"{name}={told % {'value': repr(text), 'example': example}}")
         return local
+
+    def clean_zone(self) -> str:
+        """Return the name of the zone, if it is one."""
+        zone: str = self.cleaned_data["zone"]
+        try:
+            zone_of(zone)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+        return zone
 
     def _instant(self, name: str, local: datetime | None) -> datetime | None:
         """Return the instant of a local time in the zone of the form. One that was not changed stays to the ms."""

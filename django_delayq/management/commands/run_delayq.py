@@ -142,7 +142,7 @@ def _write_schedules(backend: Backend) -> None:
         sync_delay_schedules(using=backend.alias.name)
         backend.store.put_occurrences()
     except Exception as error:  # noqa: BLE001 - messages must not wait until somebody mends it
-        logger.error("The schedules of the code could not be written, so those from before hold: %s", error)
+        logger.error("Not every schedule of the code could be written; one that was not goes on as before: %s", error)
 
 
 def _chosen(options: dict[str, Any]) -> Options:

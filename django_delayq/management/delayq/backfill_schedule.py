@@ -13,7 +13,7 @@ from django_delayq.monitor.schedules import local_words
 from django_delayq.support.audit import operator_of_process, record
 from django_delayq.support.timestamps import from_ms
 
-HELP = "Put a message for each occurrence of a schedule from one instant to another, all due now."
+HELP = "Put a message for each occurrence of a schedule from one instant to another. The past ones are due now."
 
 _SHOWN = 10
 

@@ -47,7 +47,10 @@ def change_named(
     Raises a `CommandError` that names those that were not changed, and says why.
     """
     names, using = list(dict.fromkeys(options["names"])), options["using"]
-    changed = store_of(get_backend(using)).change_schedules(partial(change, names=names, **facts))
+    try:
+        changed = store_of(get_backend(using)).change_schedules(partial(change, names=names, **facts))
+    except ValueError as error:  # a rule or a calendar
+        raise CommandError(f"None is {done}: {error}") from error
     if changed:
         record(operator_of_process(), action, using, changed, **facts)
     write(f"{done} {len(changed)} of {len(names)}")
