@@ -83,6 +83,7 @@ def test_the_workers_needed_are_those_for_the_next_quarter_of_an_hour(broker: Da
     assert status().need == Need(2)
 
 
+@pytest.mark.alters_tables  # of a table that was large before, a share of the pages is looked at
 def test_a_large_backlog_needs_more_workers_than_what_is_counted_of_it(
     broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
