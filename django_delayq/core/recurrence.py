@@ -148,7 +148,7 @@ class RRule:
         return f"{self.text} from {self.start:%Y-%m-%d %H:%M} on in {self._zone}" + _but_not_on(self.calendar)
 
     def _local_times(self, local: datetime) -> Iterator[datetime]:
-        return iter(_parsed_rrule(self.text, self.start).xafter(local))
+        return iter(_rrule_near(self.text, self.start, local).xafter(local))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -537,6 +537,21 @@ def _parsed_rrule(text: str, start: datetime) -> "rrule":
     if next(iter(parsed.replace(count=None, until=min(parsed._until or datetime.max, start + _SOON))), None) is None:
         raise ValueError(f"it never comes in {_SOON.days // 365} years")
     return parsed
+
+
+def _rrule_near(text: str, start: datetime, local: datetime) -> "rrule":
+    """Return the rule as it is counted from a day not long before a local time, because dateutil counts each one.
+
+    Days and weeks are the same from any day that is a whole number of intervals after the start. Months are few.
+    """
+    from dateutil.rrule import DAILY, WEEKLY
+
+    parsed = _parsed_rrule(text, start)
+    if parsed._count or parsed._freq not in (DAILY, WEEKLY):
+        return parsed
+    interval = parsed._interval * timedelta(days=1 if parsed._freq == DAILY else 7)
+    passed = (local - start) // interval - 1
+    return parsed if passed <= 0 else parsed.replace(dtstart=start + passed * interval)
 
 
 def _check_rrule(text: object, start: datetime) -> None:

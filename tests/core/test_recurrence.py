@@ -490,3 +490,27 @@ def test_a_calendar_that_fails_is_named() -> None:
     rule = Every(days=1, time="09:00", zone=ROME, calendar=lambda day: 1 / 0 > 0)
     with pytest.raises(ValueError, match=r"calendar=.* fails for 2026-01-01: ZeroDivisionError"):
         rule.after(datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FREQ=DAILY;INTERVAL=3",
+        "FREQ=DAILY;BYDAY=MO,TU;BYHOUR=9,17",
+        "FREQ=DAILY;INTERVAL=2;COUNT=2000",
+        "FREQ=DAILY;UNTIL=20290101T000000",
+        "FREQ=WEEKLY;INTERVAL=2",
+        "FREQ=WEEKLY;INTERVAL=2;WKST=SU;BYDAY=SU,MO,TH",
+        "FREQ=WEEKLY;INTERVAL=3;BYDAY=TU,SA;BYSETPOS=1",
+        "FREQ=MONTHLY;INTERVAL=5;BYDAY=2TU",
+        "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29",
+    ],
+)
+@given(days=st.integers(0, 4_000), minutes=st.integers(0, 1_439))
+@settings(max_examples=scaled(30), deadline=None)
+def test_an_rrule_that_is_old_goes_on_as_dateutil_counts_it_from_its_start(text: str, days: int, minutes: int) -> None:
+    start = datetime(2020, 1, 1, 9, 30)
+    after = start + timedelta(days=days, minutes=minutes)
+    expected = rrule.rrulestr(text, dtstart=start).after(after)
+    found = RRule(text, start=start, zone="UTC").after(after.replace(tzinfo=UTC))
+    assert found == (expected and expected.replace(tzinfo=UTC))
