@@ -390,7 +390,8 @@ def is_holiday(calendar: str | Calendar | None, day: date) -> bool:
     try:
         return calendar(day) if callable(calendar) else day in calendar
     except Exception as error:
-        raise ValueError(f"calendar={short_repr(calendar)} fails for {day}: {type(error).__name__}: {error}") from error
+        name, why = getattr(calendar, "__name__", short_repr(calendar)), f"{type(error).__name__}: {error}"
+        raise ValueError(f"calendar={name} fails for {day}: {why.removesuffix(': ')}") from error
 
 
 def check_windows(window: object) -> Sequence[Window]:

@@ -488,7 +488,7 @@ def test_a_yearly_day_that_is_always_a_holiday_is_refused_in_the_end() -> None:
 
 def test_a_calendar_that_fails_is_named() -> None:
     rule = Every(days=1, time="09:00", zone=ROME, calendar=lambda day: 1 / 0 > 0)
-    with pytest.raises(ValueError, match=r"calendar=.* fails for 2026-01-01: ZeroDivisionError"):
+    with pytest.raises(ValueError, match="calendar=<lambda> fails for 2026-01-01: ZeroDivisionError: division by zero"):
         rule.after(datetime(2026, 1, 1, tzinfo=UTC))
 
 

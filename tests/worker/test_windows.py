@@ -124,7 +124,8 @@ def test_a_window_of_no_use_does_not_hold_up_the_message(
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "The window of message 'a' (k) is of no use (ZeroDivisionError); it runs again in or out of it."
+        "The window of message 'a' (k) is of no use (ValueError: calendar=failing fails for 2026-06-01: "
+        "ZeroDivisionError); it runs again in or out of it."
     )
 
 
