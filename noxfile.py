@@ -74,7 +74,7 @@ def _installed(session: nox.Session, django: str) -> Callable[..., object]:
     """Install the package with this Django, and return what runs tests."""
     extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
     tools = [requirement for requirement in extras["dev"] if not requirement.startswith(NOT_THERE)]
-    session.install(".[metrics,postgres,rabbitmq]", "tzdata", f"django~={django}.0", *tools)
+    session.install(".[metrics,postgres,rabbitmq,recurring]", "tzdata", f"django~={django}.0", *tools)
     env = {} if django == "5.2" else {"DJANGO_SOURCE": _source_of_django(session)}
     # From Python 3.13 on sqlite3 tells of connections of threads that have ended, at any time later.
     unclosed = ("-W", "ignore:unclosed database:ResourceWarning")
