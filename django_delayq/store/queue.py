@@ -344,6 +344,7 @@ class DatabaseQueue:
         asked_at = monotonic()
         with self.database.available():
             names, alarms = change(self.database)
+        self._schedules_rest_until = 0.0
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return names
 

@@ -45,6 +45,8 @@ AHEAD = timedelta(seconds=10)
 """How long before its time an occurrence is put if it does not wait for the one before it."""
 LOOK_MS = 5_000
 """How often maintenance looks, in ms, if it knows of nothing to do before."""
+NONE_MS = 60_000
+"""How often maintenance looks while there are no schedules, in ms: most sites have none."""
 MISTAKE = timedelta(minutes=1)
 """How long a schedule is left alone after its rule could not be read or resolved."""
 P = ParamSpec("P")
@@ -93,7 +95,9 @@ def put_due(database: Database) -> tuple[list[Alarm], int]:
     )
     due = [pk for pk, wait_ms in rows if wait_ms <= 0]
     alarms = put_following(database, {"pk__in": due}) if due else []
-    return alarms, 0 if len(due) == PAGE else next((wait_ms for _, wait_ms in rows), LOOK_MS)
+    if not rows:
+        return alarms, LOOK_MS if rows_of(database).filter(look_at__isnull=False).exists() else NONE_MS
+    return alarms, 0 if len(due) == PAGE else next(wait_ms for _, wait_ms in rows)
 
 
 def first_look(database: Database) -> datetime | None:

@@ -631,3 +631,9 @@ def test_a_schedule_that_is_removed_while_it_is_written_is_written(
     monkeypatch.setattr(QuerySet, "bulk_create", create_and_remove)
     schedule_delay_message("k", 2, name="s", every=HOURLY)
     assert [info.data for info in list_delay_schedules()] == [2]
+
+
+def test_maintenance_looks_seldom_where_there_are_no_schedules(broker: DatabaseBackend, clock: DatabaseClock) -> None:
+    assert schedules.put_due(broker.database) == ([], schedules.NONE_MS)
+    schedule_delay_message("k", name="s", every=HOURLY)
+    assert schedules.put_due(broker.database) == ([], schedules.LOOK_MS)
