@@ -30,6 +30,7 @@ from django_delayq.core.recurrence import (
     check_every,
     rule_of,
     span,
+    to_come,
 )
 from django_delayq.core.requests import BATCH, Header
 from django_delayq.models import Schedule
@@ -98,9 +99,8 @@ class ScheduleInfo:
         """
         if self.rule is None or self.last_at is None:
             return []
-        after = self.last_at if self.start is None else max(self.last_at, self.start - timedelta(microseconds=1))
-        left = count if self.count is None else min(count, max(self.count - self.so_far, 0))
-        return list(islice(span(self.rule, after, self.until), left))
+        left = None if self.count is None else max(self.count - self.so_far, 0)
+        return list(islice(to_come(self.rule, self.last_at, self.start, self.until, left), count))
 
 
 def schedule_delay_message(
@@ -346,16 +346,13 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
         for handler in registered_handlers()
         if handler.using == backend.alias.name and handler.every is not None
     ]
-    if backend.store is None:
-        if recurring:
-            store_of(backend)
+    if backend.store is None and not recurring:
         return
+    store = store_of(backend)
     with ExitStack() as saving:  # each, also where another one fails
         for handler in recurring:
-            saving.callback(_save_of_code, backend.alias, backend.store, handler)
-    for name in backend.store.change_schedules(
-        partial(schedules.note_gone, in_code=[handler.key for handler in recurring])
-    ):
+            saving.callback(_save_of_code, backend.alias, store, handler)
+    for name in store.change_schedules(partial(schedules.note_gone, in_code=[handler.key for handler in recurring])):
         logger.info("Schedule %r is not in the code any more: nothing more of it runs.", name)
 
 

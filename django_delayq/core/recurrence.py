@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, date, datetime, time as clock_time, timedelta
 from functools import lru_cache
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from zoneinfo import ZoneInfo
 
@@ -464,6 +464,18 @@ def span(rule: Rule, after: datetime, until: datetime | None) -> Iterator[dateti
     while (found := rule.after(after)) is not None and (until is None or found <= until):
         yield found
         after = found
+
+
+def not_before(after: datetime, start: datetime | None) -> datetime:
+    """Return the instant after which the first occurrence after `after` is that is not before the `start`."""
+    return after if start is None else max(after, start - timedelta(microseconds=1))
+
+
+def to_come(
+    rule: Rule, after: datetime, start: datetime | None, until: datetime | None, left: int | None
+) -> Iterator[datetime]:
+    """Yield the occurrences of a schedule after an instant: none before `start` or after `until`, at most `left`."""
+    return islice(span(rule, not_before(after, start), until), left)
 
 
 def _first_after(

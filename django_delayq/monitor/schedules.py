@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from django.utils.translation import gettext as _
 
 from django_delayq.api.schedules import ScheduleInfo
-from django_delayq.core.recurrence import Rule, span
+from django_delayq.core.recurrence import Rule, to_come
 
 
 def upcoming(info: ScheduleInfo, now: datetime, count: int = 10) -> list[datetime]:
@@ -21,9 +21,9 @@ def upcoming(info: ScheduleInfo, now: datetime, count: int = 10) -> list[datetim
     found = [info.last_at] if info.last_at > now else []
     if info.is_over:
         return found
-    more = count if info.count is None else max(info.count - info.so_far, 0)
+    left = None if info.count is None else max(info.count - info.so_far, 0)
     try:
-        found += islice(span(info.rule, max(info.last_at, now), info.until), min(more, count))
+        found += islice(to_come(info.rule, max(info.last_at, now), info.start, info.until, left), count)
     except Exception:  # noqa: BLE001 - a calendar is the site's code; `error` says so once a worker has tried
         return found
     return found[:count]

@@ -29,6 +29,7 @@ from django_delayq.core.recurrence import (
     Overlap,
     Rule,
     next_to_put,
+    not_before,
     rule_of,
 )
 from django_delayq.core.rules import decode, encode
@@ -159,7 +160,7 @@ def _following(row: Schedule, rule: Rule, now: datetime, ended_at: datetime | No
     """Yield the messages to put now, and note them in the row."""
     row.error = ""
     while row.overlap != "allow" or row.last_at <= now + AHEAD:
-        following = rule.after(_begin(row, row.last_at))
+        following = rule.after(not_before(row.last_at, row.start_at))
         at = next_to_put(
             rule, following, now, ended_at, cast("CatchUp", row.catch_up), cast("Overlap", row.overlap), row.until_at
         )
@@ -272,16 +273,11 @@ def _restart(database: Database, row: Schedule) -> list[Alarm]:
     if last_id in cancelled and last_at is not None and last_at <= now:
         row.put_count = max(row.put_count - 1, 0)
         return _enqueued(database, [_put(row, last_at)])
-    at = rule_of(row.rule).after(_begin(row, now))
+    at = rule_of(row.rule).after(not_before(now, row.start_at))
     if at is None or _is_past_end(row, at):
         row.look_at = None
         return []
     return _enqueued(database, [_put(row, at)])
-
-
-def _begin(row: Schedule, after: datetime) -> datetime:
-    """Return the instant after which the next occurrence after another is: none is before the start."""
-    return after if row.start_at is None else max(after, row.start_at - timedelta(microseconds=1))
 
 
 class Misplaced(NamedTuple):
@@ -300,7 +296,7 @@ def misplaced(database: Database, zone: str) -> list[Misplaced]:
     for row in rows.iterator(BATCH):
         rule = rule_of(row.rule)
         if rule.after(row.last_at - timedelta(microseconds=1)) != row.last_at:
-            found.append(Misplaced(row.name, row.last_at, rule.after(_begin(row, now))))
+            found.append(Misplaced(row.name, row.last_at, rule.after(not_before(now, row.start_at))))
     return found
 
 

@@ -1,5 +1,7 @@
 """A store on each database, with the embedded Redis as its clock."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,9 @@ from pytest_django import Settings
 from django_delayq.brokers import get_backend
 from django_delayq.store import DatabaseBackend
 from tests import servers
+from tests.servers import Server
+from tests.store.support import site_on
+from tests.worker.processes import Site
 
 
 @pytest.fixture
@@ -36,6 +41,17 @@ def broker(stored_delayq: dict[str, Any]) -> DatabaseBackend:
     found = get_backend()
     assert isinstance(found, DatabaseBackend)
     return found
+
+
+@pytest.fixture
+def site(
+    stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server, tmp_path: Path
+) -> Iterator[Site]:
+    """A site on a store, with leases of a second and a file that handlers write to."""
+    stored_delayq["OPTIONS"] |= {"lease": "1s"}
+    with site_on(stored_delayq, database_env, redis_server) as site:
+        site.env["DELAYQ_TEST_RECORD"] = str(tmp_path / "record")
+        yield site
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
 
 import pytest
 from django.db import connections
@@ -16,8 +14,6 @@ from django_delayq import Send, send_delay_messages
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.scale import scaled
-from tests.servers import Server
-from tests.store.support import site_on
 from tests.worker.processes import Site, WorkerProcess
 
 KILLS = scaled(4)
@@ -26,17 +22,6 @@ A_KILL = 40
 PATIENCE_S = 120
 WORKERS = 3
 STARTED = "Queues:"
-
-
-@pytest.fixture
-def site(
-    stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server, tmp_path: Path
-) -> Iterator[Site]:
-    """A site on a store, with leases of a second and a file that handlers write to."""
-    stored_delayq["OPTIONS"] |= {"lease": "1s"}
-    with site_on(stored_delayq, database_env, redis_server) as site:
-        site.env["DELAYQ_TEST_RECORD"] = str(tmp_path / "record")
-        yield site
 
 
 @pytest.fixture

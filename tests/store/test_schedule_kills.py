@@ -2,10 +2,9 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -18,8 +17,6 @@ from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.models.fields import database_name
 from django_delayq.store import DatabaseBackend
 from tests.scale import scaled
-from tests.servers import Server
-from tests.store.support import site_on
 from tests.worker.processes import Site, WorkerProcess
 
 KILLS = scaled(4)
@@ -27,17 +24,6 @@ WORKERS = 3
 PATIENCE_S = 120
 STEPS = {"after1": 1, "after2": 2, "after3": 3, "allow1": 1, "allow2": 2}
 """The schedules, each with its seconds."""
-
-
-@pytest.fixture
-def site(
-    stored_delayq: dict[str, Any], database_env: dict[str, str], redis_server: Server, tmp_path: Path
-) -> Iterator[Site]:
-    """A site on a store, with leases of a second."""
-    stored_delayq["OPTIONS"] |= {"lease": "1s"}
-    with site_on(stored_delayq, database_env, redis_server) as site:
-        site.env["DELAYQ_TEST_RECORD"] = str(tmp_path / "record")
-        yield site
 
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["threads", "processes"])

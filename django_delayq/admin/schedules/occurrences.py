@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from copy import copy
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.formatting import visible
-from django_delayq.core.recurrence import Rule, rule_of, span
+from django_delayq.core.recurrence import Rule, rule_of, to_come
 from django_delayq.models import Schedule
 
 SHOWN = 10
@@ -75,8 +75,5 @@ def following(row: Schedule, rule: Rule, now: datetime) -> Iterator[datetime]:
     last_at = row.last_at if row.look_at is not None else None
     if last_at is not None and last_at > now:
         yield last_at
-    begin = max(now, last_at or now)
-    if row.start_at is not None:
-        begin = max(begin, row.start_at - timedelta(microseconds=1))
     left = None if row.most is None else max(row.most - row.put_count, 0)
-    yield from islice(span(rule, begin, row.until_at), left)
+    yield from to_come(rule, max(now, last_at or now), row.start_at, row.until_at, left)
