@@ -12,13 +12,16 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.backends.signals import connection_created
 
 from django_delayq import Message, delay_execute
 from django_delayq.signals import message_finished, message_started
 from django_delayq.store.database import Database
+from tests.store.skewed import FastClock
 
 leak: list[bytes] = []
 
@@ -64,6 +67,9 @@ match os.environ.get("DELAYQ_TEST_FREEZE"):  # what a worker is about to do when
         message_started.connect(freeze, weak=False)
     case "settle":
         message_finished.connect(freeze, weak=False)
+
+if "DELAYQ_TEST_CLOCK" in os.environ:
+    connection_created.connect(FastClock(Path(os.environ["DELAYQ_TEST_CLOCK"])).use, weak=False)
 
 
 @delay_execute(key="run")
