@@ -59,6 +59,11 @@ def clocks(name: str, first_year: int = FIRST_YEAR, last_year: int = LAST_YEAR) 
     return Clocks(zone, tuple(starts), tuple(offsets))
 
 
+def distinct() -> list[str]:
+    """Return a name of each zone: many names are of the same."""
+    return sorted({(zone.starts, zone.offsets): name for name in NAMES for zone in [clocks(name)]}.values())
+
+
 def _offset(zone: ZoneInfo, minute: float) -> float:
     offset = instant(minute).astimezone(zone).utcoffset()
     assert offset is not None

@@ -16,6 +16,7 @@ from tests.core.clocks import (
     NAMES,
     Clocks,
     clocks,
+    distinct,
     first_closed,
     first_open,
     instant,
@@ -50,11 +51,6 @@ def main() -> int:
     counts["names"] = len(NAMES)
     sys.stdout.write(f"{dict(sorted(counts.items()))} in {time.monotonic() - started:.0f} s\n")
     return 1 if counts["wrong"] else 0
-
-
-def distinct() -> list[str]:
-    """Return a name of each zone: many names are of the same."""
-    return sorted({(zone.starts, zone.offsets): name for name in NAMES for zone in [clocks(name)]}.values())
 
 
 def compare_windows(zone: Clocks, change: float, now: float, choose: random.Random, counts: Counter[str]) -> list[str]:
