@@ -5,6 +5,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Generic, Never, TypeVar, Unpack, cast, overload
 
@@ -20,7 +21,7 @@ from django_delayq.core.human_time import Windows, check_windows
 from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import IdScope, Message, Send, Sent, When, WhenToSend
-from django_delayq.core.recurrence import CatchUp, Overlap, Rule, check_every
+from django_delayq.core.recurrence import CatchUp, Overlap, Rule, check_bounds, check_every
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
 from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
@@ -64,6 +65,9 @@ class Handler(Generic[T, R]):
     id_scope: IdScope = "waiting"
     window: Windows | None = None
     every: Rule | None = None
+    start: datetime | None = None
+    until: datetime | None = None
+    count: int | None = None
     catch_up: CatchUp = "last"
     overlap: Overlap = "skip"
 
@@ -188,6 +192,9 @@ def delay_execute(
     id_scope: IdScope = "waiting",
     window: Windows | None = None,
     every: Rule | None = None,
+    start: datetime | None = None,
+    until: datetime | None = None,
+    count: int | None = None,
     catch_up: CatchUp = "last",
     overlap: Overlap = "skip",
     **unknown: Never,
@@ -212,8 +219,8 @@ def delay_execute(
     - `window`: a message that would be due, be tried again or run on after a snooze while it is closed is due when it
       opens. A message may have another one.
     - `every`: a rule by which the handler runs again and again, without data: `Every(...)`, `Cron(...)` or `RRule(...)`
-      of django_delayq. `catch_up` and `overlap` are those of `schedule_delay_message`. The schedule has the handler's
-      key for its name, and is written when a worker starts. It needs a store.
+      of django_delayq. `start`, `until`, `count`, `catch_up` and `overlap` are those of `schedule_delay_message`. The
+      schedule has the handler's key for its name, and is written when a worker starts. It needs a store.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """
@@ -237,6 +244,7 @@ def delay_execute(
             if window is not None:
                 check_windows(window)
             check_every(every, catch_up, overlap)
+            check_bounds(every, start, until, count)
             handler = Handler(
                 func=func,
                 key=check_new_name(key, "key"),
@@ -255,6 +263,9 @@ def delay_execute(
                 id_scope=check_id_scope(id_scope),
                 window=window,
                 every=every,
+                start=start,
+                until=until,
+                count=count,
                 catch_up=catch_up,
                 overlap=overlap,
             )

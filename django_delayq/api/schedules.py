@@ -22,11 +22,11 @@ from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Send, Tags
 from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
 from django_delayq.core.recurrence import (
-    LAST,
     CatchUp,
     NewSchedule,
     Overlap,
     Rule,
+    check_bounds,
     check_every,
     rule_of,
     span,
@@ -38,9 +38,8 @@ from django_delayq.store import schedules
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import EPOCH, check_aware
 from django_delayq.support.units import Duration
-from django_delayq.support.validation import check_count, check_name, check_new_name, check_not_own, short_repr
+from django_delayq.support.validation import check_name, check_new_name, check_not_own, short_repr
 
-_MOST_COUNT = 2**31 - 1
 MOST_BACKFILLED = 100_000
 """The most occurrences of one backfill."""
 
@@ -181,11 +180,7 @@ def new_schedule(
     if every is None:
         raise TypeError("every=None is no rule; give Every(days=1, time='09:00', zone=...), Cron(...) or RRule(...).")
     check_every(every, catch_up, overlap)
-    for option, instant in (("start", start), ("until", until)):
-        if instant is not None and not EPOCH <= check_aware(instant, option) < LAST:
-            raise ValueError(f"{option}={instant} is no time from 1970 to 9000; give another one.")
-    if start is not None and until is not None and check_aware(until, "until") < check_aware(start, "start"):
-        raise ValueError(f"until={until} is before start={start}; give a later one.")
+    check_bounds(every, start, until, count)
     message = prepare(send, alias)
     return NewSchedule(
         name,
@@ -194,9 +189,9 @@ def new_schedule(
         message.header,
         message.body,
         window=_window_text(alias, send),
-        start=None if start is None else check_aware(start, "start"),
-        until=None if until is None else check_aware(until, "until"),
-        count=None if count is None else check_count(count, "count", most=_MOST_COUNT),
+        start=start,
+        until=until,
+        count=count,
         catch_up=catch_up,
         overlap=overlap,
         paused=paused,
@@ -358,10 +353,19 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
 
 def _save_of_code(alias: Alias, store: Tables, handler: Handler[Any, Any]) -> None:
     assert handler.every is not None  # noqa: S101  - for the type checker
-    origin, every, send = Schedule.Origin.CODE, handler.every, Send(handler.key)
-    catch_up, overlap = handler.catch_up, handler.overlap
     try:
-        wanted = new_schedule(alias, handler.key, origin, every, send, catch_up=catch_up, overlap=overlap)
+        wanted = new_schedule(
+            alias,
+            handler.key,
+            Schedule.Origin.CODE,
+            handler.every,
+            Send(handler.key),
+            start=handler.start,
+            until=handler.until,
+            count=handler.count,
+            catch_up=handler.catch_up,
+            overlap=handler.overlap,
+        )
         save_schedule(store, wanted)
     except (TypeError, ValueError) as error:
         raise DelayqError(f"Schedule {handler.key!r}: {error}") from error

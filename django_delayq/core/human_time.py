@@ -407,6 +407,29 @@ def check_windows(window: object) -> Sequence[Window]:
     return windows
 
 
+def windows_from_words(text: str, zone: str, calendar: str | Calendar | None) -> tuple[Window, ...]:
+    """Return windows from a text such as "mon-fri 09:00-18:00" or "mon-fri 09:00-18:00; sat 09:00-12:00".
+
+    Raises `ValueError`, naming the value and the fix.
+    """
+    windows = []
+    for part in text.split(";"):
+        weekdays, _, hours = part.strip().rpartition(" ")
+        start, dash, end = hours.partition("-")
+        if not weekdays or not dash:
+            raise ValueError(
+                f"window={short_repr(text)} has {short_repr(part)}; write it like 'mon-fri 09:00-18:00', and several "
+                "with semicolons between them."
+            )
+        windows.append(Window(weekdays, start, end, zone=zone, calendar=calendar))
+    return tuple(windows)
+
+
+def words_of_windows(windows: Iterable[Window]) -> str:
+    """Return the text from which `windows_from_words` makes these windows, but for their zones and calendars."""
+    return "; ".join(f"{each.weekdays} {each.start}-{each.end}" for each in windows)
+
+
 # Clocks
 
 

@@ -47,6 +47,7 @@ _DAY = timedelta(days=1)
 _LOOK_BACK = timedelta(days=3)
 """How far back to look for a change of the clocks. No zone has ever changed its clocks twice within that time."""
 LAST = datetime(9000, 1, 1, tzinfo=UTC)
+_MOST_COUNT = 2**31 - 1
 _LONGEST = timedelta(milliseconds=LONGEST_MS)
 _MOST_CLOSED = 50
 """How many days of a rule may be holidays in a row, if they are over two years."""
@@ -411,6 +412,20 @@ def check_every(every: object, catch_up: CatchUp, overlap: Overlap) -> None:
             'catch_up="all" with overlap="skip": what is caught up is over when the one before ends, so all but the '
             'first would be skipped; give overlap="after", or catch_up="last".'
         )
+
+
+def check_bounds(every: Rule | None, start: datetime | None, until: datetime | None, count: int | None) -> None:
+    """Raise `TypeError` or `ValueError`, naming the value and the fix, unless these can bound the rule `every`."""
+    for name, value in (("start", start), ("until", until), ("count", count)):
+        if every is None and value is not None:
+            raise ValueError(f"{name}={value} bounds every=..., which is missing; give it, or leave this out.")
+    for option, instant in (("start", start), ("until", until)):
+        if instant is not None and not EPOCH <= check_aware(instant, option) < LAST:
+            raise ValueError(f"{option}={instant} is no time from 1970 to 9000; give another one.")
+    if start is not None and until is not None and until < start:
+        raise ValueError(f"until={until} is before start={start}; give a later one.")
+    if count is not None:
+        check_count(count, "count", most=_MOST_COUNT)
 
 
 def next_to_put(

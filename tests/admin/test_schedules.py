@@ -20,6 +20,7 @@ from django_delayq import (
     Every,
     Message,
     RRule,
+    Window,
     delay_execute,
     get_delay_schedule,
     pause_delay_schedules,
@@ -53,6 +54,8 @@ TYPED = {
     "start": "",
     "until": "",
     "count": "",
+    "window": "",
+    "spread": "",
     "catch_up": "last",
     "overlap": "skip",
 }
@@ -310,6 +313,9 @@ def test_what_was_changed_since_the_preview_is_shown_again(operator: Client, dat
         ("key", KEY, "is not one of the available choices"),  # a forged job would act as another user
         ("name", "delayq.x", "is for messages of django-delayq itself"),
         ("calendar", "XX", "is not one of the available choices"),
+        ("window", "09:00-18:00", "write it like 'mon-fri 09:00-18:00'"),
+        ("window", "mon-fri 09:00-25:00", "25:00"),
+        ("spread", "wide", "wide"),
     ],
 )
 def test_what_is_wrong_is_told_beside_its_field(
@@ -386,6 +392,46 @@ def test_what_is_saved_as_it_is_shown_changes_nothing(
         assert after == before
     assert after["rule"] == before["rule"]
     assert after["message_id"] == before["message_id"]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        Window("mon-fri", "09:00", "18:00", zone="Europe/Rome"),
+        [Window("mon-fri", "9:00", "18:00", zone="Europe/Rome"), Window("sat", "22:00", "06:00", zone="Europe/Rome")],
+        Window("mon-fri", "09:00", "18:00", zone="Asia/Tokyo"),
+        Window("mon-fri", "09:00", "18:00", zone="Europe/Rome", calendar=frozenset({date(2030, 1, 1)})),
+        None,
+    ],
+    ids=["window", "windows", "of another zone", "with dates", "spread alone"],
+)
+def test_a_window_that_is_saved_as_it_is_shown_stays(operator: Client, database: str, window: Any) -> None:
+    schedule(window=window, spread="90m")
+    before = row(database)
+    address = page_of(database, page="edit")
+    form = operator.get(address).context["form"]
+    fields = {name: str(form[name].value() if form[name].value() is not None else "") for name in form.fields}
+    typed(operator, address, **{**fields, "count": "7"})
+    assert (row(database).window, row(database).most) == (before.window, 7)
+
+
+def test_a_window_is_typed_and_the_preview_says_when_each_occurrence_is_due(operator: Client, database: str) -> None:
+    address = url("schedule", "add")
+    asked = {**TYPED, "rule": "every day at 20:00", "window": "mon-sun 09:00-18:00", "zone": "UTC"}
+    preview = operator.post(address, asked)
+    found = re.findall(r"(\d{4}-\d\d-\d\d) 20:00:00</th>.*?(\d{4}-\d\d-\d\d) 09:00.*?</tr>", page(preview), re.DOTALL)
+    assert len(found) == 10
+    assert {date.fromisoformat(due) - date.fromisoformat(at) for at, due in found} == {timedelta(days=1)}
+    assert "The schedule was saved." in text_of(typed(operator, address, **asked))
+    (message,) = ReadyMessage.objects.using(database)
+    assert f"{message.due_at:%H:%M}" == "09:00"
+    assert "mon-sun 09:00-18:00 UTC" in text_of(operator.get(page_of(database, "report:1")))
+
+
+def test_a_window_is_taken_away(operator: Client, database: str) -> None:
+    schedule(window=Window("mon-fri", "09:00", "18:00", zone="Europe/Rome"), spread="90m")
+    typed(operator, page_of(database, page="edit"), **TYPED)
+    assert row(database).window == ""
 
 
 def test_a_change_keeps_what_the_form_does_not_have(operator: Client, database: str) -> None:

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from django_delayq import At, get_delay_message
 from django_delayq.api.send import due_ms
+from django_delayq.core.human_time import windows_from_words
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.jobs.due import Plan
 from django_delayq.spark.jobs.rate import delayed
-from django_delayq.spark.jobs.resolve import windows_of
 from django_delayq.spark.jobs.schedule import Messages, planned, schedule
 from django_delayq.spark.write.ids import derived
 from django_delayq.support.timestamps import to_epoch_ms
@@ -126,7 +126,7 @@ def test_a_row_is_due_when_a_send_would_be(window: str | None, spread: str | Non
     now = utc("2026-03-27 11:50:00.001")
     instants = [now + timedelta(hours=n) for n in (-50, -1, 0, 1, 60)]
     at = [At(time="11:59", zone=TOKYO, months=months, days=days) for months in (0, 2) for days in (0, 3)]
-    windows = windows_of(window, TOKYO, None) if window else None
+    windows = windows_from_words(window, TOKYO, None) if window else None
     whens: list[datetime | At] = [*instants, *at]
     with time_machine.travel(now, tick=False):
         sent = [due_ms(None, when, windows, spread, f"note:{n}")[1] for n, when in enumerate(whens)]

@@ -91,6 +91,22 @@ def test_the_schedules_of_the_code_run_once_they_are_written() -> None:
     assert ran == [nine(2), nine(3)]
 
 
+@pytest.mark.usefixtures("registry")
+def test_the_code_says_when_its_schedules_begin_and_end() -> None:
+    ran: list[tuple[str, datetime]] = []
+    bounds: dict[str, Any] = {"counted": {"count": 2}, "bounded": {"start": nine(2), "until": nine(3)}}
+    for key, options in bounds.items():
+
+        @delay_execute(key=key, every=DAILY, **options)
+        def report(message: Message[None], key: str = key) -> None:
+            ran.append((key, timezone.now().replace(microsecond=0)))
+
+    with time_machine.travel(START, tick=False):
+        sync_delay_schedules()
+        run_due(until="5d")
+    assert sorted(ran) == [("bounded", nine(2)), ("bounded", nine(3)), ("counted", nine(1)), ("counted", nine(2))]
+
+
 @pytest.mark.parametrize("overlap", ["skip", "after", "allow"])
 def test_occurrences_come_whatever_their_overlap(overlap: Any) -> None:
     with time_machine.travel(START, tick=False):

@@ -18,7 +18,7 @@ from django_delayq.admin.log import hashed, log_schedules
 from django_delayq.admin.message.payload import Payload, payload_of
 from django_delayq.admin.schedules.actions import store_of
 from django_delayq.admin.schedules.form import ScheduleForm
-from django_delayq.admin.schedules.occurrences import SHOWN, following, rule_in
+from django_delayq.admin.schedules.occurrences import SHOWN, due_times, following, rule_in, window_in_words
 from django_delayq.admin.schedules.page import found, upcoming
 from django_delayq.api.schedules import save_schedule
 from django_delayq.conf import get_alias
@@ -99,7 +99,8 @@ def _preview(wanted: NewSchedule, row: Schedule | None, shown: str) -> dict[str,
     after = Schedule(most=wanted.count, put_count=0 if row is None else row.put_count)
     after.start_at, after.until_at = wanted.start, wanted.until
     now = now_utc()
-    found = upcoming(wanted.rule, lambda: islice(following(after, wanted.rule, now), SHOWN))
+    due_at = due_times(wanted.name, wanted.window)
+    found = upcoming(wanted.rule, lambda: islice(following(after, wanted.rule, now), SHOWN), due_at)
     return {"words": visible(str(wanted.rule)), "upcoming": found, "failure": found.error, "shown": shown}
 
 
@@ -138,4 +139,5 @@ def _difference(before: Schedule | None, after: Schedule) -> str:
 def _logged(row: Schedule) -> dict[str, str]:
     texts = {name: str(getattr(row, name)) for name in _WRITTEN if name not in ("header", "window")}
     rule, _why_not = rule_in(row)
+    texts |= {"window": window_in_words(row)} if row.window else {}
     return texts | {"data": hashed(row.data), "rule": texts["rule"] if rule is None else str(rule)}

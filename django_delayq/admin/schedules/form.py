@@ -19,17 +19,21 @@ from django_delayq.api.schedules import new_schedule
 from django_delayq.conf import Alias
 from django_delayq.core.codec import decode_data, read
 from django_delayq.core.errors import DataMismatch, DelayqError, UnknownKey
-from django_delayq.core.human_time import zone_of
+from django_delayq.core.human_time import Windows, windows_from_words, words_of_windows, zone_of
 from django_delayq.core.message import Send
 from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
 from django_delayq.core.recurrence import Every, NewSchedule, RRule, Rule, rule_from_words
 from django_delayq.core.requests import Header
+from django_delayq.core.rules import decode
 from django_delayq.models import Schedule
+from django_delayq.support.units import to_text
 from django_delayq.support.validation import OWN
 from django_delayq.translation import translated
 
 _YEARS = range(1970, 9000)
 _MOST = 2**31 - 1
+_OF_WINDOW = ("zone", "calendar")
+"""The fields that a window which was typed is read with."""
 _NAMED = re.compile(r"(?:in )?(\w+)=")
 _FORMAT = "%Y-%m-%dT%H:%M:%S"
 
@@ -84,6 +88,22 @@ class ScheduleForm(forms.Form):
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}),
     )
     count = forms.IntegerField(label=gettext_lazy("How many in all"), required=False, min_value=1, max_value=_MOST)
+    window = forms.CharField(
+        label=gettext_lazy("Window"),
+        required=False,
+        max_length=1000,
+        widget=forms.TextInput(attrs={"class": "vTextField", "spellcheck": "false"}),
+        help_text=gettext_lazy(
+            "Such as: mon-fri 09:00-18:00; sat 09:00-12:00. In the time zone and the calendar above. An occurrence at "
+            "which it is closed is due when it opens. Empty: the handler's, if it has one."
+        ),
+    )
+    spread = forms.CharField(
+        label=gettext_lazy("Spread"),
+        required=False,
+        max_length=40,
+        help_text=gettext_lazy("Such as 30m: each occurrence is due at a time of its own, up to so much later."),
+    )
     catch_up = forms.ChoiceField(label=gettext_lazy("After an outage"), choices=list(CATCH_UP.items()), initial="last")
     overlap = forms.ChoiceField(
         label=gettext_lazy("If the one before still runs"), choices=list(OVERLAP.items()), initial="skip"
@@ -101,6 +121,8 @@ class ScheduleForm(forms.Form):
         self.fields["calendar"].choices = [("", _("none")), *calendars]  # type: ignore[attr-defined]
         if row is not None:
             del self.fields["name"]
+            if row.window and not (self.initial.get("window") or self.initial.get("spread")):
+                self.fields["window"].help_text = _("It can't be written in words. Empty: it stays.")
             if not self.initial["rule"]:
                 self.fields["rule"].required = False
                 self.fields["rule"].help_text = _("It can't be written in words. Empty: the rule and its zone stay.")
@@ -130,14 +152,16 @@ class ScheduleForm(forms.Form):
             row.name if row else asked["name"],
             row.origin if row else Schedule.Origin.ADMIN,
             rule,
-            Send(key, self._data(asked, key)),
+            Send(key, self._data(asked, key), window=self._windows(asked), spread=asked["spread"] or None),
             start=self._instant("start", start),
             until=self._instant("until", until),
             count=asked["count"],
             catch_up=asked["catch_up"],
             overlap=asked["overlap"],
         )
-        if row is not None:
+        if row is not None and not {"window", "spread", *(_OF_WINDOW if asked["window"] else ())} & {
+            *self.changed_data
+        }:
             wanted = replace(wanted, window=row.window)
         if row is not None and key == row.key:  # its queue, tags and so on stay, which are given in code alone
             wanted = replace(wanted, header=read(row.header, Header))
@@ -153,6 +177,12 @@ class ScheduleForm(forms.Form):
         if rule is None:
             raise ValueError(why_not)
         return rule
+
+    def _windows(self, asked: dict[str, Any]) -> Windows | None:
+        """Return the windows that were typed."""
+        return (
+            windows_from_words(asked["window"], asked["zone"], asked["calendar"] or None) if asked["window"] else None
+        )
 
     def _data(self, asked: dict[str, Any], key: str) -> Any:
         handler = get_handler(self.alias.name, key)
@@ -190,6 +220,16 @@ class ScheduleForm(forms.Form):
             raise forms.ValidationError(str(error)) from error
         return zone
 
+    def clean_window(self) -> str:
+        """Return the words of the windows, if they are some."""
+        words: str = self.cleaned_data["window"]
+        try:
+            if words:
+                windows_from_words(words, "UTC", None)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+        return words
+
     def _instant(self, name: str, local: datetime | None) -> datetime | None:
         """Return the instant of a local time in the zone of the form. One that was not changed stays to the ms."""
         if self.row is not None and not {name, "zone"} & set(self.changed_data):
@@ -225,6 +265,7 @@ def _initial_of(row: Schedule | None, payload: Payload | None) -> dict[str, Any]
         "count": row.most,
         "catch_up": row.catch_up,
         "overlap": row.overlap,
+        **_window_as_typed(row, zone, calendar),
         **{name: _typed(getattr(row, f"{name}_at"), zone) for name in ("start", "until")},
     }
     if isinstance(rule, RRule) and row.start_at is None:
@@ -232,6 +273,20 @@ def _initial_of(row: Schedule | None, payload: Payload | None) -> dict[str, Any]
     if payload is not None:
         initial["payload"] = payload.text
     return initial | {"rule": _words_of(rule, initial)}
+
+
+def _window_as_typed(row: Schedule, zone: str, calendar: object) -> dict[str, str]:
+    """Return the window and the spread of a schedule as they are typed; empty if they can't be."""
+    if not row.window:
+        return {}
+    try:
+        rule = decode(row.window)
+    except ValueError:  # a zone that this machine lacks
+        return {}
+    words = words_of_windows(rule.windows)
+    if words and windows_from_words(words, zone, calendar if isinstance(calendar, str) else None) != rule.windows:
+        return {}
+    return {"window": words, "spread": to_text(rule.spread_ms) if rule.spread_ms else ""}
 
 
 def _typed(at: datetime | None, zone: str) -> str:

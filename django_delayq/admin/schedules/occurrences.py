@@ -1,15 +1,21 @@
 """What a schedule is and when it comes next, in words and instants."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.formatting import visible
+from django_delayq.core.human_time import words_of_windows
+from django_delayq.core.occurrences import occurrence_id
 from django_delayq.core.recurrence import Rule, rule_of, to_come
+from django_delayq.core.rules import decode
 from django_delayq.models import Schedule
+from django_delayq.support.timestamps import from_ms, to_epoch_ms
+from django_delayq.support.units import to_text
 
 SHOWN = 10
 """How many of the next occurrences a page shows."""
@@ -35,6 +41,28 @@ def rule_in(row: Schedule) -> tuple[Rule | None, str]:
         return rule_of(row.rule), ""
     except Exception as error:  # noqa: BLE001 - an extra or a zone is missing, or a calendar is not set up any more
         return None, visible(str(error))
+
+
+def window_in_words(row: Schedule) -> str:
+    """Return the window and the spread of a schedule's messages in words, or why they can't be read."""
+    try:
+        rule = decode(row.window)
+    except ValueError as error:
+        return visible(str(error))
+    windows = [f"{words_of_windows([each])} {each.zone}" for each in rule.windows]
+    spread = [_("spread over %(length)s") % {"length": to_text(rule.spread_ms)}] if rule.spread_ms else []
+    return visible("; ".join([*windows, *spread]))
+
+
+def due_times(name: str, window: str) -> Callable[[datetime], datetime] | None:
+    """Return the function that says when the message of an occurrence is due; None without a window and a spread."""
+    if not window:
+        return None
+
+    def due_at(at: datetime) -> datetime:
+        return from_ms(replace(decode(window), from_ms=to_epoch_ms(at)).due_ms(occurrence_id(name, at)))
+
+    return due_at
 
 
 def state_in_words(row: Schedule) -> str:

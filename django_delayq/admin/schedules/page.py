@@ -21,7 +21,14 @@ from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.page import Fact
 from django_delayq.admin.message.payload import payload_of
 from django_delayq.admin.schedules.admin import may_view
-from django_delayq.admin.schedules.occurrences import next_ten, rule_in, shown, state_in_words
+from django_delayq.admin.schedules.occurrences import (
+    due_times,
+    next_ten,
+    rule_in,
+    shown,
+    state_in_words,
+    window_in_words,
+)
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import read
 from django_delayq.core.recurrence import Rule
@@ -42,10 +49,14 @@ OVERLAP = {
 
 
 class Upcoming(NamedTuple):
-    """The next occurrences: each in the zone of the rule and in the viewer's, or why they can't be told."""
+    """The next occurrences: each in the zone of the rule and in the viewer's, or why they can't be told.
+
+    With a window or a spread, each also has the time at which its message is due; else that is None.
+    """
 
     zone: str
-    rows: list[tuple[str, SafeString]]
+    rows: list[tuple[str, SafeString, SafeString | None]]
+    has_due_times: bool = False
     error: str = ""
 
 
@@ -72,7 +83,9 @@ def schedule_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespo
     payload = payload_of(row, request)
     hide_errors(request, [row])
     rule, why_not = rule_in(row)
-    next_ones = Upcoming("", []) if rule is None else upcoming(rule, lambda: next_ten(row, rule, now_utc()))
+    next_ones = Upcoming("", [])
+    if rule is not None:
+        next_ones = upcoming(rule, lambda: next_ten(row, rule, now_utc()), due_times(row.name, row.window))
     error = why_not or visible(row.error) or next_ones.error
     can_run = may(request, "run_schedule") and admin.is_writable(request) and rule is not None
     original = shown(row)
@@ -97,13 +110,16 @@ def schedule_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespo
     )
 
 
-def upcoming(rule: Rule, find: Callable[[], Iterable[datetime]]) -> Upcoming:
-    """Return the occurrences of a rule that `find` returns, for display."""
+def upcoming(
+    rule: Rule, find: Callable[[], Iterable[datetime]], due_at: Callable[[datetime], datetime] | None = None
+) -> Upcoming:
+    """Return the occurrences of a rule that `find` returns, for display. `due_at` says when each is due if later."""
     zone = str(getattr(rule, "zone", None) or "UTC")
     try:
-        return Upcoming(zone, [(in_zone(at, zone), exact(at)) for at in find()])
+        rows = [(in_zone(at, zone), exact(at), exact(due_at(at)) if due_at else None) for at in find()]
     except Exception as error:  # noqa: BLE001 - a calendar is the site's code
-        return Upcoming(zone, [], visible(f"{type(error).__name__}: {error}"))
+        return Upcoming(zone, [], error=visible(f"{type(error).__name__}: {error}"))
+    return Upcoming(zone, rows, has_due_times=due_at is not None)
 
 
 def in_zone(at: datetime, zone: str) -> str:
@@ -119,6 +135,8 @@ def _address(request: HttpRequest, row: Schedule, page: str) -> str:
 def _facts(row: Schedule, rule: Rule | None) -> Iterator[Fact]:
     yield Fact(_("state"), state_in_words(row))
     yield Fact(_("rule"), _("can't be read") if rule is None else visible(str(rule)))
+    if row.window:
+        yield Fact(_("window"), window_in_words(row))
     yield Fact(_("key"), row.key)
     yield Fact(_("queue"), visible(queue_words(read(row.header, Header).queue)))
     yield Fact(_("alias"), row.alias)

@@ -9,9 +9,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-from django_delayq.core.human_time import At
+from django_delayq.core.human_time import At, windows_from_words
 from django_delayq.spark.errors import SparkError
-from django_delayq.spark.jobs.resolve import windows_of
 from django_delayq.support.units import to_ms
 
 _WITHOUT_FILES = ("jdbc", "delayq")
@@ -73,7 +72,7 @@ def names(text: str) -> list[str]:
 def window(text: str) -> str:
     """Return the text of windows such as "mon-fri 09:00-18:00", if it is one."""
     try:
-        windows_of(text, "UTC", None)
+        windows_from_words(text, "UTC", None)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
     return text

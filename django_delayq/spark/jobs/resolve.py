@@ -3,7 +3,7 @@
 Rows share times, zones and windows, so a process finds what does not depend on the id once, and keeps it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from django_delayq.core.human_time import At, Window, instant_of, room_in_window_ms, spread_of
+from django_delayq.core.human_time import At, instant_of, room_in_window_ms, spread_of, windows_from_words
 from django_delayq.spark.site import set_up
 from django_delayq.support.timestamps import EPOCH
 from django_delayq.support.validation import short_repr
@@ -75,20 +75,7 @@ def outside(rules: Rules) -> Callable[..., pa.Array]:
     return find
 
 
-@lru_cache(maxsize=_KEPT)
-def windows_of(text: str, zone: str, calendar: Calendar) -> Sequence[Window]:
-    """Return windows from a text such as "mon-fri 09:00-18:00" or "mon-fri 09:00-18:00; sat 09:00-12:00"."""
-    windows = []
-    for part in text.split(";"):
-        weekdays, _, hours = part.strip().rpartition(" ")
-        start, dash, end = hours.partition("-")
-        if not weekdays or not dash:
-            raise ValueError(
-                f"window={short_repr(text)} has {short_repr(part)}; write it like 'mon-fri 09:00-18:00', and several "
-                "with semicolons between them."
-            )
-        windows.append(Window(weekdays, start, end, zone=zone, calendar=calendar))
-    return windows
+_windows_of = lru_cache(maxsize=_KEPT)(windows_from_words)
 
 
 def _due(
@@ -133,7 +120,7 @@ def _room(rules: Rules, from_ms: int, zone: str, calendar: str | None, window: s
 
 @lru_cache(maxsize=_KEPT)
 def _kept_room(from_ms: int, window: str, zone: str, calendar: Calendar, spread_ms: int) -> tuple[int, int]:
-    return room_in_window_ms(from_ms, windows_of(window, zone, calendar), spread_ms)
+    return room_in_window_ms(from_ms, _windows_of(window, zone, calendar), spread_ms)
 
 
 @lru_cache(maxsize=_KEPT)
