@@ -34,7 +34,7 @@ from django_delayq.core.errors import Bury, DelayqError, Snooze
 from django_delayq.core.history import Ended, PastAttempt
 from django_delayq.core.human_time import At, Windows
 from django_delayq.core.lanes import lane_of, split_lane
-from django_delayq.core.message import IdScope, Message, OnConflict, Sent, State, Tags
+from django_delayq.core.message import IdScope, Message, OnConflict, Sent, State, Tags, WhileRunning
 from django_delayq.core.retry import Backoff
 from django_delayq.core.transitions import Policy
 from django_delayq.django_tasks import (
@@ -105,6 +105,8 @@ class DelayqTask(AnyTask):
     id: str | None = None
     on_conflict: OnConflict = "keep"
     id_scope: IdScope | None = None
+    max_wait: Duration | None = None
+    while_running: WhileRunning = "drop"
     tag: Tags | None = None
     trace_id: str | None = None
 
@@ -226,7 +228,11 @@ class DelayqBackend(BaseTaskBackend):
         return await sync_to_async(self._enqueued)(task, args, kwargs, now, sent)
 
     def _when(self, task: AnyTask) -> dict[str, Any]:
-        own = ("id", "on_conflict", "id_scope", "tag", "trace_id") if isinstance(task, DelayqTask) else ()
+        own = (
+            ("id", "on_conflict", "id_scope", "max_wait", "while_running", "tag", "trace_id")
+            if isinstance(task, DelayqTask)
+            else ()
+        )
         return {name: getattr(task, name) for name in own} | {
             "at": task.run_after,
             "queue": task.queue_name,
@@ -239,7 +245,7 @@ class DelayqBackend(BaseTaskBackend):
     ) -> AnyResult:
         result = _result(task, sent.id, self.alias, args, kwargs, now)
         replaces = getattr(task, "on_conflict", "keep") == "replace"
-        is_kept = sent.created is False and (sent.running or sent.ended or not replaces)
+        is_kept = sent.created is False and (sent.running or sent.ended or not replaces) and not sent.kept
         if not is_kept:
             emit(task_enqueued, type(self), task_result=result)
         elif self.supports_get_result:  # of the earlier task, whose arguments these may not be

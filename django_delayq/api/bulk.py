@@ -150,6 +150,7 @@ class Batches:
         for answer in enqueued:
             self.sent.created += answer.created
             self.sent.running += answer.running
+            self.sent.kept += answer.kept
 
     @contextmanager
     def failing_as_send_error(self) -> Iterator[None]:

@@ -90,4 +90,6 @@ def _info(row: Any, state: State) -> MessageInfo:
         lease_until=row.lease_until if is_running else None,
         priority=priority,
         more_tags=row.more_tags,
+        merged=row.merged or 0,
+        again_at=row.again_at,
     )

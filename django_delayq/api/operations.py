@@ -144,6 +144,8 @@ def message_info(using: str, info: Info) -> MessageInfo:
         lease_until=None if info.lease_end_ms is None else from_ms(info.lease_end_ms),
         priority=priority,
         more_tags=header.more_tags,
+        merged=info.merged,
+        again_at=None if info.again_ms is None else from_ms(info.again_ms),
     )
 
 

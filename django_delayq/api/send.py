@@ -27,7 +27,7 @@ from django_delayq.core.errors import DataMismatch, Unsupported
 from django_delayq.core.human_time import At, Windows, check_windows, due_in_window_ms, spread_of
 from django_delayq.core.lanes import lane_of, new_lane, split_lane
 from django_delayq.core.limits import Limits
-from django_delayq.core.message import IdScope, OnConflict, Send, Sent, Tags, When
+from django_delayq.core.message import IdScope, OnConflict, Send, Sent, Tags, When, WhileRunning
 from django_delayq.core.requests import Enqueued, Header, NewMessage
 from django_delayq.signals import message_sent
 from django_delayq.support.timestamps import check_aware, due_time_ms, from_ms, wall_clock_ms
@@ -43,6 +43,7 @@ from django_delayq.support.validation import (
 
 _ON_CONFLICT = get_args(OnConflict)
 _ID_SCOPES = get_args(IdScope)
+_WHILE_RUNNING = get_args(WhileRunning)
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 _ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # in ASCII order, as ids sort
@@ -75,6 +76,8 @@ def send_delay_message(
     timeout: Duration | None = None,
     at_most_once: bool | None = None,
     id_scope: IdScope | None = None,
+    max_wait: Duration | None = None,
+    while_running: WhileRunning = "drop",
     using: str | None = None,
     on_commit: bool | None = None,
     **unknown: Never,
@@ -101,6 +104,11 @@ def send_delay_message(
     sent either if a message with this `id` has ended, for as long as its row is kept: it finished, failed or was
     cancelled. `raise` raises then too. That needs a store: without one it raises `Unsupported`.
 
+    Two options go with `replace`, for what changes often. With `max_wait` the message is due no later than that long
+    after the first send of what waits under the `id`, however often it is replaced; the count begins anew when it has
+    run. With `while_running="again"` a send whose `id` runs is kept until the run ends, and is sent then: the newest
+    send counts. Without it, `drop`, such a send changes nothing.
+
     Raises `TypeError`, `ValueError` or `UnknownKey`, naming the value and the fix, before anything is sent. Raises
     `SendError` if the broker was away or did not answer within 2 seconds: it may have taken the message, unless the
     error says that it was not sent; `BrokerUnavailable` if it has no memory left; `BrokerRefused` if somebody must mend
@@ -126,6 +134,8 @@ def send_delay_message(
         timeout=timeout,
         at_most_once=at_most_once,
         id_scope=id_scope,
+        max_wait=max_wait,
+        while_running=while_running,
         using=using,
     )
     backend = get_backend(using)
@@ -188,7 +198,8 @@ def _defer_to_commit(alias: Alias, on_commit: bool | None, message: NewMessage, 
 
 
 def _answer(enqueued: Enqueued) -> Sent:
-    return Sent(enqueued.id, enqueued.due_ms, enqueued.created, enqueued.running, enqueued.ended_ms is not None)
+    has_ended = enqueued.ended_ms is not None
+    return Sent(enqueued.id, enqueued.due_ms, enqueued.created, enqueued.running, has_ended, enqueued.kept)
 
 
 # Ids for messages that get none from their sender
@@ -240,6 +251,13 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     body = body_of(send.data, data_type, alias)
     if handler is not None and handler.limits is not None:
         check_has_fields(body, handler.limits)
+    max_wait_ms = None
+    if send.max_wait is not None:
+        max_wait_ms = _max_wait_ms(send, window)
+        if (delay_ms if at_ms is None else at_ms - wall_clock_ms()) > max_wait_ms:  # the first send counts too
+            delay_ms, at_ms, counts_from_ms = max_wait_ms, None, None
+    if send.while_running != "drop":
+        _check_while_running(send)
     return NewMessage(
         id,
         header,
@@ -249,7 +267,34 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
         has_new_id=send.id is None,
         id_scope="waiting" if send.id is send.id_scope is None else _id_scope(send, header.key, alias),
         rule="" if counts_from_ms is None else rule_text(alias, counts_from_ms, send.at, window, send.spread),
+        max_wait_ms=max_wait_ms,
+        while_running=send.while_running,
     )
+
+
+def _max_wait_ms(send: Send, window: Windows | None) -> int:
+    """Return the `max_wait` of a send in ms. Raises if it can't be kept."""
+    most_ms = to_ms(send.max_wait, "max_wait") if send.max_wait is not None else 0
+    if send.on_conflict != "replace":
+        raise ValueError(
+            f"max_wait={short_repr(send.max_wait)} bounds how long sends can put off what waits: it needs "
+            'on_conflict="replace".'
+        )
+    if window is not None:
+        raise ValueError(
+            f"max_wait={short_repr(send.max_wait)} and a window can't both be kept: leave one out, of the handler too."
+        )
+    return most_ms
+
+
+def _check_while_running(send: Send) -> None:
+    if send.while_running not in _WHILE_RUNNING:
+        near = did_you_mean(str(send.while_running), _WHILE_RUNNING)
+        raise ValueError(f"while_running={short_repr(send.while_running)} is unknown: {near}")
+    if send.on_conflict != "replace":
+        raise ValueError('while_running="again" runs the newest send after the run: it needs on_conflict="replace".')
+    if send.id_scope == "all":
+        raise ValueError('while_running="again" runs an id again, which id_scope="all" forbids: leave one of them out.')
 
 
 def _name(value: str, kind: str, is_own: bool) -> str:

@@ -490,6 +490,12 @@ class Tables(Queue, Protocol):
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""
 
+    def finish_and_send(self, pk: int, id: str, token: int, started_ms: int) -> bool:
+        """Finish a message and send what was kept for its end, in the transaction of an atomic handler.
+
+        Return False if nothing was kept, or the lease is lost.
+        """
+
     def sweep(self) -> None:
         """Look for overdue rows that the timer has no alarms for. Later claims take them from the table."""
 

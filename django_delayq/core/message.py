@@ -106,6 +106,9 @@ Tags = str | Sequence[str]
 
 OnConflict = Literal["keep", "replace", "earliest", "latest", "raise"]
 
+WhileRunning = Literal["drop", "again"]
+"""What becomes of a send while a message with its id runs: nothing, or it waits for the end of the run."""
+
 IdScope = Literal["waiting", "all"]
 """The messages among which an id is unique: those that wait or run, or also those that have ended and are kept."""
 
@@ -128,6 +131,8 @@ class When(TypedDict, total=False):
     timeout: Duration | None
     at_most_once: bool | None
     id_scope: IdScope | None
+    max_wait: Duration | None
+    while_running: WhileRunning
 
 
 class WhenToSend(When, total=False):
@@ -161,6 +166,8 @@ class Send:
     id_scope: IdScope | None = None
     window: Windows | None = None
     spread: Duration | None = None
+    max_wait: Duration | None = None
+    while_running: WhileRunning = "drop"
 
 
 @dataclass(slots=True)
@@ -168,9 +175,10 @@ class Sent:
     """The answer to a send.
 
     `created` is False if there was a message with this id already. `running` is True if that message runs now, so that
-    the send left it unchanged. `ended` is True if it has ended, and `id_scope="all"` kept the id from being used again.
-    If the send waits for the commit of a transaction, `created`, `due_ms` and `due_at` are None, because nothing has
-    been enqueued yet.
+    the send left it unchanged. `kept` is True if the send then waits for the end of that run, because of
+    `while_running="again"`: `due_ms` is when it is due, if the run has ended by then. `ended` is True if it has ended,
+    and `id_scope="all"` kept the id from being used again. If the send waits for the commit of a transaction,
+    `created`, `due_ms` and `due_at` are None, because nothing has been enqueued yet.
     """
 
     id: str
@@ -178,6 +186,7 @@ class Sent:
     created: bool | None
     running: bool = False
     ended: bool = False
+    kept: bool = False
 
     @property
     def due_at(self) -> datetime | None:
@@ -190,12 +199,13 @@ class SentMany:
     """The answer to a bulk send, as counts: `accepted` messages, of which `created` are new.
 
     The others are not new: a message with the same id was there already. `running` is how many of these earlier
-    messages run now, so that the send left them unchanged.
+    messages run now, so that the send left them unchanged; of these sends, `kept` wait for the end of the run.
     """
 
     accepted: int = 0
     created: int = 0
     running: int = 0
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +213,9 @@ class MessageInfo:
     """A message as it is now. Reading it changes nothing. Datetimes are in UTC.
 
     `data` has the type that the handler asks for if it fits that type. Otherwise it is plain values from JSON, or text
-    if the body is no JSON.
+    if the body is no JSON. `merged` is how many sends were merged into it: each took the place of the one before, while
+    it waited or was kept until a run ended. `again_at` is when the send is due that is kept until this run ends; None
+    if there is none.
     """
 
     id: str
@@ -222,6 +234,8 @@ class MessageInfo:
     lease_until: datetime | None
     priority: int = 0
     more_tags: tuple[str, ...] = ()
+    merged: int = 0
+    again_at: datetime | None = None
 
     @property
     def tags(self) -> tuple[str, ...]:

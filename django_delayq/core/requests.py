@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from django_delayq.core.codec import Instant, Natural
 from django_delayq.core.errors import DuplicateMessage
 from django_delayq.core.lanes import queue_of, serves
-from django_delayq.core.message import IdScope, OnConflict, State, all_tags
+from django_delayq.core.message import IdScope, OnConflict, State, WhileRunning, all_tags
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import check_name, check_queue
@@ -95,6 +95,10 @@ class NewMessage:
     """If it is "all", the message is not taken if one with its id has ended. Only a store can do that."""
     rule: str = ""
     """The rule that gave it `at_ms` (rules.py); '' if there is none, or no store to keep it."""
+    max_wait_ms: int | None = None
+    """If it replaces a message, it is due no later than this long after the first send of what waits under its id."""
+    while_running: WhileRunning = "drop"
+    """If it is "again", and a message with its id runs, it waits for the end of the run (core/kept.py)."""
 
 
 @dataclass(slots=True)
@@ -102,7 +106,8 @@ class Enqueued:
     """The answer to an `enqueue`.
 
     `created` is True if the message is new. If it is False, the message that had the id already was kept or changed as
-    `on_conflict` says, or it is `running` or has ended, at `ended_ms`, and was left as it is.
+    `on_conflict` says, or it is `running` or has ended, at `ended_ms`, and was left as it is. If the send was `kept`
+    until the run ends, `due_ms` is its own due time.
     """
 
     id: str
@@ -110,6 +115,7 @@ class Enqueued:
     created: bool
     running: bool = False
     ended_ms: int | None = None
+    kept: bool = False
 
 
 @dataclass(slots=True)
@@ -240,7 +246,7 @@ class Info:
     """One message as the backend sees it now.
 
     `holder` (the worker's name) and `lease_end_ms` are set while it runs, `buried_ms` and `detail` (the traceback) once
-    it is buried.
+    it is buried. `merged` and `again_ms` are those of `MessageInfo`.
     """
 
     id: str
@@ -256,6 +262,8 @@ class Info:
     lease_end_ms: int | None = None
     buried_ms: int | None = None
     suspect: bool = False
+    merged: int = 0
+    again_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,14 @@ The statements that write rows are in django_delayq/store/. These models are for
 Don't change messages through them: a message that is changed regardless of its lease may run twice, or be lost.
 """
 
+from datetime import datetime
+from typing import Any
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_delayq.core.figures import COUNTS
+from django_delayq.core.kept import decode
 from django_delayq.core.message import all_tags
 from django_delayq.models.fields import InstantField, NameField
 from django_delayq.models.indexes import PageIndex, PartialIndex
@@ -48,12 +52,21 @@ class MessageRow(models.Model):
 
     more_tags: tuple[str, ...] = ()
     """The tags after the first, once store/tags.py has read them."""
+    merged: Any = None
+    """How many sends were merged into a message that waits or runs; None stands for 0."""
+    again: Any = None
+    """The send that was kept until the run ends (django_delayq/core/kept.py); None if there is none."""
 
     class Meta:
         abstract = True
 
     def __str__(self) -> str:
         return one_line(f"{self.key} {self.message_id}")  # Django shows it as it is, in its log too
+
+    @property
+    def again_at(self) -> datetime | None:
+        """Return when the send is due that was kept until the run ends; None if there is none."""
+        return None if self.again is None else from_ms(decode(self.again).due_ms)
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -66,6 +79,8 @@ class ReadyMessage(MessageRow):
 
     `interrupted` means that the stop of its worker has cut the lease short: no crash is counted when it runs out.
     `placed` is not used any more. The previous release still writes it, and the next one will drop it.
+
+    The `max_wait` of sends counts from `first_at`; if it is empty, from `sent_at`.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -73,6 +88,9 @@ class ReadyMessage(MessageRow):
     token = models.BigIntegerField(_("token"), null=True)
     placed = models.BooleanField(_("placed"), db_default=False)
     interrupted = models.BooleanField(_("interrupted"), db_default=False)  # inserts leave it out
+    first_at = InstantField(_("first sent at"), null=True)
+    merged = models.PositiveIntegerField(_("merged sends"), null=True)
+    again = models.TextField(_("runs again with"), null=True)  # noqa: DJ001 - inserts leave it out
 
     class Meta:
         db_table = "delayq_ready"

@@ -158,8 +158,9 @@ def _claim_lapsed(
     worker: str,
 ) -> None:
     """Reclaim rows whose lease ran out, and claim them. Rows that another transaction holds have to wait."""
-    reclaimed = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed], claimed.now_ms)
+    reclaimed, alarms = reclaim(database, [int(alarm.pk) for alarm in claimed.lapsed], claimed.now_ms)
     claimed.buried += [info for info in reclaimed.values() if info]
+    claimed.rearm += [alarm for alarm in alarms if alarm.wait_ms <= SOON_MS]
     free = [alarm for alarm in claimed.lapsed if int(alarm.pk) in reclaimed]
     _wait(claimed, [alarm for alarm in claimed.lapsed if int(alarm.pk) not in reclaimed], LEAST_LOCKED_WAIT_MS)
     if free:

@@ -1,7 +1,9 @@
 """Send: insert rows in the caller's transaction, and schedule the alarms that are due soon right after its commit.
 
 The due time is the database's clock plus the delay. For ids that are in use, `on_conflict` says what happens; one
-statement does it for many of them. A message of `id_scope` "all" is not inserted if one with its id has ended.
+statement does it for many of them. A send that is kept until a run ends is written into the row that runs, under its
+lock: what ends the run sees it, or was committed before (kept.py). A message of `id_scope` "all" is not inserted if one
+with its id has ended.
 
 Alarms are scheduled after the commit because the cursor may be past them already (alarms.py). That is one bounded call.
 If there are too many alarms for it, the cursor is set back, and the next pass schedules the rest. Messages that are due
@@ -22,7 +24,8 @@ from typing import Any, NamedTuple
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_delayq.brokers.base import BATCH, Alarm, Broker, Enqueued, NewMessage, OnConflict, pages
-from django_delayq.core.errors import PartlyUnavailable, Unsupported
+from django_delayq.core import kept
+from django_delayq.core.errors import PartlyUnavailable, SendError, Unsupported
 from django_delayq.store import belongings, rules, tags
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database
@@ -92,6 +95,10 @@ def _enqueue(
         tags.write(database, new_tags)
     if new_rules:
         rules.put(database, new_rules)
+    if lost := [message.id for message in todo if message.while_running == "again"]:
+        raise SendError(
+            f"Ids that came and went {TRIES} times meanwhile: {lost}. Send them again.", unknown=tuple(lost)
+        )
     # An id that comes and goes faster than we look counts as one in use.
     return enqueued | {message.id: Enqueued(message.id, 0, created=False) for message in todo}, alarms
 
@@ -107,6 +114,7 @@ _NEW = _TIMES | {
     "new_max_attempts": int,
     "new_timeout_ms": int,
     "once": int,
+    "max_wait_ms": int,
 }
 
 
@@ -117,13 +125,20 @@ def _resolve_conflicts(
 
     The ids differ. Those that have become free meanwhile are left out.
     """
-    if on_conflict == "replace":
+    again = [message for message in messages if message.while_running == "again"]
+    until_end: dict[str, Enqueued] = {}
+    if again:
+        messages = [message for message in messages if message.while_running != "again"]
+        changed, until_end = database.transaction(partial(_replace_or_keep, database, again))
+        if messages:
+            changed += database.transaction(partial(_replace, database, messages))
+    elif on_conflict == "replace":
         changed = database.transaction(partial(_replace, database, messages))
     else:
         changed = _change(database, messages, on_conflict)
         _put_rules(database, messages, changed)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, _, wait_ms, *_ in changed]
-    enqueued = {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, *_ in changed}
+    enqueued = until_end | {id: Enqueued(id, due_ms, created=False) for id, _, _, _, due_ms, *_ in changed}
     return enqueued | _look(database, [message.id for message in messages if message.id not in enqueued]), alarms
 
 
@@ -138,6 +153,36 @@ def _replace(database: Database, messages: Sequence[NewMessage]) -> list[tuple[A
     tags.write(database, [(pk, tag) for id, pk, *_ in changed for tag in more_tags[id]])
     _put_rules(database, messages, changed)
     return changed
+
+
+def _replace_or_keep(
+    database: Database, messages: Sequence[NewMessage]
+) -> tuple[list[tuple[Any, ...]], dict[str, Enqueued]]:
+    """Replace messages that wait, and keep the sends whose ids run until the runs end.
+
+    Return what `_change` returns, and the answers for the others. The rows are locked first, so that none of them
+    begins or ends to run meanwhile.
+    """
+    dialect = database.dialect
+    if database.vendor == "sqlite":
+        database.prove_writes()  # in SQLite, a transaction that has read can't write once another has written
+    by_id = {message.id: message for message in messages}
+    found = dialect.under_ids(database.alias, by_id, lock=dialect.lock)
+    rows = database.rows(
+        f"SELECT r.id, r.message_id, NOT ({WAITING}), r.again, {dialect.now}, {dialect.now_up} FROM {found.text}",
+        found.parameters,
+    )
+    answers: dict[str, Enqueued] = {}
+    for pk, id, runs, before, now_ms, now_up_ms in rows:
+        if runs:
+            message = by_id[id]
+            at_ms = message.at_ms
+            due_ms = now_up_ms + message.delay_ms if at_ms is None else max(now_ms, at_ms)
+            newest = kept.keep(message, due_ms, now_ms, None if before is None else kept.decode(before))
+            database.changed("UPDATE delayq_ready SET again = %s WHERE id = %s", [kept.encode(newest), pk])
+            answers[id] = Enqueued(id, newest.due_ms, created=False, running=True, kept=True)
+    waiting = [by_id[id] for _, id, runs, *_ in rows if not runs]
+    return (_replace(database, waiting) if waiting else []), answers
 
 
 def _put_rules(database: Database, messages: Sequence[NewMessage], changed: Sequence[tuple[Any, ...]]) -> None:
@@ -161,18 +206,24 @@ def _change(database: Database, messages: Sequence[NewMessage], on_conflict: OnC
     if on_conflict in ("keep", "raise"):
         return []
     dialect = database.dialect
-    due = _due(dialect)
+    due, last = _due(dialect), ""
     where = WAITING
     in_order = sorted(messages, key=attrgetter("id"))
     if on_conflict == "replace":
-        columns, rows, changes = _NEW, [_new(message) for message in in_order], _replacement(dialect, due)
+        if any(message.max_wait_ms is not None for message in messages):
+            due = _bounded(dialect, due)
+        columns, rows, changes = _NEW, [_new(message) for message in in_order], _replacement(due)
+        last = (
+            f", first_at = {_first(dialect)}, merged = coalesce(r.merged, 0) + 1, sent_at = {dialect.now},"
+            " failures = 0, crashes = 0"
+        )
     else:
         columns, rows = _TIMES, [(message.id, message.delay_ms, message.at_ms) for message in in_order]
         changes = f"expires_at = r.expires_at - r.scheduled_at + {due}"
         where += f" AND {due} {'<' if on_conflict == 'earliest' else '>'} r.due_at"
     return database.dialect.change_values(
         database,
-        f"{changes}, due_at = {due}, scheduled_at = {due}",
+        f"{changes}, due_at = {due}, scheduled_at = {due}{last}",
         database.dialect.values_table("input", columns, rows),
         where,
         f'message_id, id, queue, "key", due_at, due_at - {dialect.now}{database.noticed(len(messages))}',
@@ -185,12 +236,23 @@ def _due(dialect: Dialect) -> str:
     return f"(CASE WHEN input.at_ms IS NULL THEN {dialect.now_up} + input.delay_ms ELSE {at} END)"
 
 
-def _replacement(dialect: Dialect, due: str) -> str:
+def _first(dialect: Dialect) -> str:
+    """Return SQL for when the first of the sends was that a message stands for: of those that no attempt was for."""
+    return f"(CASE WHEN r.failures + r.crashes > 0 THEN {dialect.now} ELSE coalesce(r.first_at, r.sent_at) END)"
+
+
+def _bounded(dialect: Dialect, due: str) -> str:
+    """Return SQL for a due time of a message that replaces another: `bounded` in core/kept.py."""
+    latest = f"{_first(dialect)} + input.max_wait_ms"
+    return f"(CASE WHEN {due} > {latest} THEN {dialect.greatest}({dialect.now}, {latest}) ELSE {due} END)"
+
+
+def _replacement(due: str) -> str:
     return (
         'queue = input.new_queue, "key" = input.new_key, data = input.new_data, tag = input.new_tag,'
         " trace_id = input.new_trace_id, max_attempts = input.new_max_attempts, timeout_ms = input.new_timeout_ms,"
-        " at_most_once = (input.once = 1), failures = 0, crashes = 0, error = '', history = '[]',"
-        f" sent_at = {dialect.now}, expires_at = {due} + input.expires_ms"
+        " at_most_once = (input.once = 1), error = '', history = '[]',"
+        f" again = NULL, expires_at = {due} + input.expires_ms"
     )
 
 
@@ -199,7 +261,8 @@ def _new(message: NewMessage) -> tuple[Any, ...]:
     header = message.header
     times = message.id, message.delay_ms, message.at_ms
     names = header.queue, header.key, message.body.decode(), header.tag, header.trace_id
-    return *times, *names, header.expires_ms, header.max_attempts, header.timeout_ms, int(header.at_most_once)
+    options = header.expires_ms, header.max_attempts, header.timeout_ms, int(header.at_most_once)
+    return *times, *names, *options, message.max_wait_ms
 
 
 # Ids that are refused if a message has ended under them

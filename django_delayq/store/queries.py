@@ -13,6 +13,7 @@ from typing import Any
 
 from django_delayq.brokers.base import BATCH, Counts, Header, Info, SetCount, pages
 from django_delayq.core.history import Ended, PastAttempt, read
+from django_delayq.core.kept import decode
 from django_delayq.core.message import State
 from django_delayq.core.requests import Pair
 from django_delayq.core.transitions import SUSPECT_CRASHES
@@ -235,15 +236,17 @@ def _ready(
     database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
 ) -> list[tuple[Info, Row]]:
     """Return messages of the ready table, each with the values of `columns`."""
-    of_info = (database.dialect.now, WAITING, "r.lease_until")
+    of_info = (database.dialect.now, WAITING, "r.lease_until", "r.merged", "r.again")
     found = database.rows(
         f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE {condition}",
         parameters,
     )
     infos = []
     for row in found:
-        now_ms, is_free, end_ms, *message = row[len(columns) :]
-        infos.append((_info(now_ms, is_free, end_ms, tuple(message)), row[: len(columns)]))
+        now_ms, is_free, end_ms, merged, again, *message = row[len(columns) :]
+        info = _info(now_ms, is_free, end_ms, tuple(message))
+        info.merged, info.again_ms = merged or 0, None if again is None else decode(again).due_ms
+        infos.append((info, row[: len(columns)]))
     return infos
 
 

@@ -43,7 +43,19 @@ from django_delayq.core.errors import (
 from django_delayq.core.lanes import priority_of
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
-from django_delayq.store import audit, claim, due_times, enqueue, limits, listing, operations, queries, rules, settle
+from django_delayq.store import (
+    audit,
+    claim,
+    due_times,
+    enqueue,
+    kept,
+    limits,
+    listing,
+    operations,
+    queries,
+    rules,
+    settle,
+)
 from django_delayq.store.alarms import Degraded, schedule_window
 from django_delayq.store.database import Database, T
 from django_delayq.store.enqueue import CommitNotifier
@@ -313,6 +325,14 @@ class DatabaseQueue:
             self._put_following(ends)
         return settled.answers
 
+    def finish_and_send(self, pk: int, id: str, token: int, started_ms: int) -> bool:
+        asked_at = monotonic()
+        alarms = kept.finish_here(self.database, pk, id, token, started_ms)
+        if alarms is None:
+            return False
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        return True
+
     def _put_following(self, ends: Sequence[str]) -> None:
         """Put the occurrences that follow messages that have ended. An error is left to maintenance: the ends stand."""
         from django_delayq.core.occurrences import occurrence_of  # late: most sites have no schedules
@@ -388,7 +408,9 @@ class DatabaseQueue:
                 self._rests_until = asked_at + min(hold_off_ms / 1000, most_s)
             return found.now_ms
         if found.lapsed:
-            result.buried += settle.reclaim_lapsed(self.database, found)
+            reclaimed = settle.reclaim_lapsed(self.database, found)
+            result.buried += [info for info in reclaimed.rows.values() if info]
+            self._forget([], reclaimed.alarms)
             result.suspects_due = settle.look_at_leases(self.database, found.position).suspects_due
         saw_all = self._lapse_positions[:2] == found.position[:2] == settle.BEGIN[:2]
         if found.over:

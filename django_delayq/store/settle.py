@@ -17,8 +17,10 @@ from django.db import DatabaseError
 
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, Header, LeaseId, pages
 from django_delayq.core.errors import BrokerRefused
+from django_delayq.core.kept import decode
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse, lapse_unburied
+from django_delayq.store import kept
 from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.queries import REST_FACTOR, START, Position, page_after
@@ -43,11 +45,17 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
             by_lease.setdefault((one.id, one.token), one)  # of two transitions of one lease the first counts
     found = database.dialect.apply(database, list(by_lease.values())) if by_lease else {}
     others = [one for lease, one in by_lease.items() if lease not in found]
-    retry_locked = _standing(database, leases(database, others)) if others else set()
+    standing = _standing(database, leases(database, others)) if others else {}
+    alarms: list[Alarm] = []
+    if any(standing.values()):
+        ended, alarms = kept.end(database, [by_lease[lease] for lease, has_kept in standing.items() if has_kept])
+        found = found | ended
+    retry_locked = [lease for lease in standing if lease not in found]
     written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
     drop = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
     stay = [_alarm(one, _until_due_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
-    rearm = [alarm for alarm in stay if alarm.wait_ms <= SOON_MS]  # a pass schedules the others in time
+    alarms += stay
+    rearm = [alarm for alarm in alarms if alarm.wait_ms <= SOON_MS]  # a pass schedules the others in time
     return Settled([_answer(one, written, retry_locked) for one in transitions], drop, rearm)
 
 
@@ -78,18 +86,18 @@ def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bo
     found = database.dialect.change(database, changes, unlocked, "message_id, token")
     renewed = {(id, token) for id, token in found}
     others = [one for one in held if (one.id, one.token) not in renewed]
-    retry_locked = _standing(database, leases(database, others)) if others else set()
+    retry_locked = _standing(database, leases(database, others)) if others else {}
     asked = [(one.id, one.token) for one in held]
     return [None if lease in retry_locked else lease in renewed for lease in asked]
 
 
-def _standing(database: Database, found: Sql) -> set[LeaseId]:
-    """Return which leases of `found` still stand.
+def _standing(database: Database, found: Sql) -> dict[LeaseId, bool]:
+    """Return which leases of `found` still stand, each with whether a send is kept for the end of its run.
 
     They are read without a lock, because other transactions have locked them.
     """
-    rows = database.rows(f"SELECT r.message_id, r.token FROM {found.text}", found.parameters)
-    return {(id, token) for id, token in rows}
+    rows = database.rows(f"SELECT r.message_id, r.token, r.again IS NOT NULL FROM {found.text}", found.parameters)
+    return {(id, token): bool(has_kept) for id, token, has_kept in rows}
 
 
 def is_finished(database: Database, pk: int) -> bool:
@@ -146,20 +154,30 @@ class LeaseReport(NamedTuple):
     """Whether any message of any alias has a rule (rules.py)."""
 
 
-def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> dict[int, BuriedInfo | None]:
+class Reclaimed(NamedTuple):
+    """The rows whose leases ended: their pks, each with its message if that was buried.
+
+    `alarms` are those of sends that were kept for the ends of these runs.
+    """
+
+    rows: dict[int, BuriedInfo | None]
+    alarms: list[Alarm]
+
+
+def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> Reclaimed:
     """End the leases that ran out. Their rows are ready again, or buried if they must not start twice.
 
-    Return the pks of the rows, each with its message if that was buried. A row that another transaction holds is left
+    A row that another transaction holds is left
     alone. `now_ms` is the database's time at which `ClockMonitor` allowed this: later statements don't read the clock
     again, because it may jump.
     """
     return _reclaim(database, pks, now_ms, Sql("r.lease_until <= %s", [now_ms]))
 
 
-def _reclaim(database: Database, pks: Sequence[int], now_ms: int, over: Sql) -> dict[int, BuriedInfo | None]:
+def _reclaim(database: Database, pks: Sequence[int], now_ms: int, over: Sql) -> Reclaimed:
     """End the leases for which the condition `over` holds, as `reclaim` does."""
     if not pks:
-        return {}
+        return Reclaimed({}, [])
     try:
         return _reclaim_all(database, pks, now_ms, over)
     except (DatabaseError, BrokerRefused) as error:
@@ -171,24 +189,28 @@ def _reclaim(database: Database, pks: Sequence[int], now_ms: int, over: Sql) -> 
 @in_transaction
 def _reclaim_all(
     database: Database, pks: Sequence[int], now_ms: int, over: Sql, lapsed: Callable[..., Transition] = lapse
-) -> dict[int, BuriedInfo | None]:
+) -> Reclaimed:
     of_pks = database.dialect.among("r.id", sorted(pks))
     rows = database.rows(
         "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
-        " r.history, r.lease_until, r.at_most_once, r.interrupted FROM delayq_ready r"
+        " r.history, r.lease_until, r.at_most_once, r.interrupted, r.again FROM delayq_ready r"
         f" WHERE {of_pks.text} AND r.token IS NOT NULL AND {over.text} ORDER BY r.id{database.dialect.skip_locked}",
         [*of_pks.parameters, *over.parameters],
     )
-    ended = []
-    for *row, lease_until_ms, at_most_once, interrupted in rows:
+    ended, again = [], {}
+    for *row, lease_until_ms, at_most_once, interrupted, text in rows:
+        if text is not None:
+            again[row[0]] = row[1], text
         claimed, until_ms = _claimed(*row), min(lease_until_ms, now_ms)
         ended_as = lapsed(claimed, until_ms, at_most_once=bool(at_most_once), interrupted=bool(interrupted))
         ended.append(TimedTransition(ended_as, claimed.claimed_ms, until_ms))
     buried = [one for one in ended if one.transition.state is State.FAILED]
+    kept.forget(database, list(again))
     bury(database, buried)
     wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
+    alarms = kept.send(database, {id: decode(text) for id, text in again.values()})
     ready = dict.fromkeys(int(one.transition.pk) for one in ended)
-    return ready | {int(one.pk): buried_info(one) for one, _, _ in buried}
+    return Reclaimed(ready | {int(one.pk): buried_info(one) for one, _, _ in buried}, alarms)
 
 
 def _claimed(
@@ -272,12 +294,14 @@ def _row(number: str, pk: str = "0", has_lapsed: str = "0") -> str:
     return f"SELECT {number} AS due_at, {pk} AS id, {has_lapsed} AS wanted, 0 AS number"
 
 
-def reclaim_lapsed(database: Database, found: LeaseReport) -> list[BuriedInfo]:
-    """Reclaim the leases that a look found to have run out. Return the messages that were buried."""
-    buried = []
+def reclaim_lapsed(database: Database, found: LeaseReport) -> Reclaimed:
+    """Reclaim the leases that a look found to have run out."""
+    all_rows = Reclaimed({}, [])
     for page in pages(found.lapsed, PAGE):
-        buried += [info for info in reclaim(database, page, found.now_ms).values() if info]
-    return buried
+        rows, alarms = reclaim(database, page, found.now_ms)
+        all_rows.rows.update(rows)
+        all_rows.alarms.extend(alarms)
+    return all_rows
 
 
 class TakenOver(NamedTuple):
@@ -304,8 +328,9 @@ def take_over(database: Database, dead: Sequence[str], now_ms: int, after: Posit
         found = database.rows(f"{page_of_dead.text} ORDER BY number", page_of_dead.parameters)
         after = _end_of([row[:-1] for row in found])
         for page in pages([row for row in found if row[-1]], PAGE):
-            ended = _reclaim(database, [pk for _, pk, *_ in page], now_ms, Sql(*_among(dead, "r.worker")))
+            ended, alarms = _reclaim(database, [pk for _, pk, *_ in page], now_ms, Sql(*_among(dead, "r.worker")))
             taken.alarms.extend(Alarm(queue, key, str(pk)) for _, pk, queue, key, *_ in page if pk in ended)
+            taken.alarms.extend(alarms)
             taken.buried.extend(info for info in ended.values() if info)
             is_over &= len(ended) == len(page)
         if after == START:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from django_delayq.api.handlers import Handler
@@ -89,6 +90,11 @@ class VirtualTimeBroker(MemoryBroker):
                 entry.due_ms -= by_ms
                 entry.header.sent_ms -= by_ms
                 entry.header.scheduled_ms -= by_ms
+                if entry.first_ms is not None:
+                    entry.first_ms -= by_ms
+                if entry.again is not None:
+                    again = entry.again
+                    entry.again = replace(again, due_ms=again.due_ms - by_ms, first_ms=again.first_ms - by_ms)
             for buried in places.buried.values():
                 buried.buried_ms -= by_ms
             for schedule in (places.suspects, places.running, *places.waiting.values(), *places.alarms.values()):

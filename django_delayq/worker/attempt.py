@@ -102,7 +102,7 @@ def run_sync(
             elif not handler.atomic:
                 _call(handler, message)
             elif claimed.pk and (store := get_backend(handler.using).store):
-                run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store.database)
+                run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store)
             else:
                 with LeavingNothingOpen(), transaction.atomic(using=database), staying_in_it(database):
                     _call(handler, message)

@@ -29,7 +29,8 @@ from django_delayq.brokers.base import (
 from django_delayq.brokers.memory import MemoryBroker
 from django_delayq.conf import Alias, Options, Store
 from django_delayq.core import transitions
-from django_delayq.core.message import State
+from django_delayq.core.kept import decode, encode
+from django_delayq.core.message import State, WhileRunning
 from django_delayq.core.transitions import Failure, Policy, Span
 from tests.servers import ClusterServers, RabbitMQServer
 
@@ -90,12 +91,25 @@ class Rig:
         key: str = "k",
         body: bytes = b"{}",
         on_conflict: OnConflict = "keep",
+        max_wait_ms: int | None = None,
+        while_running: WhileRunning = "drop",
         **fields: Any,
     ) -> list[Enqueued]:
         """Put messages that are ready at once, or due after `delay_ms`."""
         header = Header(queue, key, **fields)
         at_ms = 0 if delay_ms is None else None
-        puts = [NewMessage(id, header, body, delay_ms=delay_ms or 0, at_ms=at_ms) for id in ids]
+        puts = [
+            NewMessage(
+                id,
+                header,
+                body,
+                delay_ms=delay_ms or 0,
+                at_ms=at_ms,
+                max_wait_ms=max_wait_ms,
+                while_running=while_running,
+            )
+            for id in ids
+        ]
         return self.broker.queue.enqueue(puts, on_conflict)
 
     def claim(self, count: int = 100, *, key: str = "k", queue: str = "q", worker: str = "w") -> list[Claimed]:
@@ -311,7 +325,13 @@ def age_rows(using: str, older: int) -> None:
         sent_at=F("sent_at") - older,
         expires_at=F("expires_at") - older,
         lease_until=F("lease_until") - older,
+        first_at=F("first_at") - older,
     )
+    kept = ReadyMessage.objects.using(using).filter(again__isnull=False)
+    for pk, text in kept.values_list("pk", "again"):
+        again = decode(str(text))
+        again = replace(again, due_ms=again.due_ms - older, first_ms=again.first_ms - older)
+        kept.filter(pk=pk).update(again=encode(again))
     for ended in (FinishMessage, ErrorMessage):
         ended.objects.using(using).update(ended_at=F("ended_at") - older)
     limits = LimitRow.objects.using(using)

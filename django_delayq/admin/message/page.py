@@ -70,6 +70,10 @@ def facts(row: MessageRow) -> Iterator[Fact]:
     yield Fact(_("failed attempts"), row.failures)
     yield Fact(_("most attempts"), most_attempts(row) or _("as its handler says, which is not known here"))
     yield Fact(_("deaths of its worker"), row.crashes)
+    if row.merged:
+        yield Fact(_("merged sends"), row.merged)
+    if row.again_at is not None:
+        yield _when(_("runs again after this run"), row.again_at)
     if row.timeout_ms is not None:
         yield Fact(_("time-out"), to_text(row.timeout_ms))
     if row.at_most_once:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from django_delayq.brokers.base import BATCH, Claimed, Enqueued, MaintenanceResult, NewMessage, OnConflict, earliest
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.conf import Options
+from django_delayq.core.kept import Kept, bounded, keep
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, TOTALS, Transition, buried_info, lapse
 
@@ -17,19 +18,38 @@ def enqueue(places: Places, message: NewMessage, on_conflict: OnConflict, now_ms
         places.totals["sent"] += 1
         return Enqueued(message.id, due_ms, created=True)
     if entry.token:
+        if message.while_running == "again":
+            entry.again = keep(message, due_ms, now_ms, entry.again)
+            return Enqueued(message.id, entry.again.due_ms, created=False, running=True, kept=True)
         return Enqueued(message.id, entry.due_ms, created=False, running=True)
     if on_conflict == "replace":
+        first_ms = entry.header.sent_ms if entry.first_ms is None else entry.first_ms
+        if entry.failures or entry.crashes:  # what was sent first has run
+            first_ms = now_ms
+        due_ms = bounded(due_ms, first_ms, message.max_wait_ms, now_ms)
         places.take_out(entry)
-        _place_new(places, message, now_ms, due_ms)
+        new = _place_new(places, message, now_ms, due_ms)
+        new.first_ms, new.merged = first_ms, entry.merged + 1
         return Enqueued(message.id, due_ms, created=False)
     if (on_conflict == "earliest" and due_ms < entry.due_ms) or (on_conflict == "latest" and due_ms > entry.due_ms):
         reschedule(places, message.id, due_ms)
     return Enqueued(message.id, entry.due_ms, created=False)
 
 
-def _place_new(places: Places, message: NewMessage, now_ms: int, due_ms: int) -> None:
+def _place_new(places: Places, message: NewMessage, now_ms: int, due_ms: int) -> Entry:
     header = replace(message.header, sent_ms=now_ms, scheduled_ms=due_ms)
-    places.put_waiting(Entry(message.id, header, message.body), due_ms)
+    entry = Entry(message.id, header, message.body)
+    places.put_waiting(entry, due_ms)
+    return entry
+
+
+def _send_kept(places: Places, id: str, kept: Kept, now_ms: int) -> None:
+    """Send what was kept for the end of a run, as a part of that end."""
+    sent = enqueue(places, kept.message(id), "replace", now_ms, max(kept.due_ms, now_ms))
+    entry = places.entries[id]
+    entry.header.sent_ms = kept.header.sent_ms
+    entry.merged += kept.merged
+    entry.first_ms = kept.first_ms if sent.created else min(entry.first_ms or now_ms, kept.first_ms)
 
 
 def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:
@@ -46,6 +66,9 @@ def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> 
 
 def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, due_ms: int) -> None:
     """Write a transition to a running message, whose lease may have lapsed."""
+    kept = None
+    if transition.state is not State.RUNNING:
+        kept, entry.again = entry.again, None
     entry.failures, entry.crashes = transition.failures, transition.crashes
     if transition.error is not None:
         entry.error = transition.error
@@ -61,6 +84,8 @@ def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, du
             places.put_waiting(entry, due_ms)
     if total := TOTALS.get(transition.action):
         places.totals[total] += 1
+    if kept is not None:
+        _send_kept(places, entry.id, kept, now_ms)
 
 
 def remove_waiting(places: Places, id: str, total: str) -> bool:
@@ -89,7 +114,7 @@ def rescue(places: Places, id: str, now_ms: int) -> bool:
     if not names or id in places.entries:
         return False
     entry = places.buried.pop(names[-1]).entry
-    entry.failures = entry.crashes = 0
+    entry.failures = entry.crashes = entry.merged = 0
     entry.error = ""
     entry.header.scheduled_ms = now_ms  # else one that expired would expire again at once
     places.put_waiting(entry, now_ms)

@@ -6,6 +6,7 @@ from heapq import merge
 
 from django_delayq.brokers.base import Header, earliest
 from django_delayq.brokers.schedule import Schedule
+from django_delayq.core.kept import Kept
 from django_delayq.core.transitions import SUSPECT_CRASHES
 
 SetName = tuple[str, str]  # queue, key
@@ -14,7 +15,10 @@ AlarmName = tuple[str, str, str]  # queue, key, pk
 
 @dataclass(slots=True)
 class Entry:
-    """One message. While `token` is not 0, the worker `holder` has leased it."""
+    """One message. While `token` is not 0, the worker `holder` has leased it.
+
+    `first_ms` is when it was sent first, if a send has replaced it since. `again` is kept until its run ends.
+    """
 
     id: str
     header: Header
@@ -26,6 +30,9 @@ class Entry:
     token: int = 0
     holder: str = ""
     interrupted: bool = False
+    first_ms: int | None = None
+    merged: int = 0
+    again: Kept | None = None
 
     @property
     def set_name(self) -> SetName:

@@ -15,6 +15,8 @@ def see(places: Places, entry: Entry, now_ms: int) -> Info:
         holder=entry.holder,
         lease_end_ms=places.running.time_of(entry.id),
         suspect=entry.id in places.suspects,
+        merged=entry.merged,
+        again_ms=None if entry.again is None else entry.again.due_ms,
     )
 
 

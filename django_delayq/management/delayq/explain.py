@@ -72,6 +72,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for pause in explanation.pauses:
         yield f"{pause.names} is paused {end_words(pause.until_ms, now_ms)}: {pause.reason}"
     yield from _failures(explanation)
+    yield from _sends(explanation)
     if info.lease_end_ms is not None:
         yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
     if info.buried_ms is not None:
@@ -94,6 +95,14 @@ def _due(explanation: Explanation) -> Iterator[str]:
         yield f"    {line}" if number else f"rule: {line}"
     if info.header.expires_at_ms is not None and not is_over:
         yield f"expires: {to_words(info.header.expires_at_ms, now_ms)}"
+
+
+def _sends(explanation: Explanation) -> Iterator[str]:
+    info = explanation.info
+    if info.merged:
+        yield f"merged: {counted(info.merged, 'send')} took the place of the one before"
+    if info.again_ms is not None:
+        yield f"runs again: a send is kept until this run ends, due {to_words(info.again_ms, explanation.now_ms)}"
 
 
 def _failures(explanation: Explanation) -> Iterator[str]:

@@ -381,6 +381,8 @@ class Dialect:
     def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
         """Write transitions, at most one for each lease. Skip the rows that other transactions hold.
 
+        A row for whose end a send was kept is skipped too, unless it goes on running (store/kept.py).
+
         Return the leases that still stood and were not skipped, each with whether anything was written: a lease that is
         interrupted already is not interrupted again.
         """
@@ -389,7 +391,8 @@ class Dialect:
     def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
         """Move the row to `delayq_finish`, as the end of an atomic handler's transaction. Return False if it can't.
 
-        It can't if the lease is lost. If another transaction has locked the row, such as a renewal, wait for its end.
+        It can't if the lease is lost, or a send was kept for the end of the run. If another transaction has locked the
+        row, such as a renewal, wait for its end.
         """
         raise NotImplementedError
 

@@ -162,7 +162,7 @@ class PostgreSQL(Dialect):
             return {}
         columns = _FINISH if states == {State.FINISHED} else _OTHERS
         held = self.values_table("held", columns, [_values_of_lease(one)[: len(columns)] for one in with_rows])
-        on = Sql(f"r.id = held.pk AND {checked('r.message_id = held.of_id AND r.token = held.of_token')}")
+        on = Sql(f"r.id = held.pk AND {checked(_STANDS)}")
         found = self.joined(held, on, self.skip_locked)
         rest = ", ".join(f"held.{column}" for column in columns if column not in ("state", "started_ms", "ended_ms"))
         parts = [
@@ -178,7 +178,7 @@ class PostgreSQL(Dialect):
     def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
         """Move the row in one statement."""
         rows = database.rows(
-            "WITH gone AS (DELETE FROM delayq_ready r WHERE r.id = %s AND r.token = %s"
+            "WITH gone AS (DELETE FROM delayq_ready r WHERE r.id = %s AND r.token = %s AND r.again IS NULL"
             f" RETURNING r.*, LEAST(%s, {self.now}) AS started_ms, {self.now} AS ended_ms)"
             f" INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at) SELECT {FINISHED} FROM gone RETURNING id",
             [pk, token, started_ms],
@@ -271,6 +271,10 @@ _HELD = (
     f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL ELSE state END AS state FROM {{found}})"
 )
 """The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
+
+_STANDS = (
+    f"r.message_id = held.of_id AND r.token = held.of_token AND (r.again IS NULL OR held.state = '{State.RUNNING}')"
+)
 
 _JOIN_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
 """The condition that ties rows to `held`. They are found by their primary keys, however many the planner expects."""

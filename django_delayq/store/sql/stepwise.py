@@ -197,7 +197,8 @@ class Stepwise(Dialect):
 
     def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
         held = database.rows(
-            f"SELECT {self.now} FROM delayq_ready r WHERE r.id = %s AND r.token = %s{self.lock}", [pk, token]
+            f"SELECT {self.now} FROM delayq_ready r WHERE r.id = %s AND r.token = %s AND r.again IS NULL{self.lock}",
+            [pk, token],
         )
         finish(database, [(pk, min(started_ms, now_ms), now_ms) for (now_ms,) in held])
         return bool(held)
@@ -217,16 +218,21 @@ def _apply(database: Executor, transitions: Sequence[Transition]) -> dict[LeaseI
 
 
 def _lock(database: Executor, transitions: Sequence[Transition]) -> list[_Locked]:
-    """Lock the rows whose lease is still held, except those that another transaction has locked."""
+    """Lock the rows whose lease is still held, except those that another transaction has locked.
+
+    Rows whose runs end, and for whose end a send was kept, are left out.
+    """
     by_lease = {(one.id, one.token): one for one in transitions}
     held = leases(database, transitions, database.dialect.skip_locked)
     rows = database.rows(
-        f"SELECT r.message_id, r.token, r.interrupted, r.started_at, {database.dialect.now} FROM {held.text}",
+        f"SELECT r.message_id, r.token, r.interrupted, r.started_at, {database.dialect.now}, r.again IS NOT NULL"
+        f" FROM {held.text}",
         held.parameters,
     )
     return [
         _Locked(by_lease[id, token], bool(interrupted), claimed_ms, now_ms)
-        for id, token, interrupted, claimed_ms, now_ms in rows
+        for id, token, interrupted, claimed_ms, now_ms, is_kept in rows
+        if not is_kept or by_lease[id, token].state is State.RUNNING
     ]
 
 
