@@ -16,6 +16,12 @@ for _, place in ipairs({ 'running', 'suspect', 'error', 'keys' }) do age_scores(
 age_values(tag .. 'msg', '^(1\31[^\31]*\31[^\31]*\31[^\31]*\31)(%d+)\31(%d+)', function(head, sent, scheduled)
   return head .. (sent - ms) .. '\31' .. (scheduled - ms)
 end)
+age_values(tag .. 'again', '^(%d+)\31(%d+)\31(%d+)$', function(sent, first, merged)
+  return (sent - ms) .. '\31' .. (first - ms) .. '\31' .. merged
+end)
+age_values(tag .. 'again', '^(%d+)\31(%d+)\31(%d+)(\31%d+\31%d*\30[^\31]*\31[^\31]*\31[^\31]*\31[^\31]*\31)(%d+)\31(%d+)', function(token, due, first, head, sent, scheduled)
+  return token .. '\31' .. (due - ms) .. '\31' .. (first - ms) .. head .. (sent - ms) .. '\31' .. (scheduled - ms)
+end)
 age_values(tag .. 'state', '^(%d*\31%d+\31%-?%d+\31)(%d+)', function(head, due) return head .. (due - ms) end)
 if meta ~= '' then
   age_values(meta, '^(%d+\31)(%d+)\31', function(paused, until_ms) return paused .. (until_ms - ms) .. '\31' end)

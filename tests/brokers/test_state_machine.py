@@ -103,6 +103,12 @@ class MemoryAndRedis(RuleBasedStateMachine):
         put = NewMessage(id, Header(*name, once, expires_ms=7, tag=mode), f'"{delay_ms}"'.encode(), delay_ms)
         self.both(lambda broker: broker.queue.enqueue([put], mode), _placed)
 
+    @rule(id=ids, name=sets, delay_ms=steps, max_wait_ms=st.none() | steps, once=st.booleans())
+    def merge(self, id: str, name: tuple[str, str], delay_ms: int, max_wait_ms: int | None, once: bool) -> None:
+        put = NewMessage(id, Header(*name, once, tag="merged"), f'"m{delay_ms}"'.encode(), delay_ms)
+        put = replace(put, max_wait_ms=max_wait_ms, while_running="again")
+        self.both(lambda broker: broker.queue.enqueue([put], "replace"), _placed)
+
     @rule(alarm=alarms)
     def put_alarm(self, alarm: Alarm) -> None:
         self.both(lambda broker: broker.timer.schedule([alarm]))
@@ -232,7 +238,7 @@ def _distance(time_ms: int | None, now_ms: int) -> int | None:
 
 
 def _placed(placed: Iterable[Any], now_ms: int) -> object:
-    return [(one.id, one.created, one.running, _distance(one.due_ms, now_ms)) for one in placed]
+    return [(one.id, one.created, one.running, one.kept, _distance(one.due_ms, now_ms)) for one in placed]
 
 
 def _claims(claims: Claims, now_ms: int) -> object:
@@ -258,7 +264,9 @@ def _upkept(upkept: Any, now_ms: int) -> object:
 def _info(info: Info | None, now_ms: int) -> dict[str, Any] | None:
     if info is None:
         return None
-    times = {name: _distance(getattr(info, name), now_ms) for name in ("due_ms", "lease_end_ms", "buried_ms")}
+    times = {
+        name: _distance(getattr(info, name), now_ms) for name in ("due_ms", "lease_end_ms", "buried_ms", "again_ms")
+    }
     return asdict(info) | times | {"header": _header(info.header, now_ms)}
 
 

@@ -133,8 +133,8 @@ def test_a_jump_between_hearing_the_time_and_reclaiming_takes_nothing_from_who_r
     held = _hold(broker)
     found = look_at_leases(broker.database)
     clock.jump(JUMP_MS)
-    assert reclaim_lapsed(broker.database, found) == []
-    assert reclaim(broker.database, [int(one.pk) for one in held], found.now_ms) == {}
+    assert reclaim_lapsed(broker.database, found).rows == {}
+    assert reclaim(broker.database, [int(one.pk) for one in held], found.now_ms).rows == {}
     assert broker.queue.renew(held, LEASE_MS) == [True] * 3
     assert broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held]) == [True] * 3
     finished = FinishMessage.objects.using(database).values_list("message_id", "crashes")

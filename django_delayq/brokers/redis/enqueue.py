@@ -13,7 +13,9 @@ from django_delayq.core.errors import BrokerRefused
 CALL = 100
 """The most messages of one script call, which then takes the server a few ms at most. Larger calls gain nothing."""
 
-_CREATED, _RUNNING = 1, 2
+_CREATED, _RUNNING, _KEPT = 1, 2, 3
+_Options = tuple[int | None, str]
+_PLAIN: _Options = (None, "drop")
 
 
 def enqueue(
@@ -46,24 +48,33 @@ def enqueue(
                 if isinstance(outcome, bytes):
                     elsewhere[i] = _own_name(messages[i].id, outcome)
                 else:
-                    enqueued[i].created, enqueued[i].running = outcome == _CREATED, outcome == _RUNNING
+                    enqueued[i].created, enqueued[i].kept = outcome == _CREATED, outcome == _KEPT
+                    enqueued[i].running = outcome in (_RUNNING, _KEPT)
         groups = _group(messages, elsewhere, elsewhere) if elsewhere else []
     return [enqueued[i] for i in range(len(messages))]
 
 
 def _group(messages: Sequence[NewMessage], todo: Iterable[int], elsewhere: Mapping[int, str]) -> list[Sequence[int]]:
-    """Group the positions in `todo` by wait set and by the set in which their id waits, with at most `CALL` in each."""
+    """Group the positions in `todo` by wait set and options, and by the set in which their id waits.
+
+    There are at most `CALL` in each.
+    """
     if len(messages) == 1:  # a short cut for single sends
         return [[0]]
-    groups: defaultdict[tuple[str, str, str | None], list[int]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, str | None, _Options], list[int]] = defaultdict(list)
     last: Header | None = None
+    before = _PLAIN
     for i in todo:
-        header = messages[i].header
-        if header is not last or elsewhere:  # most messages share the header of the message before
-            group = groups[header.queue, header.key, elsewhere.get(i)]
-            last = header
+        header, options = messages[i].header, _options_of(messages[i])
+        if header is not last or options != before or elsewhere:  # most messages share the header of the one before
+            group = groups[header.queue, header.key, elsewhere.get(i), options]
+            last, before = header, options
         group.append(i)
     return [page for group in groups.values() for page in pages(group, CALL)]
+
+
+def _options_of(message: NewMessage) -> _Options:
+    return message.max_wait_ms, message.while_running
 
 
 def _own_name(id: str, name: bytes) -> str:
@@ -91,13 +102,14 @@ def _enqueue_call(
         keys.timer,
         keys.count,
         keys.calls + cell,
+        keys.again,
         wait,
     ]
     if elsewhere is not None:
         names.append(keys.wait(elsewhere))
-    return Call(
-        load("enqueue"), names, [number, on_conflict, keys.channel, keys.most_bytes, *_pack(messages, keys.signer)]
-    )
+    max_wait_ms, while_running = _options_of(messages[0])
+    how = f"{on_conflict},{'' if max_wait_ms is None else max_wait_ms},{while_running}"
+    return Call(load("enqueue"), names, [number, how, keys.channel, keys.most_bytes, *_pack(messages, keys.signer)])
 
 
 def _pack(messages: Sequence[NewMessage], signer: MessageSigner | None) -> list[Argument]:

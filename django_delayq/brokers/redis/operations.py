@@ -88,7 +88,7 @@ def _move_waiting(
     def make_call(names: list[str], some: Sequence[str | bytes]) -> Call:
         taken.append(cells.take())
         fixed = (keys.msg, keys.state, keys.sets, keys.count, keys.suspect, keys.running, keys.timer)
-        keys_of_call = [*fixed, keys.calls + taken[-1], *map(keys.wait, names)]
+        keys_of_call = [*fixed, keys.calls + taken[-1], keys.again, *map(keys.wait, names)]
         return Call(load(script), keys_of_call, [cells.number(), *how, keys.most_bytes, *some])
 
     try:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django_delayq.brokers.base import Header, earliest, pages
 from django_delayq.brokers.redis.client import Call, Operation, Reply, as_int, as_ms, clock_ms, colocated, pairs, plain
 from django_delayq.brokers.redis.operations import find_entries
-from django_delayq.brokers.redis.records import US, entry_id, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import US, entry_id, kept_due_ms, merged_into, unpack_message, unpack_state
 from django_delayq.brokers.redis.shards import Keys, load, names_of_sets, read, set_name
 from django_delayq.core.message import State
 from django_delayq.core.requests import LEFT, TOTALS, Audit, Counts, Info, SetCount
@@ -23,7 +23,7 @@ PAGE = 200
 OLDEST_MS = 1_000_000_000_000
 """A score before this one (in 2001) is no due time of ours: someone else wrote it."""
 
-_PER_MESSAGE = 7
+_PER_MESSAGE = 9
 
 
 def get(keys: Keys, id: str) -> Operation[Info | None]:
@@ -139,12 +139,12 @@ def _where(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Oper
 
 
 def _look_for(keys: Keys, ids: Sequence[str | bytes], names: Sequence[str]) -> Call:
-    fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error)
+    fixed = (keys.msg, keys.state, keys.running, keys.suspect, keys.error, keys.again)
     return Call(load("where"), [*fixed, *map(keys.wait, names)], (keys.most_bytes, *ids))
 
 
 def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
-    message, state, running, suspect, error, wait, _ = values[:_PER_MESSAGE]
+    message, state, running, suspect, error, wait, merged, kept, _ = values[:_PER_MESSAGE]
     place = running or suspect or error or wait
     if not message or not place:
         return None
@@ -156,7 +156,9 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     info = Info(name, State.PENDING, due, header or Header("?", "?"), body)
     info.failures, info.crashes, info.error, info.detail = record.failures, record.crashes, record.error, record.detail
     info.suspect = bool(suspect)
+    info.merged = merged_into(merged, info.header.sent_ms)
     if running:
+        info.again_ms = kept_due_ms(kept, record.token)
         info.state, info.holder, info.lease_end_ms = State.RUNNING, record.worker, at
     elif error:
         info.state, info.buried_ms = State.FAILED, at

@@ -137,6 +137,20 @@ def unpack_state(state: bytes) -> Record:
         return Record()
 
 
+def merged_into(merged: bytes, sent_ms: int) -> int:
+    """Return how many sends were merged into the message that was sent at `sent_ms`, from lua/lib/kept.lua."""
+    sent, _, rest = merged.partition(US)
+    number = rest.rpartition(US)[2]
+    return as_int(number) if sent == b"%d" % sent_ms and number.isdigit() and len(number) < 16 else 0
+
+
+def kept_due_ms(kept: bytes, token: str) -> int | None:
+    """Return when the send is due that is kept until the run of a token ends; None if there is none."""
+    of, _, rest = kept.partition(US)
+    due = rest.partition(US)[0]
+    return as_ms(due) if of == token.encode() and due.isdigit() else None
+
+
 def entry_id(entry: bytes) -> str:
     """Return the id in the entry of a buried message (id US token)."""
     return entry.partition(US)[0].decode(errors="replace")

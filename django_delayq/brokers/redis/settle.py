@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from django_delayq.brokers.base import Claimed, LeaseId, Transition, pages
 from django_delayq.brokers.redis.client import Argument, Call, Operation
-from django_delayq.brokers.redis.shards import Keys, load, set_name
+from django_delayq.brokers.redis.shards import Keys, load, names_of_sets, set_name
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, STATE_AFTER, TOTALS
 
@@ -19,8 +19,30 @@ MOST_UNCONFIRMED = 10_000
 def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool]]:
     """End leases in one round trip: a call for each new state, and for each wait set to which messages go back.
 
-    Return whether each lease was still held.
+    If a send is kept for the end of a run, a call of its own ends that. Return whether each lease was still held.
     """
+    held: list[bool] = [False] * len(transitions)
+    todo: Sequence[int] = range(len(transitions))
+    while todo:
+        answers = yield from _end(keys, [transitions[i] for i in todo])
+        kept = [i for i, answer in zip(todo, answers, strict=True) if answer == KEPT]
+        for i, answer in zip(todo, answers, strict=True):
+            held[i] = answer == 1
+        todo = []
+        for i in kept:
+            answer = yield from _end_and_send(keys, transitions[i])
+            held[i] = answer == 1
+            if answer == KEPT:  # there is nothing, or of another run
+                todo.append(i)
+    return held
+
+
+KEPT = 2
+"""The answer of a script if a send is kept for the end of a run; of end_again.lua if there is none."""
+
+
+def _end(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[int]]:
+    """End leases like `settle`. Return 1 for each that was held, 0 for each that was lost, or `KEPT`."""
     groups: defaultdict[tuple[State, str], list[int]] = defaultdict(list)
     for i, transition in enumerate(transitions):
         state = STATE_AFTER[transition.action]
@@ -35,11 +57,26 @@ def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool
     if not calls:
         return []
     replies = yield calls
-    held = [False] * len(transitions)
+    answers = [0] * len(transitions)
     for i, answer in zip(positions, (answer for reply in replies for answer in reply), strict=True):
         # After a repeat, 0 may mean that the first call has ended the lease and its reply was lost. Nobody can tell.
-        held[i] = bool(answer) or replies.repeated
-    return held
+        answers[i] = answer or int(replies.repeated)
+    return answers
+
+
+def _end_and_send(keys: Keys, one: Transition) -> Operation[int]:
+    """End the lease of a message, and send what was kept for its end. Return 1, 0 or `KEPT` like end_again.lua."""
+    token, end = _proof(one) if one.lease_until_ms is not None else (one.token, "")
+    fixed = (keys.running, keys.msg, keys.state, keys.suspect, keys.error, keys.sets, keys.timer, keys.count)
+    name = set_name(one.queue, one.key)
+    while True:
+        arguments: list[Argument] = [keys.channel, keys.most_bytes, one.id, token, end, one.state]
+        arguments += [TOTALS.get(one.action, ""), one.failures, one.crashes, _line(one.error or ""), one.detail]
+        replies = yield [Call(load("end_again"), [*fixed, keys.again, keys.wait(name)], arguments)]
+        (answer,) = replies
+        if not isinstance(answer, bytes):
+            return answer or int(replies.repeated)
+        (name,) = names_of_sets([answer])
 
 
 class Unconfirmed:
@@ -69,13 +106,13 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
         case State.FINISHED:
             ids: list[Argument] = [one.id for one in transitions]
             tokens: list[Argument] = [one.token for one in transitions]
-            return Call(load("finish"), (keys.running, keys.msg, keys.state, keys.count), ids + tokens)
+            return Call(load("finish"), (keys.running, keys.msg, keys.state, keys.count, keys.again), ids + tokens)
         case State.FAILED:
             buried: list[Argument] = []
             for one in transitions:
                 token, end = _proof(one) if one.lease_until_ms is not None else (one.token, "")
                 buried += (one.id, token, end, one.failures, one.crashes, _line(one.error or ""), one.detail)
-            return Call(load("bury"), (keys.running, keys.msg, keys.state, keys.error, keys.count), buried)
+            return Call(load("bury"), (keys.running, keys.msg, keys.state, keys.error, keys.count, keys.again), buried)
         case State.RUNNING:
             pairs = [value for one in transitions for value in (one.id, one.token)]
             return Call(load("interrupt"), (keys.running, keys.state), [INTERRUPT_MS, *pairs])
@@ -92,7 +129,16 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
                     f"{end},{suspect},{one.failures},{one.crashes},{delay},{at},{is_new},{TOTALS.get(one.action, '')}"
                 )
                 again += (one.id, token, facts, error)
-            names = (keys.running, keys.state, keys.suspect, keys.sets, keys.timer, keys.count, keys.wait(name))
+            names = (
+                keys.running,
+                keys.state,
+                keys.suspect,
+                keys.sets,
+                keys.timer,
+                keys.count,
+                keys.again,
+                keys.wait(name),
+            )
             return Call(load("requeue"), names, again)
 
 

@@ -55,6 +55,7 @@ class Keys:
     suspect: str = field(init=False)
     error: str = field(init=False)
     sets: str = field(init=False)
+    again: str = field(init=False)
     timer: str = field(init=False)
     count: str = field(init=False)
     epoch: str = field(init=False)
@@ -66,7 +67,7 @@ class Keys:
 
     def __post_init__(self) -> None:
         self.tag = f"{{{self.prefix}:{self.shard}}}:"
-        for name in ("msg", "state", "running", "suspect", "error", "timer", "count", "epoch", "cursor"):
+        for name in ("msg", "state", "running", "suspect", "error", "again", "timer", "count", "epoch", "cursor"):
             setattr(self, name, self.tag + name)
         self.sets = f"{self.tag}keys"
         self.channel = f"{self.tag}wake"

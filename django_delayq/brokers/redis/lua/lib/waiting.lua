@@ -1,4 +1,4 @@
--- Find where an id waits. KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call cell 9.. wait sets
+-- Find where an id waits. KEYS  1 msg 2 state 3 keys 4 count 5 suspect 6 running 7 timer 8 call cell 9 again 10.. wait sets
 -- Return the zset that it is in and its message; or nil, nil and the name of its wait set, if that is not among KEYS.
 local function find_waiting(sets, id, most)
   local message = read_message(KEYS[1], id, most)
@@ -16,8 +16,8 @@ end
 local function each_waiting(first, move)
   local answer = answered(KEYS[8], ARGV[1])
   if answer then return answer end
-  probe({ 3, 5, 6 }, { 1, 2, 4, 7 })
-  local sets, reply = wait_sets(9), {}
+  probe({ 3, 5, 6 }, { 1, 2, 4, 7, 9 })
+  local sets, reply = wait_sets(10), {}
   for i = first, #ARGV do
     local zset, message, elsewhere = find_waiting(sets, ARGV[i], ARGV[first - 1])
     if zset then move(zset, ARGV[i], message) end
@@ -33,6 +33,7 @@ local function remove(total)
     redis.call('ZREM', zset, id)
     redis.call('HDEL', KEYS[1], id)
     redis.call('HDEL', KEYS[2], id)
+    redis.call('HDEL', KEYS[9], 'm' .. id)
     count(KEYS[4], total, 1)
     if zset ~= KEYS[5] then taken(KEYS[3], zset) end
   end
