@@ -20,6 +20,7 @@ STRUCTURES = (
     "running",
     "suspect",
     "error",
+    "again",
     "keys",
     "timer",
     "count",

@@ -252,6 +252,13 @@ def record(message: Message[str]) -> None:
         file.write(f"{message.data}\n".encode())
 
 
+@delay_execute(key="record slowly")
+def record_slowly(message: Message[str]) -> None:
+    """Add a line to a file after a while, in which the message may be sent again."""
+    threading.Event().wait(0.02)
+    record(message)
+
+
 @delay_execute(key="record, too")
 def record_too(message: Message[str]) -> None:
     record(message)
