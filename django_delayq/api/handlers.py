@@ -3,7 +3,7 @@
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -22,10 +22,11 @@ from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import IdScope, Message, Send, Sent, When, WhenToSend
 from django_delayq.core.recurrence import CatchUp, Overlap, Rule, check_bounds, check_every
+from django_delayq.core.requests import BATCH
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
 from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
-from django_delayq.support.units import Duration, to_ms
+from django_delayq.support.units import Duration, to_ms, to_text
 from django_delayq.support.validation import (
     OWN,
     check_count,
@@ -42,13 +43,15 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 DEFAULT_TIMEOUT = "1h"
+MOST_WAIT_MS = 600_000
+"""The longest that a message may wait for others of its batch: it waits in a worker, which renews its lease."""
 
 
 @dataclass(eq=False, repr=False)
 class Handler(Generic[T, R]):
     """A function registered under an execute key. Calling the handler calls the plain function."""
 
-    func: Callable[[Message[T]], R]
+    func: Callable[[Message[T]], R] | Callable[[list[Message[T]]], R]
     key: str
     former_keys: tuple[str, ...]
     queue: str
@@ -70,13 +73,17 @@ class Handler(Generic[T, R]):
     count: int | None = None
     catch_up: CatchUp = "last"
     overlap: Overlap = "skip"
+    batch: int | None = None
+    """How many messages one call takes at most, as a list; None for a handler of single messages."""
+    wait_ms: int = 0
+    """How long a batch that is not full waits for more messages."""
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())
         self.is_async = inspect.iscoroutinefunction(self.func)
 
-    def __call__(self, message: Message[T]) -> R:
-        return self.func(message)
+    def __call__(self, message: Message[T] | list[Message[T]]) -> R:
+        return self.func(message)  # type: ignore[arg-type]  # the caller knows which of the two it takes
 
     def __repr__(self) -> str:
         return f"<Handler {self.key!r}: {name_of(self.func)}>"
@@ -85,7 +92,7 @@ class Handler(Generic[T, R]):
     def data_type(self) -> Any:
         """Return the T of the function's `Message[T]`; `Any` if it has none. Raises `TypeError`, naming the handler."""
         try:
-            return _data_type_of(self.func)
+            return _data_type_of(self.func, of_many=self.batch is not None)
         except TypeError as error:
             raise TypeError(f"Handler {name_of(self.func)} (key {self.key!r}): {error}") from error
 
@@ -105,7 +112,8 @@ class Handler(Generic[T, R]):
         """Call the function in a unit test, with `data` as it would arrive, and return its result.
 
         If the function is `async def`, the result is a coroutine, which the test awaits. `message_fields` are fields of
-        `Message`, such as `attempt=2`.
+        `Message`, such as `attempt=2`. A handler with a `batch` gets a list of this one message; for more of them, call
+        it with a list of your own.
         """
         now_ms = wall_clock_ms()
         fields: dict[str, Any] = {
@@ -116,7 +124,8 @@ class Handler(Generic[T, R]):
             "queue": self.queue,
         }
         arrived = decode_data(encode_data(data, self.data_type), self.data_type)
-        return self.func(Message(**(fields | message_fields), key=self.key, data=arrived))
+        message: Message[T] = Message(**(fields | message_fields), key=self.key, data=arrived)
+        return self(message if self.batch is None else [message])
 
     if not typing.TYPE_CHECKING:  # else a type checker would take them for attributes
         delay = NoMethod("send(data)")
@@ -197,8 +206,10 @@ def delay_execute(
     count: int | None = None,
     catch_up: CatchUp = "last",
     overlap: Overlap = "skip",
+    batch: int | None = None,
+    wait: Duration = 0,
     **unknown: Never,
-) -> Callable[[Callable[[Message[T]], R]], Handler[T, R]]:
+) -> Callable[[Callable[[Message[T]], R] | Callable[[list[Message[T]]], R]], Handler[T, R]]:
     """Register a function, sync or `async def`, as the handler of the messages sent with `key`.
 
     - `former_keys`: older keys that the handler still serves.
@@ -218,6 +229,10 @@ def delay_execute(
     - `id_scope`: "all" refuses an id under which a message has ended, for as long as its row is kept. It needs a store.
     - `window`: a message that would be due, be tried again or run on after a snooze while it is closed is due when it
       opens. A message may have another one.
+    - `batch`: the function takes a list of up to so many messages (2 to 1,000), and runs once `batch` of them are due,
+      or the first of them has waited for `wait` in a worker. If it returns None, all are finished; what it raises holds
+      for all. To give some an end of their own, it returns a dict: the id of the message, and the exception that it
+      would have raised for that message alone. `timeout` is for the run, `concurrency` counts runs.
     - `every`: a rule by which the handler runs again and again, without data: `Every(...)`, `Cron(...)` or `RRule(...)`
       of django_delayq. `start`, `until`, `count`, `catch_up` and `overlap` are those of `schedule_delay_message`. The
       schedule has the handler's key for its name, and is written when a worker starts. It needs a store.
@@ -225,11 +240,11 @@ def delay_execute(
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """
 
-    def register(func: Callable[[Message[T]], R]) -> Handler[T, R]:
+    def register(func: Callable[[Message[T]], R] | Callable[[list[Message[T]]], R]) -> Handler[T, R]:
         if key == "":
             raise _without_key(func)
         try:
-            _check_signature(func)
+            _check_signature(func, "message" if batch is None else "messages")
             if atomic and inspect.iscoroutinefunction(func):
                 raise TypeError("atomic=True needs a sync handler: Django's transactions don't cross an await.")
             if positional:
@@ -268,8 +283,11 @@ def delay_execute(
                 count=count,
                 catch_up=catch_up,
                 overlap=overlap,
+                batch=None if batch is None else check_count(batch, "batch", 2, BATCH),
+                wait_ms=_checked_wait_ms(wait, batch),
             )
             _check_own(handler)
+            _check_batch(handler)
             registry.register(handler)
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"Handler {name_of(func)} (key {short_repr(key)}): {error}") from error
@@ -313,6 +331,39 @@ def _checked_former_keys(keys: Iterable[str], key: str) -> tuple[str, ...]:
     return checked
 
 
+def _checked_wait_ms(wait: Duration, batch: int | None) -> int:
+    wait_ms = to_ms(wait, "wait")
+    if wait_ms and batch is None:
+        raise ValueError(f"wait={short_repr(wait)} is how long a batch waits for more messages; give batch= too.")
+    if wait_ms > MOST_WAIT_MS:
+        raise ValueError(
+            f"wait={short_repr(wait)} is too long; give {to_text(MOST_WAIT_MS)} or less, because messages wait leased "
+            "in a worker. To collect them for longer, send them with a delay."
+        )
+    return wait_ms
+
+
+def _check_batch(handler: Handler[Any, Any]) -> None:
+    """Raise `ValueError` if options of a handler don't go together with its `batch`."""
+    if handler.batch is None:
+        return
+    if handler.limits is not None:
+        raise ValueError(
+            "batch= and a limit (max_concurrency, rate_limit) don't go together: a limit lets single messages start. "
+            "Leave one of them out; concurrency= says how many batches one worker runs at once."
+        )
+    if handler.wait_ms and handler.at_most_once:
+        raise ValueError(
+            "wait= and at_most_once=True don't go together: such a message must start as soon as it is leased. "
+            "Leave out wait=."
+        )
+    if handler.wait_ms and handler.expires_ms is not None and handler.wait_ms >= handler.expires_ms:
+        raise ValueError(
+            f"a batch waits for {to_text(handler.wait_ms)}, and its messages expire after "
+            f"{to_text(handler.expires_ms)}: give a shorter wait= or longer expires=."
+        )
+
+
 def _check_own(handler: Handler[Any, Any]) -> None:
     """Raise `ValueError` if a function of the site has a key that is reserved for django-delayq itself."""
     if handler.func.__module__.startswith("django_delayq."):
@@ -322,8 +373,8 @@ def _check_own(handler: Handler[Any, Any]) -> None:
             raise ValueError(f"{key!r} begins with {OWN!r}, as the keys of django-delayq itself do; choose another.")
 
 
-def _check_signature(func: object) -> None:
-    """Raise `TypeError` unless `func` is a function, sync or async, that takes a message and nothing else."""
+def _check_signature(func: object, argument: str) -> None:
+    """Raise `TypeError` unless `func` is a function, sync or async, that takes `argument` and nothing else."""
     if not inspect.isroutine(func):
         raise TypeError(f"a handler is a function, not {type(func).__name__}; write @delay_execute above a def.")
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
@@ -333,16 +384,24 @@ def _check_signature(func: object) -> None:
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     ):
-        raise TypeError(f"it takes {inspect.signature(func)}; it must take one positional argument: (message).")
+        raise TypeError(f"it takes {inspect.signature(func)}; it must take one positional argument: ({argument}).")
 
 
-def _data_type_of(func: Callable[..., Any]) -> Any:
-    """Return the T of the annotation `Message[T]` of the function's argument.
+def _data_type_of(func: Callable[..., Any], *, of_many: bool) -> Any:
+    """Return the T of the annotation `Message[T]` of the function's argument, or `list[Message[T]]` if it is `of_many`.
 
     Return `Any` for `Message` or `Any` alone, and if there is no annotation. Raises `TypeError` for an annotation that
     can't be resolved or is no `Message`, and for a T that msgspec can't convert.
     """
     annotation = _resolved(func)
+    if of_many:
+        if annotation in (Any, list, Sequence):
+            return Any
+        if typing.get_origin(annotation) not in (list, Sequence):
+            raise TypeError(f"its argument is annotated {annotation!r}; with batch= it takes a list[Message[...]].")
+        (annotation,) = typing.get_args(annotation)
+    elif typing.get_origin(annotation) is list:
+        raise TypeError(f"its argument is annotated {annotation!r}; to take many messages, give batch= too.")
     if annotation in (Any, Message):
         return Any
     if typing.get_origin(annotation) is not Message:

@@ -496,6 +496,9 @@ class Tables(Queue, Protocol):
         Return False if nothing was kept, or the lease is lost.
         """
 
+    def settle_here(self, transitions: Sequence[Transition]) -> list[Transition]:
+        """Write transitions as the last step of the caller's transaction, and return those whose lease is lost."""
+
     def sweep(self) -> None:
         """Look for overdue rows that the timer has no alarms for. Later claims take them from the table."""
 

@@ -118,8 +118,8 @@ class Transition:
     - `history`: the earlier attempts as JSON; None leaves them as they are.
     - `lease_until_ms`: when the lease ran out; None if its holder ends it. A renewal keeps the token, so a lapse is
       written only if the lease still ends at this time.
-    - `is_written`: whether the handler's own transaction has finished the row already, so that only its alarm is left
-      to drop.
+    - `is_written`: whether the handler's own transaction has ended the row already, so that only its alarm is left to
+      drop or rearm.
     """
 
     id: str

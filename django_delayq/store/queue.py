@@ -333,6 +333,12 @@ class DatabaseQueue:
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return True
 
+    def settle_here(self, transitions: Sequence[Transition]) -> list[Transition]:
+        asked_at = monotonic()
+        lost, alarms = settle.settle_here(self.database, transitions)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        return lost
+
     def _put_following(self, ends: Sequence[str]) -> None:
         """Put the occurrences that follow messages that have ended. An error is left to maintenance: the ends stand."""
         from django_delayq.core.occurrences import occurrence_of  # late: most sites have no schedules

@@ -38,7 +38,7 @@ class Settled:
 
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
-    """Write transitions. If the handler's own transaction has written one, only drop its alarm."""
+    """Write transitions. If the handler's own transaction has written one, only drop or rearm its alarm."""
     by_lease: dict[LeaseId, Transition] = {}
     for one in transitions:  # in this order, in which ids mostly grow: their indexes fill page after page
         if not one.is_written:
@@ -52,11 +52,31 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
         found = found | ended
     retry_locked = [lease for lease in standing if lease not in found]
     written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
-    drop = [_alarm(one) for one in (*written.values(), *(one for one in transitions if one.is_written))]
-    stay = [_alarm(one, _until_due_ms(one)) for one in written.values() if one.state in (State.PENDING, State.RUNNING)]
-    alarms += stay
+    of_all = [*written.values(), *(one for one in transitions if one.is_written)]
+    drop = [_alarm(one) for one in of_all]
+    alarms += [_alarm(one, _until_due_ms(one)) for one in of_all if one.state in (State.PENDING, State.RUNNING)]
     rearm = [alarm for alarm in alarms if alarm.wait_ms <= SOON_MS]  # a pass schedules the others in time
     return Settled([_answer(one, written, retry_locked) for one in transitions], drop, rearm)
+
+
+def settle_here(
+    database: Database, transitions: Sequence[Transition]
+) -> tuple[list[Transition], list[Alarm]]:
+    """Write transitions in the caller's transaction, as its last step. Send what was kept for the end of their runs.
+
+    Return those whose lease is lost, and the alarms of what was sent. If another transaction has locked a row, such as
+    a renewal, wait for its end.
+    """
+    found: dict[LeaseId, bool] = {}
+    alarms: list[Alarm] = []
+    for page in pages(transitions, PAGE):
+        _standing(database, leases(database, page, database.dialect.lock))
+        found |= database.dialect.apply(database, page)
+        if others := [one for one in page if (one.id, one.token) not in found]:
+            ended, sent = kept.end(database, others)
+            found |= ended
+            alarms += sent
+    return [one for one in transitions if not found.get((one.id, one.token))], alarms
 
 
 def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:

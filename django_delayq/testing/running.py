@@ -3,7 +3,7 @@
 import asyncio
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -18,6 +18,7 @@ from django_delayq.api.handlers import handlers_by_key
 from django_delayq.api.on_commit import waiting_sends
 from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
+from django_delayq.core import transitions
 from django_delayq.core.message import Message
 from django_delayq.core.transitions import is_at_most_once
 from django_delayq.support.timestamps import from_ms
@@ -26,7 +27,7 @@ from django_delayq.support.validation import check_count
 from django_delayq.testing.broker import RUN_DUE, AnyHandler, Due
 from django_delayq.testing.clock import now_ms
 from django_delayq.testing.timeline import Messages, Passage, messages_of, passing_time
-from django_delayq.worker import attempt
+from django_delayq.worker import attempt, batches
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.transactions import blocks_open, end_left_open
@@ -65,6 +66,9 @@ def run_due(
     Messages without a handler are left waiting. Each occurrence of a schedule runs at its time: that of one in the code
     after `sync_delay_schedules()`.
 
+    A handler with a `batch` is called as a worker calls it: with a list, once it is full or its `wait` is over. At the
+    end of `until` it waits no longer.
+
     An attempt that fails ends the run: its exception is raised, with a note that names the message. With
     `errors="keep"` the run goes on like a worker, and the exception is in `Attempt.exception`.
 
@@ -89,17 +93,87 @@ def run_due(
     messages, handlers = messages_of(using), handlers_by_key(using)
     _commit_as_test_case(using)
     attempts: list[Attempt] = []
-    with passing_time(messages, to_ms(until, "until")) as passage:
-        while (due := _next_due(messages, handlers, passage)) is not None and passage.reach(due.due_ms):
+    with passing_time(messages, to_ms(until, "until")) as passage, _Gathering(messages, passage) as gathering:
+        while claimed := _next_run(messages, handlers, passage, gathering):
+            key = claimed[0].header.key if claimed[0].header else ""
             if len(attempts) >= MOST_ATTEMPTS:
-                raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of {due.key!r}.")
-            made = _deliver(messages, messages.claim_one(due), handlers[due.key], deliveries)
+                raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of {key!r}.")
+            made = _deliver(messages, claimed, handlers[key], deliveries)
             if errors == "raise":
-                _raise_if_failed(made[-1])
+                for one in made[-len(claimed) :]:
+                    _raise_if_failed(one)
             attempts += made
             _commit_as_test_case(using)
         passage.end()
     return attempts
+
+
+class _Gathering:
+    """The messages that wait for others of their batch, by handler, as in a worker's buffers.
+
+    Those that still wait at the end of the block, because an exception ended it, are released.
+    """
+
+    def __init__(self, messages: Messages, passage: Passage) -> None:
+        self._messages = messages
+        self._passage = passage
+        self._waiting: dict[AnyHandler, list[Claimed]] = {}
+        self._started: dict[AnyHandler, int] = {}  # when its first message came, in ms that have passed
+
+    def __enter__(self) -> "_Gathering":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for waiting in self._waiting.values():
+            self._messages.apply([transitions.release(claimed) for claimed in waiting])
+
+    def add(self, claimed: Claimed, handler: AnyHandler) -> list[Claimed]:
+        """Add a message, and return the batch if it is full; else nothing."""
+        waiting = self._waiting.setdefault(handler, [])
+        self._started.setdefault(handler, self._passage.passed_ms)
+        waiting.append(claimed)
+        return self._take(handler) if len(waiting) >= (handler.batch or 1) or self._starts_at_once(waiting) else []
+
+    def next_batch(self, due: Due | None) -> list[Claimed]:
+        """Return the batch whose wait ends before the next message is `due`; nothing if there is none.
+
+        Time passes until then. Once no more messages come within the time, no batch waits any longer.
+        """
+        if not self._waiting:
+            return []
+        first = min(self._waiting, key=lambda handler: self._started[handler] + handler.wait_ms)
+        starts_ms = now_ms() + max(self._started[first] + first.wait_ms - self._passage.passed_ms, 0)
+        if due is not None and due.due_ms <= starts_ms:
+            return []
+        return self._take(first) if self._passage.reach(starts_ms) else []
+
+    def rest(self) -> list[Claimed]:
+        """Return a batch that waits; nothing if there is none."""
+        return self._take(next(iter(self._waiting))) if self._waiting else []
+
+    def _take(self, handler: AnyHandler) -> list[Claimed]:
+        del self._started[handler]
+        return self._waiting.pop(handler)
+
+    def _starts_at_once(self, waiting: Sequence[Claimed]) -> bool:
+        return any(claimed.header is not None and claimed.header.at_most_once for claimed in waiting)
+
+
+def _next_run(
+    messages: Messages, handlers: Mapping[str, AnyHandler], passage: Passage, gathering: _Gathering
+) -> list[Claimed]:
+    """Return what runs next: one message, or a batch; nothing at the end of the time."""
+    while True:
+        due = _next_due(messages, handlers, passage)
+        if batch := gathering.next_batch(due):
+            return batch
+        if due is None or not passage.reach(due.due_ms):
+            return gathering.rest()
+        claimed, handler = messages.claim_one(due), handlers[due.key]
+        if handler.batch is None:
+            return [claimed]
+        if batch := gathering.add(claimed, handler):
+            return batch
 
 
 def _next_due(messages: Messages, handlers: Mapping[str, AnyHandler], passage: Passage) -> Due | None:
@@ -157,18 +231,24 @@ def _raise_if_failed(made: Attempt) -> None:
     raise made.exception
 
 
-def _deliver(messages: Messages, claimed: Claimed, handler: AnyHandler, deliveries: int) -> list[Attempt]:
-    """Run a message up to `deliveries` times, until an attempt does not finish. After that, settle it."""
-    if _is_never_repeated(claimed, handler):
+def _deliver(messages: Messages, claimed: Sequence[Claimed], handler: AnyHandler, deliveries: int) -> list[Attempt]:
+    """Run messages together up to `deliveries` times, until an attempt does not finish. After that, settle them."""
+    if any(_is_never_repeated(one, handler) for one in claimed):
         deliveries = 1
-    attempts = []
-    # Each delivery has a token of its own, like after a reclaim.
-    for token in (claimed.token, *(random.getrandbits(63) for _ in range(deliveries - 1))):
-        transition, made = _attempt(messages, replace(claimed, token=token), handler)
-        attempts.append(made)
-        if transition.action is not SettleAction.FINISH:
+    attempts: list[Attempt] = []
+    ended: list[Transition] = []
+    for number in range(deliveries):
+        # Each delivery has a token of its own, like after a reclaim.
+        leased = claimed if number == 0 else [replace(one, token=random.getrandbits(63)) for one in claimed]
+        if handler.batch is None:
+            transition, made = _attempt(messages, leased[0], handler)
+            ended, attempts = [transition], [*attempts, made]
+        else:
+            ended, made_of_batch = _attempt_batch(messages, leased, handler)
+            attempts += made_of_batch
+        if any(transition.action is not SettleAction.FINISH for transition in ended):
             break
-    messages.apply([replace(transition, token=claimed.token)])
+    messages.apply([replace(end, token=one.token) for end, one in zip(ended, claimed, strict=True)])
     return attempts
 
 
@@ -194,18 +274,70 @@ def _attempt(messages: Messages, claimed: Claimed, handler: AnyHandler) -> tuple
     else:
         transition = begun
     outcome.ended(lease, transition, message, exception)
-    number = claimed.failures + 1
+    return transition, _made(claimed, handler, at, transition, exception)
+
+
+def _made(
+    claimed: Claimed, handler: AnyHandler, at: datetime, transition: Transition, exception: BaseException | None
+) -> Attempt:
     key = claimed.header.key if claimed.header else handler.key
-    made = Attempt(claimed.id, key, number, at, transition.action, transition.error or "", exception)
-    return transition, made
+    return Attempt(claimed.id, key, claimed.failures + 1, at, transition.action, transition.error or "", exception)
+
+
+def _attempt_batch(
+    messages: Messages, claimed: Sequence[Claimed], handler: AnyHandler
+) -> tuple[list[Transition], list[Attempt]]:
+    started_ms, started_at = now_ms(), monotonic()
+    at = from_ms(started_ms + messages.aged_ms)
+    outcome = AttemptEvents(RUN_DUE)
+    started: list[batches.Started] = []
+    leases: dict[str, Lease] = {}
+    ended: dict[str, batches.Ended] = {}
+    for one in claimed:
+        lease = leases[one.id] = Lease(one, handler, started_at, math.inf, clock_ms=0, started_at=started_at)
+        begun = attempt.begin(one, handler, started_ms, lease.is_held)
+        if isinstance(begun, Message):
+            outcome.begun(lease, begun)
+            started.append((one, begun))
+        else:
+            ended[one.id] = begun, None
+    if started:
+        made = _run_batch(started, handler)
+        ended |= {one.id: end for (one, _), end in zip(started, made, strict=True)}
+    run = {one.id: message for one, message in started}
+    for one in claimed:
+        outcome.ended(leases[one.id], ended[one.id][0], run.get(one.id), ended[one.id][1])
+    return [ended[one.id][0] for one in claimed], [_made(one, handler, at, *ended[one.id]) for one in claimed]
+
+
+def _run_batch(started: Sequence[batches.Started], handler: AnyHandler) -> list[batches.Ended]:
+    using, listed = get_alias(handler.using).database, [message for _, message in started]
+    ended: list[batches.Ended] = []
+
+    def call() -> Any:
+        if not handler.is_async:
+            return attempt.call(handler, listed)
+        return async_to_sync(attempt.acall)(handler, listed, sync_to_async(partial(end_left_open, blocks_open())))
+
+    def run() -> BaseException | None:
+        ended[:] = batches.run(handler, started, call, using, now_ms)
+        return next((exception for _, exception in ended if isinstance(exception, DatabaseError)), None)
+
+    _undoing_errors(using, run)
+    return ended
 
 
 def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseException | None:
     using = get_alias(handler.using).database
+    return _undoing_errors(using, partial(_call, claimed, handler, message, using))
+
+
+def _undoing_errors(using: str, run: Callable[[], BaseException | None]) -> BaseException | None:
+    """Run something, and return the exception that it returned. After a database error, undo what it wrote."""
     if not connections[using].in_atomic_block:
-        return _call(claimed, handler, message, using)
+        return run()
     savepoint = connections[using].savepoint() or ""  # in a transaction, and on these databases, it is never None
-    exception = _call(claimed, handler, message, using)
+    exception = run()
     if isinstance(exception, DatabaseError):  # it may have made the test's transaction unusable
         transaction.set_rollback(False, using)
         connections[using].savepoint_rollback(savepoint)

@@ -98,14 +98,14 @@ def run_sync(
     try:
         with tracing.running(handler, message) if tracing.tracer else tracing.UNFOLLOWED:
             if handler.is_async:
-                asyncio.run(_acall(handler, message, sync_to_async(end_left_open)))
+                asyncio.run(acall(handler, message, sync_to_async(end_left_open)))
             elif not handler.atomic:
-                _call(handler, message)
+                call(handler, message)
             elif claimed.pk and (store := get_backend(handler.using).store):
-                run_and_finish(partial(_call, handler, message), message, int(claimed.pk), store)
+                run_and_finish(partial(call, handler, message), message, int(claimed.pk), store)
             else:
                 with LeavingNothingOpen(), transaction.atomic(using=database), staying_in_it(database):
-                    _call(handler, message)
+                    call(handler, message)
     except BaseException as exception:  # noqa: BLE001 - SystemExit in a handler fails its message, not the worker
         return exception
     return None
@@ -126,17 +126,18 @@ def _end_fork() -> None:
     os._exit(1)
 
 
-def _call(handler: Handler[Any, Any], message: Message[Any]) -> None:
+def call(handler: Handler[Any, Any], argument: Message[Any] | list[Message[Any]]) -> Any:
+    """Call a sync handler with what it takes, and return what it returned."""
     forks = _forks
     with LeavingNothingOpen():
         try:
-            returned = handler.func(message)
+            returned = handler.func(argument)  # type: ignore[arg-type]  # as in `Handler.__call__`
         finally:
             if _forks != forks:
                 _end_fork()
     # A coroutine that a plain function returns has not run: it must not count as finished.
     if returned is None or not inspect.isawaitable(returned):
-        return
+        return returned
     if inspect.iscoroutine(returned):
         returned.close()
     raise TypeError("The handler is no async function, and returned an awaitable that nobody awaits; write async def.")
@@ -151,17 +152,20 @@ async def run_async(
     it knows why the handler was cancelled.
     """
     try:
-        await _acall(handler, message, end_left_open)
+        await acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception
     return None
 
 
-async def _acall(handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen) -> None:
+async def acall(
+    handler: Handler[Any, Any], argument: Message[Any] | list[Message[Any]], end_left_open: EndLeftOpen
+) -> Any:
+    """Call an async handler with what it takes, and return what it returned."""
     async with aleaving_nothing_open(end_left_open):
         forks = _forks
         try:
-            await handler.func(message)
+            return await handler.func(argument)  # type: ignore[arg-type]  # as in `Handler.__call__`
         finally:
             if _forks != forks:
                 _end_fork()

@@ -56,6 +56,8 @@ class Dispatcher:
         self._buffers = {
             key: (buffer, executor) for executor in executors for buffer in executor.buffers for key in buffer.keys
         }
+        self._gathering = [(buffer, executor) for buffer, executor in self._buffers.values() if buffer.wait_s]
+        self._gathered_at = 0.0
         self._own_queues = list(dict.fromkeys(queue for each in self._all_buffers for queue, _ in each.subscriptions))
         self._pauses = pauses
         self._lanes = lanes
@@ -106,6 +108,9 @@ class Dispatcher:
         """
         now = monotonic()
         until = now + UNSTARTED_LOOK_S if self.busy else math.inf
+        if self._gathering:
+            starts = (buffer.batch_starts_at() for buffer, _ in self._gathering)
+            until = min(until, *(at for at in starts if at > self._gathered_at), math.inf)
         if self._try_again_at > now:
             until = min(until, self._try_again_at)
         elif self._limiter is not None:
@@ -308,8 +313,11 @@ class Dispatcher:
         self.release_unstarted(older_than_s=0)
 
     def release_unstarted(self, older_than_s: float = UNSTARTED_S) -> None:
-        """Release the leases that were claimed over `older_than_s` ago and that no slot has started."""
-        claimed_before = monotonic() - older_than_s
+        """Release the leases that were claimed over `older_than_s` ago and that no slot has started.
+
+        With 0 also those of batches that wait for more messages.
+        """
+        claimed_before = monotonic() - older_than_s if older_than_s else math.inf
         if self._deferred_duplicates:
             self._settler.release(self._take_deferred(lambda lease: lease.claimed_at < claimed_before))
         if any(buffer.leases for buffer in self._all_buffers):
@@ -317,9 +325,14 @@ class Dispatcher:
                 executor.release_unstarted(claimed_before)
 
     def look_after_unstarted(self) -> None:
-        """Release leases that are paused or have waited too long, and start deferred duplicates that may start now."""
+        """Release leases that are paused or have waited too long, and start deferred duplicates that may start now.
+
+        Start batches that have waited for long enough, too.
+        """
         if self._pauses.known:
             self._release_paused()
+        if self._gathering:
+            self._start_gathered()
         self.release_unstarted()
         if self._deferred_duplicates:
             self._start_deferred()
@@ -328,6 +341,12 @@ class Dispatcher:
         self._settler.release(self._take_deferred(self._pauses.cover))
         for executor in self._executors:
             executor.release_paused(self._pauses.cover)
+
+    def _start_gathered(self) -> None:
+        self._gathered_at = monotonic()
+        for buffer, executor in self._gathering:
+            if buffer.batch_starts_at() <= self._gathered_at:
+                executor.offer(buffer)
 
     def _start_deferred(self) -> None:
         """Start the deferred duplicates whose earlier lease has ended.

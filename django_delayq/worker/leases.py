@@ -91,9 +91,12 @@ class Lease:
 
     @property
     def timeout_s(self) -> float:
-        """Return how many seconds the handler may run: the time-out of the message, or else of its handler."""
+        """Return how many seconds the handler may run: the time-out of the message, or else of its handler.
+
+        For a run of many messages that of the handler holds.
+        """
         header = self.claimed.header
-        of_message = header.timeout_ms if header else None
+        of_message = header.timeout_ms if header and self.handler.batch is None else None
         return (self.handler.timeout_ms if of_message is None else of_message) / 1000
 
     def is_over_time(self) -> bool:

@@ -107,16 +107,23 @@ class BufferState(NamedTuple):
     """Whether to claim only for idle slots, because each message must start as soon as it is leased."""
     added_at: float = 0.0
     """When leases were last added, by the monotonic clock."""
+    batch: int = 1
+    """How many messages one run takes."""
 
     def idle_slots(self, idle: int) -> int:
         """Return how many more messages would start at once if the executor has `idle` idle slots."""
-        return max(min(self.slots - self.active, idle) - self.waiting, 0)
+        return max(min(self.slots - self.active, idle) * self.batch - self.waiting, 0)
+
+    def slots_for(self, messages: int) -> int:
+        """Return how many of its free slots so many messages take."""
+        return min(-(-messages // self.batch), self.slots - self.active)
 
     def fetch_size(self, slots: int) -> int:
         """Return how many messages to claim for at most `slots` slots.
 
         Busy slots count only while the buffer drains, so nothing piles up behind a handler that stalls. Return 0 if
-        less than half of what the slots can take is missing, because small claims cost as much as large ones.
+        less than half of what the slots can take is missing, because small claims cost as much as large ones. A batch
+        takes what there is until it is full.
         """
         if self.is_idle_only:
             return self.idle_slots(min(self.available, slots))
@@ -125,6 +132,8 @@ class BufferState(NamedTuple):
             usable += self.active
         target = min(usable, slots) * self.per_slot
         missing = target - self.waiting
+        if self.batch > 1:
+            return max(missing, 0)
         return missing if missing * 2 >= target else 0
 
 
@@ -226,7 +235,7 @@ def accept(executors: Sequence[ExecutorState], sizes: Mapping[str, int], given: 
                 kept[place, buffer.key] = count
             for buffer in executor.buffers:
                 ahead[buffer.key] += (keep := kept.get((place, buffer.key), 0))
-                idle -= min(keep, buffer.slots - buffer.active)
+                idle -= buffer.slots_for(keep)
                 if buffer.key not in more and given.get((place, buffer.key), 0) >= sizes.get(buffer.key, BATCH):
                     more.add(buffer.key)
                     reserved += buffer.max_slots
@@ -289,7 +298,7 @@ def _sizes(
                 size = min(buffer.fetch_size(slots), free_permits.get(buffer.key, BATCH), quota)
                 sizes[buffer.key] = size
                 reserved += buffer.max_slots
-                idle -= min(size, buffer.slots - buffer.active)
+                idle -= buffer.slots_for(size)
     return sizes
 
 

@@ -1,5 +1,6 @@
 """Prefetch messages: a buffer for each handler, and the executor that owns it."""
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +34,7 @@ class PrefetchBuffer:
     active: int = 0
     """How many slots work for the buffer."""
     ended: int = 0
-    """How many of its messages have run."""
+    """How many of its messages, or batches, have run."""
     mean_s: float | None = None
     """The mean of recent run times, in seconds; None while unknown."""
     has_at_most_once: bool = False
@@ -46,6 +47,12 @@ class PrefetchBuffer:
     """`ended` and the number of waiting leases at the last claim."""
     added_at: float = 0.0
     """When leases were last added, by the monotonic clock."""
+    batch: int = 1
+    """How many messages one run takes at most."""
+    wait_s: float = 0.0
+    """How long a batch that is not full waits for more messages, in seconds."""
+    must_start: bool = False
+    """Whether an at-most-once message waits for its batch: leased, it must start at once."""
     keys: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,11 +68,25 @@ class PrefetchBuffer:
             available,
             self.active,
             len(self.leases),
-            self.prefetch_per_slot,
+            self.prefetch_per_slot * self.batch,
             self.is_draining,
             self.is_idle_only,
             self.added_at,
+            self.batch,
         )
+
+    def batch_starts_at(self) -> float:
+        """Return when its next batch may start, by the monotonic clock; infinity if nothing waits.
+
+        A full batch starts at once, and so does an at-most-once message: it must not wait once it is leased.
+        """
+        try:
+            first = self.leases[0]
+        except IndexError:  # nothing waits, or a slot was faster
+            return math.inf
+        if len(self.leases) >= self.batch or self.must_start:
+            return 0.0
+        return first.claimed_at + self.wait_s
 
     @property
     def max_slots(self) -> int:
@@ -88,15 +109,17 @@ class PrefetchBuffer:
 
     @property
     def prefetch_per_slot(self) -> int:
-        """Return how many messages one slot gets through in a time slice."""
+        """Return how many messages, or batches, one slot gets through in a time slice."""
         if self.has_at_most_once or self.mean_s is None:
             return 1
+        if self.batch > 1:  # a second batch is enough: it is claimed while the first runs
+            return 2 if self.mean_s * 2 <= TIME_SLICE_S else 1
         limits = self.handler.limits
         most = MAX_PER_SLOT if limits is None else min(limits.most_ahead // self.max_slots, MAX_PER_SLOT)
         return int(max(min(TIME_SLICE_S / max(self.mean_s, 1e-6), most), 1))
 
     def note_run(self, count: int, seconds: float) -> None:
-        """Count `count` messages that took `seconds` in all."""
+        """Count `count` runs that took `seconds` in all."""
         self.ended += count
         mean = seconds / count
         # A slow run counts in full, because what was prefetched for a fast handler would wait behind it.
@@ -188,12 +211,18 @@ class Executor(ABC):
         has_at_most_once: bool = False,
     ) -> None:
         """Put what a claim gave into a buffer, and note how the claim ended (see `PrefetchBuffer.note_claim`)."""
+        buffer.must_start |= has_at_most_once
         self.add(buffer, leases)
         buffer.note_claim(saturated=saturated, more_available=more_available, has_at_most_once=has_at_most_once)
 
     def release_unstarted(self, claimed_before: float) -> None:
-        """Release the leases that were claimed before `claimed_before` (monotonic) and that no slot has started."""
-        unstarted = [lease for buffer in self.buffers for lease in _take_unstarted(buffer, claimed_before)]
+        """Release the leases that were claimed before `claimed_before` (monotonic) and that no slot has started.
+
+        While a batch waits for more messages, none of its leases counts as unstarted.
+        """
+        unstarted = [
+            lease for buffer in self.buffers for lease in _take_unstarted(buffer, claimed_before - buffer.wait_s)
+        ]
         if unstarted:
             self._settler.release(unstarted)
             for buffer in self.buffers:
@@ -227,6 +256,16 @@ class Executor(ABC):
             self._settler.release([lease])  # lost, or not renewed in time
         return None
 
+    def _next_batch(self, buffer: PrefetchBuffer) -> list[Lease]:
+        """Return the leases of the next batch of a buffer; none if its time has not come."""
+        batch: list[Lease] = []
+        if buffer.batch_starts_at() > monotonic():
+            return batch
+        while len(batch) < buffer.batch and (lease := self._next(buffer)) is not None:
+            batch.append(lease)
+        buffer.must_start &= bool(buffer.leases)
+        return batch
+
     def _end(self, lease: Lease, transition: Transition | None, ended_at: float) -> None:
         """Settle a lease by its transition; None leaves it to lapse."""
         lease.ended = True
@@ -250,13 +289,20 @@ def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease
     return taken
 
 
-def buffers_of(handlers: Handlers, queues: Sequence[str], options: Options) -> list[PrefetchBuffer]:
-    """Return a buffer for each handler. It claims from every queue, because `send` may put any key into any queue."""
+def buffers_of(
+    handlers: Handlers, queues: Sequence[str], options: Options, *, in_batches: bool = True
+) -> list[PrefetchBuffer]:
+    """Return a buffer for each handler. It claims from every queue, because `send` may put any key into any queue.
+
+    A worker that drains waits for nothing: what is due is there. Suspects are not run `in_batches`.
+    """
     return [
         PrefetchBuffer(
             handler,
             [(queue, key) for queue in queues for key in (handler.key, *handler.former_keys)],
             concurrency_of(handler, options),
+            batch=(handler.batch or 1) if in_batches else 1,
+            wait_s=handler.wait_ms / 1000 if in_batches and not options.drain else 0.0,
         )
         for handler in dict.fromkeys(handlers)
     ]

@@ -10,7 +10,7 @@
 """
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from time import monotonic
 from typing import Any
@@ -23,7 +23,7 @@ from django.db.transaction import TransactionManagementError
 from django.dispatch import receiver
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import Claimed, Tables
+from django_delayq.brokers.base import Claimed, SettleAction, Tables, Transition
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import LeaseLost, Snooze
 from django_delayq.core.message import Message
@@ -79,6 +79,42 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, queu
             message.id, message.key, type(error).__name__,
             exc_info=error, extra={"id": message.id, "key": message.key, "token": message.token},
         )  # fmt: skip
+
+
+class BatchLost(LeaseLost):
+    """This worker no longer holds the messages with these `ids`, so the transaction of their batch was rolled back."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        super().__init__(f"Messages {', '.join(map(repr, ids))} are another's now: all is rolled back.")
+        self.ids = ids
+
+
+def run_and_settle(run: Callable[[], list[Transition]], queue: Tables) -> list[Transition]:
+    """Run a handler of many messages, and write how they end, in one transaction. Return the transitions, as written.
+
+    `run` runs the handler, and returns the transitions. Raises like `run_and_finish`, but `BatchLost` in place of
+    `LeaseLost`.
+    """
+    database: Database = queue.database
+    ended: list[Transition] = []
+    try:
+        with LeavingNothingOpen(), transaction.atomic(using=database.using):
+            with staying_in_it(database.using):
+                transitions = run()
+            if lost := queue.settle_here(transitions):
+                raise BatchLost([one.id for one in lost])
+            ended = transitions
+    except Exception as error:
+        finished = next((one for one in ended if one.action is SettleAction.FINISH), None)
+        if finished is None or database.connection.in_atomic_block or not _is_finished(database, int(finished.pk)):
+            raise
+        logger.warning(
+            "%d messages (%s) have ended: their transaction was committed, then %s was raised.",
+            len(ended), finished.key, type(error).__name__, exc_info=error, extra={"key": finished.key},
+        )  # fmt: skip
+    for one in ended:
+        one.is_written = True
+    return ended
 
 
 def staying_in_it(using: str) -> AbstractContextManager[None]:

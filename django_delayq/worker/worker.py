@@ -33,6 +33,7 @@ from django_delayq.store.backend import missing_grants
 from django_delayq.support.logging import logger
 from django_delayq.support.units import size_text
 from django_delayq.worker import attempt
+from django_delayq.worker.batches import run_leases
 from django_delayq.worker.dispatcher import Dispatcher
 from django_delayq.worker.events import AttemptEvents, UnstartedEvents
 from django_delayq.worker.executors.asyncio import AsyncioExecutor
@@ -238,11 +239,13 @@ class Worker:
         executors: list[Executor] = []
         if sync := [handler for handler in handlers if not handler.is_async]:
             make_run = partial(in_thread, alias.database, self._events)
-            executors.append(ThreadExecutor(buffers_of(sync, queues, options), options.max_threads, make_run, *common))
+            run_batch = partial(run_leases, events=self._events, database=alias.database)
+            buffers = buffers_of(sync, queues, options)
+            executors.append(ThreadExecutor(buffers, options.max_threads, make_run, *common, run_batch))
         if tasks := [handler for handler in handlers if handler.is_async]:
             executors.append(AsyncioExecutor(buffers_of(tasks, queues, options), self._events, *common))
         run_suspect = partial(run_in_sandbox, self.name, alias.name, self._events)
-        suspect_buffers = buffers_of(handlers, queues, options)
+        suspect_buffers = buffers_of(handlers, queues, options, in_batches=False)
         return executors, ThreadExecutor(suspect_buffers, 1, lambda: contextlib.nullcontext(run_suspect), *common)
 
     def _wake(self) -> None:

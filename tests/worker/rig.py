@@ -34,7 +34,7 @@ PATIENCE_S = 20.0
 
 
 def make_handler(
-    func: Callable[[Message[Any]], Any],
+    func: Callable[[Message[Any]], Any] | Callable[[list[Message[Any]]], Any],
     key: str = "k",
     *,
     former_keys: tuple[str, ...] = (),
@@ -46,6 +46,8 @@ def make_handler(
     atomic: bool = False,
     at_most_once: bool = False,
     limits: Limits | None = None,
+    batch: int | None = None,
+    wait_ms: int = 0,
 ) -> Handler[Any, Any]:
     """A handler that no registry knows."""
     return Handler(
@@ -62,6 +64,8 @@ def make_handler(
         atomic,
         at_most_once,
         limits,
+        batch=batch,
+        wait_ms=wait_ms,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -16,7 +16,7 @@ from django_delayq.core.errors import HandlerTimeout, LeaseLost
 from django_delayq.core.message import Message
 from django_delayq.support.logging import logger
 from django_delayq.support.units import to_text
-from django_delayq.worker import attempt
+from django_delayq.worker import attempt, batches
 from django_delayq.worker.attempt import interrupted_settlement
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease, Leases
@@ -98,9 +98,17 @@ class AsyncioExecutor(Executor):
         return loop
 
     def _fill(self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer) -> None:
+        if buffer.batch > 1:
+            self._fill_with_batches(loop, buffer)
+            return
         while buffer.active < buffer.concurrency and (lease := self._next(buffer)) is not None:
             buffer.active += 1
             self._start_task(loop, self._run(loop, buffer, lease))
+
+    def _fill_with_batches(self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer) -> None:
+        while buffer.active < buffer.concurrency and (leases := self._next_batch(buffer)):
+            buffer.active += 1
+            self._start_task(loop, self._run_batch(loop, buffer, leases))
 
     def _start_task(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
         task = loop.create_task(work)
@@ -119,12 +127,103 @@ class AsyncioExecutor(Executor):
             self._leases.remove([lease])
         finally:
             lease.ended = True
-            buffer.active -= 1
-            self._fill(loop, buffer)
-            if buffer.more_available:
-                self._wake()
-            if not self.running:
-                self._start_idle_timer(loop)
+            self._leave(loop, buffer)
+
+    def _leave(self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer) -> None:
+        buffer.active -= 1
+        self._fill(loop, buffer)
+        if buffer.more_available:
+            self._wake()
+        if not self.running:
+            self._start_idle_timer(loop)
+
+    async def _run_batch(
+        self, loop: asyncio.AbstractEventLoop, buffer: PrefetchBuffer, leases: Sequence[Lease]
+    ) -> None:
+        started_at = monotonic()
+        for lease in leases:
+            lease.started_at = started_at
+        try:
+            ends = await self._attempt_batch(loop, leases)
+            ended_at = monotonic()
+            buffer.note_run(1, ended_at - started_at)
+            for lease in leases:
+                self._end(lease, ends.get(lease), ended_at)
+        except BaseException:  # as above
+            ids = [lease.claimed.id for lease in leases]
+            logger.exception("Messages %r are left to lapse.", ids, extra={"key": buffer.handler.key})
+            self._leases.remove(leases)
+        finally:
+            for lease in leases:
+                lease.ended = True
+            self._leave(loop, buffer)
+
+    async def _attempt_batch(
+        self, loop: asyncio.AbstractEventLoop, leases: Sequence[Lease]
+    ) -> dict[Lease, Transition | None]:
+        """Run a batch, and return how each lease ends; None leaves it to lapse."""
+        handler, ends = leases[0].handler, dict[Lease, Transition | None]()
+        started, refused = batches.begin(leases, self._events, has_deadline=False)
+        for lease, transition in refused.items():
+            await self._events.aended(lease, transition, None, None)
+            ends[lease] = transition
+        if not started:
+            return ends
+        await self._check_connections(after_s=self._check_every_s)
+        for lease, message in started.items():
+            await self._events.abegun(lease, message)
+        exceptions, is_stopped = await self._run_batch_limited(loop, started)
+        runs = [(lease.claimed, message) for lease, message in started.items()]
+        ended = batches.ends_of(handler, runs, exceptions, leases[0].now_ms)
+        for (lease, message), (transition, exception) in zip(started.items(), ended, strict=True):
+            if lease.abandoned and (not lease.lost or is_stopped):
+                ends[lease] = interrupted_settlement(lease, "its handler was cancelled or told so")
+                continue
+            await self._events.aended(lease, transition, message, exception)
+            ends[lease] = transition
+        for exception in batches.distinct(exceptions.values()):
+            await sync_to_async(guarded)(partial(close_read_only_connections, exception))
+        if exceptions:
+            await self._check_connections(after_s=0)
+        return ends
+
+    async def _run_batch_limited(
+        self, loop: asyncio.AbstractEventLoop, started: Mapping[Lease, Message[Any]]
+    ) -> tuple[batches.Exceptions, bool]:
+        """Run a batch, and return what it raised for each message, and whether it was stopped for lost leases."""
+        task = asyncio.current_task(loop)
+        if task is None:  # only for the types: this runs in a task
+            raise RuntimeError("not in a task")
+        leases, messages = list(started), list(started.values())
+        first, handler = leases[0], leases[0].handler
+        timers = [
+            loop.call_later(first.timeout_s, self._time_out, loop, first, task),
+            loop.call_later(first.timeout_s + GRACE_S, self._leases.lose, leases[1:]),
+        ]
+        for lease in leases:
+            lease.cancel = batches.stop_of(partial(loop.call_soon_threadsafe, _cancel, first, task), leases)
+        followed = [tracing.running(handler, message) for message in messages]
+        exceptions: batches.Exceptions
+        try:
+            if not any(lease.is_held() for lease in leases):  # lost when there was nothing to cancel yet
+                raise LeaseLost("Its lease was lost before it started.")
+            returned = await attempt.acall(handler, messages, self._sync_thread.watch())
+            exceptions = batches.exceptions_of(returned, messages)
+        except BaseException as exception:  # noqa: BLE001 - as for a single message
+            exceptions = {message.id: exception for message in messages}
+        for lease in leases:
+            lease.cancel = None
+        for timer in timers:
+            timer.cancel()
+        if first in self._timed_out:
+            self._timed_out.remove(first)
+            timeout = HandlerTimeout(f"It ran for longer than {to_text(first.timeout_s * 1000)}.")
+            before = exceptions.get(messages[0].id)
+            timeout = timeout.with_traceback(before.__traceback__ if before else None)
+            exceptions = {message.id: timeout for message in messages}
+        for message, one in zip(reversed(messages), reversed(followed), strict=True):
+            one.end(exceptions.get(message.id))
+        return exceptions, any(isinstance(each, asyncio.CancelledError | LeaseLost) for each in exceptions.values())
 
     async def _attempt(self, loop: asyncio.AbstractEventLoop, lease: Lease) -> Transition | None:
         """Run a message, and return how its lease ends; None leaves it to lapse."""

@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import monotonic
@@ -15,6 +15,7 @@ from django_delayq.core.message import Message
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt
 from django_delayq.worker.attempt import interrupted_settlement
+from django_delayq.worker.batches import run_leases
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.logs import guarded
@@ -34,6 +35,9 @@ CHECK_EVERY_S = 1.0
 A check costs as much as a small handler, so it is not made for each message, except with CONN_HEALTH_CHECKS.
 """
 
+RunBatch = Callable[[Sequence[Lease]], Mapping[Lease, Transition | None]]
+"""A function that runs a batch and returns how each lease ends; None leaves it to lapse."""
+
 
 class ThreadExecutor(Executor):
     """An executor of at most `slots` threads, which take turns at the buffers that have leases.
@@ -42,7 +46,7 @@ class ThreadExecutor(Executor):
     ends.
 
     `make_run` returns a context manager for each thread. It yields the function that runs a message: in the thread
-    itself, or in a child process.
+    itself, or in a child process. `run_batch` runs a batch in the thread.
     """
 
     def __init__(
@@ -53,9 +57,11 @@ class ThreadExecutor(Executor):
         leases: Leases,
         settler: Settler,
         wake: Callable[[], None],
+        run_batch: RunBatch | None = None,
     ) -> None:
         super().__init__(buffers, slots, leases, settler, wake)
         self._make_run = make_run
+        self._run_batch = run_batch
         self._lock = threading.RLock()
         self._ready: deque[PrefetchBuffer] = deque()
         self._threads: list[threading.Thread] = []
@@ -114,7 +120,7 @@ class ThreadExecutor(Executor):
         return self._called > 0 and buffer in self._ready and buffer.prefetch_per_slot > 1
 
     def _make_ready(self, buffer: PrefetchBuffer) -> None:
-        if buffer.leases and buffer.active < buffer.concurrency:
+        if _is_ready(buffer):
             if buffer not in self._ready:
                 self._ready.append(buffer)
             self._call_threads()
@@ -162,9 +168,9 @@ class ThreadExecutor(Executor):
             while not self._closed:
                 while self._ready:
                     buffer = self._ready.popleft()
-                    if buffer.leases and buffer.active < buffer.concurrency:
+                    if _is_ready(buffer):
                         buffer.active += 1
-                        if len(buffer.leases) > 1:  # one is for this thread
+                        if len(buffer.leases) > buffer.batch:  # one run is for this thread
                             self._make_ready(buffer)
                         return buffer
                 call = threading.Condition(self._lock)
@@ -183,6 +189,8 @@ class ThreadExecutor(Executor):
 
     def _work(self, buffer: PrefetchBuffer, run: Run) -> tuple[int, float]:
         """Run messages of a buffer for a time slice. Return how many, and the seconds that they took."""
+        if buffer.batch > 1 and self._run_batch is not None:
+            return self._work_in_batches(buffer, self._run_batch)
         now = started_at = monotonic()
         until = now + TIME_SLICE_S
         count = 0
@@ -191,6 +199,25 @@ class ThreadExecutor(Executor):
             transition = _run_guarded(run, lease)
             now = monotonic()
             self._end(lease, transition, now)
+            count += 1
+        return count, now - started_at
+
+    def _work_in_batches(self, buffer: PrefetchBuffer, run: RunBatch) -> tuple[int, float]:
+        """Run batches of a buffer for a time slice. Return how many, and the seconds that they took."""
+        now = started_at = monotonic()
+        until = now + TIME_SLICE_S
+        count = 0
+        while now < until:
+            with self._lock:  # two threads would divide a batch between them
+                leases = self._next_batch(buffer)
+            if not leases:
+                break
+            for lease in leases:
+                lease.started_at = now
+            ends = _run_batch_guarded(run, leases)
+            now = monotonic()
+            for lease in leases:
+                self._end(lease, ends.get(lease), now)
             count += 1
         return count, now - started_at
 
@@ -231,6 +258,8 @@ class ThreadRunner:
             self._check_at = lease.started_at + self._check_every_s
             guarded(close_stale_connections)
         claimed, handler = lease.claimed, lease.handler
+        if handler.batch is not None:  # a suspect
+            return run_leases([lease], self._events, self._database)[lease]
         begun = attempt.begin(claimed, handler, lease.now_ms(), lease.check_held)
         if not isinstance(begun, Message):
             self._events.ended(lease, begun, None, None)
@@ -255,6 +284,24 @@ def _run_guarded(run: Run, lease: Lease) -> Transition | None:
         return None
 
 
+def _run_batch_guarded(run: RunBatch, leases: Sequence[Lease]) -> Mapping[Lease, Transition | None]:
+    guarded(close_stale_connections)
+    try:
+        ends = run(leases)
+    except BaseException:  # as above
+        ids = [lease.claimed.id for lease in leases]
+        logger.exception("Messages %r are left to lapse.", ids, extra={"key": leases[0].handler.key})
+        return {}
+    return ends
+
+
+def _is_ready(buffer: PrefetchBuffer) -> bool:
+    """Return whether a slot that becomes free may start a run of a buffer."""
+    if not buffer.leases or buffer.active >= buffer.concurrency:
+        return False
+    return buffer.batch == 1 or buffer.batch_starts_at() <= monotonic()
+
+
 def _awaited_slots(buffer: PrefetchBuffer) -> int:
     """Return how many slots the leases that wait in a buffer can use."""
-    return min(len(buffer.leases), buffer.concurrency - buffer.active)
+    return min(-(-len(buffer.leases) // buffer.batch), buffer.concurrency - buffer.active)
