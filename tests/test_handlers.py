@@ -194,3 +194,43 @@ def test_an_unknown_key_offers_the_nearest_or_the_right_alias() -> None:
     delay_execute("order.close", using="reports")(close_order)
     assert "did you mean 'order.close'?" in str(unknown_key("reports", "order.clsoe"))
     assert "pass using='reports'" in str(unknown_key("default", "order.close"))
+
+
+def index(messages: list[Message[int]]) -> None:
+    """Index orders."""
+
+
+def index_one(message: Message[int]) -> None:
+    """Index an order."""
+
+
+def test_a_handler_of_many_decodes_the_data_of_each() -> None:
+    handler = delay_execute("k", batch=500, wait="2s")(index)
+    assert (handler.batch, handler.wait_ms, handler.data_type) == (500, 2_000, int)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"batch": 1}, "batch=1 is too small; give 2 or more"),
+        ({"batch": 1_001}, "batch=1001 is too large; give 1000 or less"),
+        ({"batch": True}, "batch=True is bool; give a whole number"),
+        ({"wait": "2s"}, "wait='2s' is how long a batch waits for more messages; give batch= too"),
+        ({"batch": 2, "wait": "11m"}, "wait='11m' is too long; give 10m or less"),
+        ({"batch": 2, "max_concurrency": 3}, "batch= and a limit .* don't go together"),
+        ({"batch": 2, "rate_limit": "100/m"}, "batch= and a limit .* don't go together"),
+        ({"batch": 2, "wait": "1s", "at_most_once": True}, "wait= and at_most_once=True don't go together"),
+        ({"batch": 2, "wait": "1m", "expires": "1m"}, "a batch waits for 1m, and its messages expire after 1m"),
+    ],
+)
+def test_options_of_a_batch_that_can_not_hold_are_refused(options: dict[str, Any], error: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=error):
+        delay_execute("k", **options)(index)
+    assert registered_handlers() == []
+
+
+def test_an_annotation_that_does_not_go_with_the_batch_is_named() -> None:
+    with pytest.raises(TypeError, match=r"with batch= it takes a list\[Message\[...\]\]"):
+        _ = delay_execute("k", batch=2)(index_one).data_type
+    with pytest.raises(TypeError, match="to take many messages, give batch= too"):
+        _ = delay_execute("l")(index).data_type

@@ -306,7 +306,8 @@ def _attempt_batch(
         ended |= {one.id: end for (one, _), end in zip(started, made, strict=True)}
     run = {one.id: message for one, message in started}
     for one in claimed:
-        outcome.ended(leases[one.id], ended[one.id][0], run.get(one.id), ended[one.id][1])
+        if ended[one.id][0].action is not SettleAction.RELEASE:  # of a batch that was rolled back for another
+            outcome.ended(leases[one.id], ended[one.id][0], run.get(one.id), ended[one.id][1])
     return [ended[one.id][0] for one in claimed], [_made(one, handler, at, *ended[one.id]) for one in claimed]
 
 

@@ -14,7 +14,7 @@ from django.db import transaction
 from django_delayq import tracing
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Claimed, Transition
+from django_delayq.brokers.base import Claimed, SettleAction, Transition
 from django_delayq.core import transitions
 from django_delayq.core.message import Message
 from django_delayq.support.validation import short_repr
@@ -57,6 +57,10 @@ def run_leases(leases: Sequence[Lease], events: AttemptEvents, database: str) ->
     for (lease, message), (transition, exception) in zip(started.items(), ended, strict=True):
         if lease.abandoned and not lease.lost and not transition.is_written:
             ends[lease] = interrupted_settlement(lease, "its handler was told so")
+        elif transition.action is SettleAction.RELEASE:  # what ran has no effect, and does not count
+            lease.released = True
+            events.settling(lease, transition)
+            ends[lease] = transition
         else:
             events.ended(lease, transition, message, exception)
             ends[lease] = transition

@@ -103,6 +103,33 @@ def hold(message: Message[str]) -> None:
     tell(message).close()
 
 
+@delay_execute(key="many", batch=3, wait="1s")
+def many(messages: list[Message[str]]) -> None:
+    """Do what `hold` does, for each of many."""
+    lines = [tell(message, "holds") for message in messages]
+    for line in lines:
+        with line:
+            line.recv(1)
+    for message in messages:
+        tell(message).close()
+
+
+@delay_execute(key="poisoned", batch=3, wait="1s", concurrency=1)
+def poisoned(messages: list[Message[str]]) -> None:
+    """Die of a message that is poison, however many others are here. Tells how many there are."""
+    for message in messages:
+        tell(message, f"of{len(messages)}").close()
+    if any(message.data == "poison" for message in messages):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@delay_execute(key="stuck", batch=3, wait="1s", timeout="1s", max_attempts=1)
+def stuck(messages: list[Message[str]]) -> None:
+    for message in messages:
+        tell(message, "sticks").close()
+    time.sleep(600)
+
+
 @delay_execute(key="grip", concurrency=1)
 def grip(message: Message[str]) -> None:
     """Do what `hold` does, one at a time in each worker."""
