@@ -20,6 +20,7 @@ from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.monitor.schedules import in_words, why_never_put
 from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.support.timestamps import from_ms
+from django_delayq.support.units import to_text
 from django_delayq.translation import translated
 
 
@@ -124,6 +125,8 @@ def _explanation(
     happens_next = _happens_next(info, now_ms, parked, is_row)
     if parked and handler is None:
         happens_next += f" {translated(WHERE_HANDLERS_ARE)}"
+    if info.state is State.RUNNING and handler is not None and handler.batch is not None:
+        happens_next = f"{_of_batch(handler.batch, handler.wait_ms)} {happens_next}"
     happens_next = _unless_paused(info, pauses, happens_next)
     most = max_attempts(info.header, handler)
     return Explanation(info, now_ms, parked, pauses, most, happens_next)
@@ -190,6 +193,13 @@ def _when_run(info: Info, now_ms: int) -> str:
     ends = _("It ends as its handler does: finished, retried or failed.")
     dies = _("If its worker dies, at the end of its lease %(lapse)s.")  # not in an f-string: no catalogue would have it
     return f"{ends} {dies % {'lapse': lapse}}"
+
+
+def _of_batch(batch: int, wait_ms: int) -> str:
+    return _(
+        "It runs together with others, %(batch)s at most. Until there are so many, it may wait in its worker for "
+        "%(wait)s."
+    ) % {"batch": batch, "wait": to_text(wait_ms)}
 
 
 def _when_lapsed(info: Info) -> str:

@@ -1,0 +1,1 @@
+"""An app with a handler of many. Only the workers of benchmarks/batches.py know it."""
