@@ -129,3 +129,17 @@ def test_an_id_that_is_nowhere_is_named(carrying: Backend) -> None:
     with pytest.raises(CommandError, match="No message waits, runs or has failed under 'nobody'") as raised:
         delayq("explain", "nobody")
     assert raised.value.returncode == 1
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_leased_message_of_a_handler_of_many_may_wait_for_others(broker: Backend) -> None:
+    @delay_execute(key="order.close", batch=500, wait="2s")
+    def index(messages: list[Message[None]]) -> None:
+        """Index orders."""
+
+    send(broker, "a")
+    claim(broker)
+    shown = delayq("explain", "a")
+    assert (
+        "It runs together with others, 500 at most. Until there are so many, it may wait in its worker for 2s." in shown
+    )

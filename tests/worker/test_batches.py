@@ -11,7 +11,7 @@ from django_delayq import Bury, Message, Retry, Snooze
 from django_delayq.brokers.base import Pause, SettleAction
 from django_delayq.core.message import State
 from django_delayq.signals import message_finished
-from django_delayq.worker import dispatcher
+from django_delayq.worker.dispatcher import Dispatcher
 from tests.worker.rig import PATIENCE_S, Rig, make_handler
 
 Messages = list[Message[Any]]
@@ -101,10 +101,10 @@ def test_messages_that_come_meanwhile_join_the_batch_that_waits(rig: Rig, kind: 
 def test_what_waits_for_its_batch_is_not_released_as_unstarted(
     rig: Rig, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "UNSTARTED_S", 0.001)
+    monkeypatch.setattr(Dispatcher.release_unstarted, "__defaults__", (0.3,))
     released: list[SettleAction] = []
     notes = Notes()
-    worker = rig.make(make_handler(kind(notes), batch=100, wait_ms=600))
+    worker = rig.make(make_handler(kind(notes), batch=100, wait_ms=900))
     monkeypatch.setattr(worker.settler, "release", lambda leases: released.extend([SettleAction.RELEASE] * len(leases)))
     thread = threading.Thread(target=worker.run, daemon=True)
     rig.send("a")
