@@ -54,6 +54,7 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     - E018: `id_scope` is "all", and its alias has no store.
     - E019: it has `every`, and its alias has no store.
     - E020: it has `every`, and its data can't be None.
+    - E021: it upgrades data of an old version, but not of every version after that.
     - W001: it is `atomic`, and its alias has no store.
 
     Wrong arguments of `delay_execute`, and two handlers with one key, raise at import.
@@ -327,6 +328,19 @@ def _check_every(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage
         )
 
 
+def _check_upgrades(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
+    """Report versions between the oldest that can be upgraded and the present one that have no upgrade."""
+    oldest = min(handler.upgrades, default=handler.version)
+    missing = [str(version) for version in range(oldest, handler.version) if version not in handler.upgrades]
+    if missing:
+        yield Error(
+            f"{name} upgrades data from version {oldest}, but not from {', '.join(missing)}: messages would fail.",
+            hint=f"Write @....upgrade(from_version={missing[0]}), or remove the upgrades of older versions.",
+            obj=handler,
+            id="delayq.E021",
+        )
+
+
 def _wrong_setting(text: str) -> CheckMessage:
     return Error(text, hint="The reference of settings in the docs lists them all.", id="delayq.E001")
 
@@ -356,6 +370,7 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
     else:
         yield from _check_concurrency_key(handler, name)
         yield from _check_every(handler, name)
+    yield from _check_upgrades(handler, name)
     if handler.atomic and not _has_store(handler):
         yield Warning(
             f"{name} is atomic, but without a store its transaction and the end of its message are two things.",

@@ -4,7 +4,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Generic, Never, TypeVar, Unpack, cast, overload
@@ -13,10 +13,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_delayq.api import registry
 from django_delayq.api.registry import name_of
-from django_delayq.api.send import asend_delay_message, check_id_scope, send_delay_message
+from django_delayq.api.send import asend_delay_message, check_id_scope, header_of, send_delay_message
 from django_delayq.api.unknown import NoMethod, one_value, refuse_unknown
 from django_delayq.conf import DEFAULT_ALIAS, DEFAULT_QUEUE
 from django_delayq.core.codec import decode_data, decoder_for, encode_data
+from django_delayq.core.errors import DataMismatch
 from django_delayq.core.human_time import Windows, check_windows
 from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
@@ -26,6 +27,7 @@ from django_delayq.core.requests import BATCH
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
 from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
+from django_delayq.support.translatable import text as _
 from django_delayq.support.units import Duration, to_ms, to_text
 from django_delayq.support.validation import (
     OWN,
@@ -41,10 +43,21 @@ from django_delayq.support.validation import (
 T = TypeVar("T")
 R = TypeVar("R")
 S = TypeVar("S")
+Upgrade = Callable[[Any], Any]
+"""A function that takes the data of one version as JSON values, and returns those of the next."""
+U = TypeVar("U", bound=Upgrade)
 
 DEFAULT_TIMEOUT = "1h"
 MOST_WAIT_MS = 600_000
 """The longest that a message may wait for others of its batch: it waits in a worker, which renews its lease."""
+_MOST_VERSION = 1_000_000
+
+
+def later_version(version: int, own: int) -> str:
+    """Return the text on data of a later version than this code knows, as after a roll-back."""
+    return _(
+        "its data is of version %(version)s, and this code knows no later one than %(own)s", version=version, own=own
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -77,6 +90,8 @@ class Handler(Generic[T, R]):
     """How many messages one call takes at most, as a list; None for a handler of single messages."""
     wait_ms: int = 0
     """How long a batch that is not full waits for more messages."""
+    version: int = 1
+    upgrades: dict[int, Upgrade] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())
@@ -100,6 +115,87 @@ class Handler(Generic[T, R]):
     def policy(self) -> Policy:
         """Return how often a message of this handler may start if its sender does not say."""
         return Policy(self.at_most_once, max_attempts(None, self))
+
+    def upgrade(self, *, from_version: int) -> Callable[[U], U]:
+        """Register a function that turns the data of `from_version` into those of the next version.
+
+        It takes and returns JSON values, runs before the data is decoded as T, and may run more than once for a
+        message. The version of what is sent from now on is one more than the highest that has an upgrade: 1 if none
+        has. Raises `ImproperlyConfigured`, naming the handler, the value and the fix.
+        """
+
+        def register(func: U) -> U:
+            try:
+                check_count(from_version, "from_version", most=_MOST_VERSION)
+                if from_version in self.upgrades:
+                    raise ValueError(f"from_version={from_version} has {name_of(self.upgrades[from_version])} already.")
+                _check_takes_one(func, "(data)")
+                if inspect.iscoroutinefunction(func):
+                    raise TypeError(f"{name_of(func)} is async; an upgrade is a plain function of the data.")
+            except (TypeError, ValueError) as error:
+                raise ImproperlyConfigured(
+                    f"Upgrade of handler {name_of(self.func)} (key {self.key!r}): {error}"
+                ) from error
+            self.upgrades[from_version] = func
+            self.version = max(self.version, from_version + 1)
+            header_of.cache_clear()  # a header that was made before says another version
+            return func
+
+        return register
+
+    def upgraded(self, body: bytes, version: int | None) -> bytes:
+        """Return JSON data of a version (None is 1) as JSON of this handler's version. Raises `DataMismatch`.
+
+        An error names no value, because it is kept for people who may not see the data.
+        """
+        first = version or 1
+        if first == self.version:
+            return body
+        if first > self.version:
+            raise DataMismatch(later_version(first, self.version))
+        data = decode_data(body)
+        for each in range(first, self.version):
+            data = self._upgraded_once(data, each)
+        try:
+            return encode_data(data)
+        except TypeError as error:
+            raise DataMismatch(_("The upgraded data: %(reason)s", reason=error)) from None
+
+    def _upgraded_once(self, data: Any, version: int) -> Any:
+        func = self.upgrades.get(version)
+        if func is None:
+            raise DataMismatch(_("The handler has no upgrade from version %(version)s of its data.", version=version))
+        try:
+            new = func(data)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the site's code
+            raised = type(error).__name__
+            why = _("The upgrade %(name)s (from version %(version)s) raised %(error)s.",
+                    name=name_of(func), version=version, error=raised)  # fmt: skip
+            raise DataMismatch(why) from None
+        if new is None:
+            why = _("The upgrade %(name)s (from version %(version)s) returned None, not the new data.",
+                    name=name_of(func), version=version)  # fmt: skip
+            raise DataMismatch(why)
+        return new
+
+    def data_of(self, body: bytes, version: int | None) -> Any:
+        """Return the data of a message as the function receives it, upgraded first. Raises `DataMismatch`."""
+        return decode_data(self.upgraded(body, version), self.data_type)
+
+    def accepted(self, body: bytes, version: int | None) -> Any:
+        """Return the same. Raises `DataMismatch` also if the data lacks what `concurrency_key` names."""
+        body = self.upgraded(body, version)
+        data = decode_data(body, self.data_type)
+        if self.limits is not None and self.limits.concurrency_key is not None:
+            self.limits.value_of(decode_data(body))
+        return data
+
+    def from_version(self, version: int, data: Any) -> T:
+        """Return JSON values of an older version as the function would receive them now, for a unit test.
+
+        Raises `DataMismatch` if they can't be upgraded, or don't fit the type afterwards.
+        """
+        return cast("T", self.data_of(encode_data(data), version))
 
     # Only a handler whose T may be None takes no data: type checkers refuse it for the others, and so does sending.
 
@@ -379,12 +475,17 @@ def _check_signature(func: object, argument: str) -> None:
         raise TypeError(f"a handler is a function, not {type(func).__name__}; write @delay_execute above a def.")
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
         raise TypeError("a generator does nothing when called; leave out `yield`, or send a message per step.")
+    _check_takes_one(func, f"({argument})")
+
+
+def _check_takes_one(func: Callable[..., object], wanted: str) -> None:
+    """Raise `TypeError` unless `func` takes one positional argument and no other. `wanted` shows it in the error."""
     parameters = list(inspect.signature(func).parameters.values())
     if len(parameters) != 1 or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     ):
-        raise TypeError(f"it takes {inspect.signature(func)}; it must take one positional argument: ({argument}).")
+        raise TypeError(f"it takes {inspect.signature(func)}; it must take one positional argument: {wanted}.")
 
 
 def _data_type_of(func: Callable[..., Any], *, of_many: bool) -> Any:

@@ -78,7 +78,7 @@ def _info(row: Any, state: State) -> MessageInfo:
         key=row.key,
         queue=queue,
         state=state,
-        data=readable(row.alias, row.key, row.data.encode()),
+        data=readable(row.alias, row.key, row.data.encode(), row.version),
         due_at=row.due_at,
         sent_at=row.sent_at,
         failures=row.failures,

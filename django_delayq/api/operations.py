@@ -132,7 +132,7 @@ def message_info(using: str, info: Info) -> MessageInfo:
         key=header.key,
         queue=queue,
         state=info.state,
-        data=readable(using, header.key, info.body),
+        data=readable(using, header.key, info.body, header.version),
         due_at=from_ms(info.due_ms),
         sent_at=from_ms(header.sent_ms),
         failures=info.failures,
@@ -216,12 +216,12 @@ def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -
     return len({id for id, answer in zip(ids, answers, strict=True) if answer} | uncommitted)
 
 
-def readable(using: str, key: str, body: bytes) -> Any:
+def readable(using: str, key: str, body: bytes, version: int | None) -> Any:
     """Return the data as the handler would get it; if it does not fit, as JSON values; if it is no JSON, as text."""
     handler = registry.find(using, key)
     for typed in (handler, None):
         try:
-            return decode_data(body, Any if typed is None else typed.data_type)
+            return decode_data(body) if typed is None else typed.data_of(body, version)
         except (DataMismatch, TypeError):  # TypeError: the handler's annotation is wrong, which a check reports
             continue
     return body.decode(errors="replace")

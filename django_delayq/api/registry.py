@@ -29,12 +29,15 @@ class Registered(Protocol):
     limits: Limits | None
     id_scope: IdScope
     window: Windows | None
+    version: int
 
     @property
     def func(self) -> Callable[..., Any]: ...
 
     @property
     def data_type(self) -> Any: ...
+
+    def data_of(self, body: bytes, version: int | None) -> Any: ...
 
     def __hash__(self) -> int: ...
 

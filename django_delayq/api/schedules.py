@@ -305,13 +305,14 @@ def schedule_info(row: Schedule) -> ScheduleInfo:
         rule = rule_of(row.rule)
     except (TypeError, ValueError) as unreadable:  # a zone or an extra that this machine lacks
         error = str(unreadable)
-    queue, _ = split_lane(read(row.header, Header).queue)
+    header = read(row.header, Header)
+    queue, _ = split_lane(header.queue)
     return ScheduleInfo(
         name=row.name,
         origin=row.origin,
         key=row.key,
         queue=queue,
-        data=readable(row.alias, row.key, row.data.encode()),
+        data=readable(row.alias, row.key, row.data.encode(), header.version),
         rule=rule,
         start=row.start_at,
         until=row.until_at,

@@ -344,7 +344,7 @@ def addressed(send: Send, alias: Alias, *, is_own: bool = False) -> tuple[Header
     if handler is None:
         key = check_new_name(key, "key")
         handler = by_key.get(key)
-    own = _header_of(handler, key, is_own)
+    own = header_of(handler, key, is_own)
     if handler is None and alias.options.unknown_keys == "error":
         raise registry.unknown_key(alias.name, key)
     header = _header(send, own, is_own)
@@ -378,7 +378,7 @@ def check_has_fields(body: bytes, limits: Limits) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _header_of(handler: registry.Registered | None, key: str, is_own: bool) -> Header:
+def header_of(handler: registry.Registered | None, key: str, is_own: bool) -> Header:
     """Return the header of a send that leaves all choices to the handler.
 
     Raises `ValueError` for a key that is reserved for django-delayq itself, unless `is_own`.
@@ -387,7 +387,13 @@ def _header_of(handler: registry.Registered | None, key: str, is_own: bool) -> H
         check_not_own(key, "key")
     if handler is None:
         return Header(DEFAULT_QUEUE, key)
-    return Header(lane_of(handler.queue, handler.priority), key, handler.at_most_once, handler.expires_ms)
+    return Header(
+        lane_of(handler.queue, handler.priority),
+        key,
+        handler.at_most_once,
+        handler.expires_ms,
+        version=None if handler.version == 1 else handler.version,
+    )
 
 
 def _header(send: Send, own: Header, is_own: bool) -> Header:
@@ -414,6 +420,7 @@ def _header(send: Send, own: Header, is_own: bool) -> Header:
         tag=tag,
         trace_id=None if send.trace_id is None else check_new_name(send.trace_id, "trace_id"),
         more_tags=tuple(more_tags),
+        version=own.version,
     )
 
 

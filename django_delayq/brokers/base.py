@@ -17,7 +17,7 @@ secrets. All methods may be called from several threads at once.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from django_delayq.conf import Alias, Store
 from django_delayq.core.message import (
@@ -42,15 +42,18 @@ from django_delayq.core.requests import (  # part of this contract
     LeaseId as LeaseId,
     MaintenanceResult as MaintenanceResult,
     NewMessage as NewMessage,
+    Page as Page,
     Pair as Pair,
     Pause as Pause,
     PermitRequest as PermitRequest,
+    Place as Place,
     ProcessInfo as ProcessInfo,
     RunInfo as RunInfo,
     ServerReport as ServerReport,
     SetCount as SetCount,
     Takeover as Takeover,
     Throttled as Throttled,
+    Waiting as Waiting,
     WorkerInfo as WorkerInfo,
     check_batch as check_batch,
     covering as covering,
@@ -246,6 +249,20 @@ class Presence(Protocol):
         """Return a number that grows when somebody may have paused or resumed, but not when a pause runs out.
 
         It also grows with the first message of a lane.
+        """
+
+
+@runtime_checkable
+class Scanner(Protocol):
+    """A queue outside of tables whose waiting messages can be read page by page."""
+
+    def wait_sets(self) -> list[list[str]]:
+        """Return for each shard the names ("queue:key") of its wait sets."""
+
+    def scan(self, shard: int, name: str, place: Place, last_ms: int, count: int) -> Page:
+        """Return about `count` messages of a wait set that are due after `place` and until `last_ms`.
+
+        A message that waits all the time, with the same due time, is on exactly one page.
         """
 
 

@@ -46,6 +46,7 @@ class Header:
     sent_ms: int = 0  # set by the broker when it takes the message
     scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
     more_tags: tuple[str, ...] = ()  # the tags after the first, with a store
+    version: int | None = None  # the version of the data; None is 1
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -264,6 +265,28 @@ class Info:
     suspect: bool = False
     merged: int = 0
     again_ms: int | None = None
+
+
+class Waiting(NamedTuple):
+    """One waiting message, as it is stored."""
+
+    id: str
+    due_ms: int
+    header: Header
+    body: bytes
+    failures: int
+
+
+class Place(NamedTuple):
+    """A position in a wait set: the last entry that was read, and its number among the entries of its due time."""
+
+    due_ms: int
+    last: bytes = b""
+    number: int = 0
+
+
+Page = tuple[list[Waiting], Place | None]
+"""Waiting messages, and where the next page begins; None at the end."""
 
 
 @dataclass(frozen=True, slots=True)

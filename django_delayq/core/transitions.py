@@ -420,6 +420,8 @@ def describe(transition: Transition) -> str:
             return f"snoozes for {to_text(transition.delay_ms or 0)}"
         case SettleAction.CRASH:
             return f"crashed, runs again: {transition.error}"
+        case SettleAction.RELEASE:
+            return f"is left to others for {to_text(transition.delay_ms or 0)}: {transition.error}"
         case SettleAction.BURY:
             return f"failed for good: {transition.error}"
         case _:

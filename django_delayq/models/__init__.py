@@ -49,6 +49,7 @@ class MessageRow(models.Model):
     worker = NameField(_("worker"), max_length=MAX_NAME)
     started_at = InstantField(_("started at"), null=True)
     history = models.TextField(_("history"))
+    version = models.IntegerField(_("version of the data"), null=True)  # empty is 1; a check would read whole tables
 
     more_tags: tuple[str, ...] = ()
     """The tags after the first, once store/tags.py has read them."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext as _, ngettext
 
-from django_delayq.api.handlers import get_handler
+from django_delayq.api.handlers import get_handler, later_version
 from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.api.schedules import ScheduleInfo, get_delay_schedule
 from django_delayq.brokers import get_backend
@@ -123,6 +123,8 @@ def _explanation(
     is_row = backend.store is not None
     handler = get_handler(using, info.header.key)
     happens_next = _happens_next(info, now_ms, parked, is_row)
+    if waits and handler is not None and (info.header.version or 1) > handler.version:
+        happens_next += f" {_later(info.header.version or 1, handler.version)}"
     if parked and handler is None:
         happens_next += f" {translated(WHERE_HANDLERS_ARE)}"
     if info.state is State.RUNNING and handler is not None and handler.batch is not None:
@@ -130,6 +132,10 @@ def _explanation(
     happens_next = _unless_paused(info, pauses, happens_next)
     most = max_attempts(info.header, handler)
     return Explanation(info, now_ms, parked, pauses, most, happens_next)
+
+
+def _later(version: int, own: int) -> str:
+    return _("Workers with this code leave it to others: %(why)s.") % {"why": translated(later_version(version, own))}
 
 
 def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> str:

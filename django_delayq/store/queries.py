@@ -7,7 +7,7 @@ pairs of queue and key.
 `message_facts` tells the whole history of an id: its newest row, whichever table has it, and every attempt of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ def header_of(row: Row) -> Header:
         trace_id=trace_id,
         sent_ms=sent_ms,
         scheduled_ms=scheduled_ms,
+        version=row[17],
     )
 
 
@@ -193,6 +194,26 @@ def errors(database: Database, count: int, offset: int) -> list[Info]:
     found = _errors(database, "ORDER BY r.ended_at DESC, r.id DESC LIMIT %s OFFSET %s", [count, offset])
     tags.add_to(database, [(pk, info.header) for pk, info in found])
     return [info for _, info in found]
+
+
+def payloads(database: Database, table: str, page: int) -> Iterator[Row]:
+    """Yield the id, queue, key, version and data of each row of a table, in the order of primary keys.
+
+    Each statement looks at `page` rows, of whatever alias. Rows that are written meanwhile may be left out.
+    """
+    ((last,),) = database.rows(f"SELECT coalesce(max(id), 0) FROM {table}")
+    after = 0
+    while after < last:
+        ends = database.rows(
+            f"SELECT id FROM {table} WHERE id > %s AND id <= %s ORDER BY id LIMIT 1 OFFSET {page - 1:d}", [after, last]
+        )
+        until = ends[0][0] if ends else last
+        yield from database.rows(
+            f"SELECT r.message_id, r.queue, r.key, r.version, r.data FROM {table} r"
+            " WHERE r.id > %s AND r.id <= %s AND r.alias = %s ORDER BY r.id",
+            [after, until, database.alias],
+        )
+        after = until
 
 
 def counts(database: Database) -> Counts:

@@ -59,9 +59,7 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     return Settled([_answer(one, written, retry_locked) for one in transitions], drop, rearm)
 
 
-def settle_here(
-    database: Database, transitions: Sequence[Transition]
-) -> tuple[list[Transition], list[Alarm]]:
+def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[list[Transition], list[Alarm]]:
     """Write transitions in the caller's transaction, as its last step. Send what was kept for the end of their runs.
 
     Return those whose lease is lost, and the alarms of what was sent. If another transaction has locked a row, such as

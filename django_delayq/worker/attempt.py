@@ -16,9 +16,9 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_delayq import tracing
-from django_delayq.api.handlers import Handler
+from django_delayq.api.handlers import Handler, later_version
 from django_delayq.brokers import get_backend
-from django_delayq.core import codec, history, transitions
+from django_delayq.core import history, transitions
 from django_delayq.core.errors import Bury, DataMismatch, Retry, RunAgain, Snooze
 from django_delayq.core.human_time import Windows, due_in_window_ms
 from django_delayq.core.lanes import split_lane
@@ -39,6 +39,8 @@ from django_delayq.worker.transactions import (
     staying_in_it,
 )
 
+LATER_VERSION_MS = 60_000
+"""How long a message whose data is of a later version than this code knows is left to workers with other code."""
 _forks = 0
 """How many forks lie between the process that imported this module and this one.
 
@@ -60,10 +62,10 @@ def begin(
     refused = transitions.refuse(claimed, policy_of(claimed, handler), started_ms)
     if refused is not None:
         return refused
+    if header.version is not None and header.version > handler.version:
+        return _leave_to_later_code(claimed, later_version(header.version, handler.version))
     try:
-        data = codec.decode_data(claimed.body, handler.data_type)
-        if handler.limits is not None and handler.limits.concurrency_key is not None:
-            handler.limits.value_of(codec.decode_data(claimed.body))
+        data = handler.accepted(claimed.body, header.version)
     except DataMismatch as mismatch:
         fingerprint = failure.fingerprint(mismatch.with_traceback(None), handler.func)
         return transitions.bury(claimed, Failure(failure.line(mismatch), fingerprint=fingerprint))
@@ -85,6 +87,13 @@ def begin(
         priority,
         header.more_tags,
     )
+
+
+def _leave_to_later_code(claimed: Claimed, why: str) -> Transition:
+    """Return the transition of a message that only later code can read: it counts no attempt, and waits for that."""
+    transition = transitions.release(claimed, LATER_VERSION_MS)
+    transition.error = why
+    return transition
 
 
 def run_sync(

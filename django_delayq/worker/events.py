@@ -20,10 +20,11 @@ _LEVELS = {
     SettleAction.RETRY: logging.WARNING,
     SettleAction.SNOOZE: logging.INFO,
     SettleAction.CRASH: logging.WARNING,
+    SettleAction.RELEASE: logging.WARNING,  # it was not started: this code can't read it
     SettleAction.BURY: logging.ERROR,
 }
 _SIGNALS = {SettleAction.FINISH: signals.message_finished, SettleAction.BURY: signals.message_failed}
-"""The signal of an action; every other action has `message_retried`."""
+"""The signal of an action; every other action has `message_retried`, and a release none."""
 
 
 class AttemptEvents:
@@ -58,7 +59,7 @@ class AttemptEvents:
         self.settling(lease, transition)
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)
-        if signal.receivers:
+        if signal.receivers and transition.action is not SettleAction.RELEASE:
             signals.emit(signal, lease.handler, **_end_facts(lease, transition, exception))
 
     async def aended(
@@ -68,7 +69,7 @@ class AttemptEvents:
         self.settling(lease, transition)
         self._log_end(lease, transition, message, exception)
         signal = _SIGNALS.get(transition.action, signals.message_retried)
-        if signal.receivers:
+        if signal.receivers and transition.action is not SettleAction.RELEASE:
             await signals.aemit(signal, lease.handler, **_end_facts(lease, transition, exception))
 
     def _log_end(

@@ -4,6 +4,7 @@ import math
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic
+from typing import Any
 
 from django_delayq.brokers.base import BATCH, Backend, PermitRequest, Throttled
 from django_delayq.core import codec
@@ -149,14 +150,20 @@ class Limiter:
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
 
 
+def _plain_data(lease: Lease) -> Any:
+    """Return the data of a leased message as JSON values of its handler's version. Raises `DataMismatch`."""
+    header = lease.claimed.header
+    return codec.decode_data(lease.handler.upgraded(lease.claimed.body, header.version if header else None))
+
+
 def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
     """Return the permit request of a lease.
 
     Return None if the data can't be read. Such a message is buried instead of started.
     """
     try:
-        value = limits.value_of(codec.loads(lease.claimed.body)) if limits.concurrency_key is not None else ""
-    except (ValueError, DataMismatch):
+        value = "" if limits.concurrency_key is None else limits.value_of(_plain_data(lease))
+    except DataMismatch:
         return None
     # The permit needs a token of its own, because all leases of one claim share one.
     return PermitRequest(lease.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us)

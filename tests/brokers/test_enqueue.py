@@ -19,6 +19,24 @@ def test_a_message_comes_back_as_it_was_sent(rig: Rig) -> None:
     assert (claimed.failures, claimed.crashes) == (0, 0)
 
 
+def test_the_version_of_the_data_stays_until_other_data_takes_its_place(rig: Rig) -> None:
+    rig.send("a", version=3)
+    assert rig.get("a").header.version == 3
+    claimed = rig.claim_one()
+    assert claimed.header is not None
+    assert claimed.header.version == 3
+    assert rig.settle(claimed, SettleAction.RETRY, error="x")
+    rig.advance(1)
+    assert rig.settle(rig.claim_one(), SettleAction.BURY, error="y")
+    assert rig.get("a").header.version == 3
+    assert rig.broker.queue.rescue(["a"]) == [True]
+    assert rig.get("a").header.version == 3
+    rig.send("a", on_conflict="replace", version=4)
+    assert rig.get("a").header.version == 4
+    rig.send("a", on_conflict="replace")
+    assert rig.get("a").header.version is None
+
+
 def test_options_left_to_the_handler_stay_left(rig: Rig) -> None:
     rig.send("a")
     header = rig.claim_one().header

@@ -69,6 +69,16 @@ def test_audit(told: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.django_db
+def test_check_data(told: dict[str, list[str]], settings: Settings) -> None:
+    broker = "django_delayq.brokers.database.DatabaseBroker"
+    settings.DELAYQ = {"default": {"BROKER": broker, "STORE": {}, "OPTIONS": {"unknown_keys": "allow"}}}
+    get_backend().queue.enqueue([NewMessage(ID, Header(QUEUE, KEY), b"1")])
+    checked = written("check-data")
+    assert list(checked) == told["check-data"]
+    assert [list(each) for each in checked["keys"]] == [told["check-data, each of keys"]]
+
+
+@pytest.mark.django_db
 def test_schedules(told: dict[str, list[str]], settings: Settings) -> None:
     broker = "django_delayq.brokers.database.DatabaseBroker"
     settings.DELAYQ = {"default": {"BROKER": broker, "STORE": {}, "OPTIONS": {"unknown_keys": "allow"}}}

@@ -81,7 +81,7 @@ def test_every_subcommand_has_a_section() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("status", "peek", "errors", "list", "explain", "audit"),
+        *("status", "peek", "errors", "list", "explain", "audit", "check-data"),
         *("cancel", "reschedule", "run-now", "rescue", "purge", "prune", "forget", "pause", "resume"),
         *("schedules", "pause-schedule", "backfill-schedule", "remove-schedule", "import-beat"),
     ],
@@ -92,7 +92,7 @@ def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> N
     heading = " ".join(["delayq", name, *map(str, positional)])
     if name in ("cancel", "reschedule", "run-now", "rescue", "purge"):
         heading = f"delayq {name} [ID…]"
-    elif name in ("pause", "resume"):
+    elif name in ("pause", "resume", "check-data"):
         heading = f"delayq {name} [QUEUE]"
     elif name == "schedules":
         heading = "delayq schedules [NAME]"

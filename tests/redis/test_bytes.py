@@ -16,12 +16,12 @@ from django_delayq.brokers.base import (
     ClaimRequest,
     Info,
     PermitRequest,
+    Place,
     ProcessInfo,
     Transition,
     WorkerInfo,
 )
 from django_delayq.brokers.redis.presence import FIELD_BYTES
-from django_delayq.brokers.redis.queries import Place
 from django_delayq.brokers.redis.shards import HEADER_BYTES, MOST_BYTES
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.transitions import Failure, bury, release

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_delayq.brokers.base import Claimed
-from django_delayq.brokers.redis.queries import Place
+from django_delayq.brokers.base import Claimed, Place
 from django_delayq.brokers.redis.queue import RedisQueue
 from django_delayq.brokers.redis.shards import HEADER_BYTES
 from django_delayq.core.message import State

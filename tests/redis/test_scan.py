@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from django_delayq.brokers.base import Alarm
+from django_delayq.brokers.base import Alarm, Place
 from django_delayq.brokers.redis.broker import RedisBroker
-from django_delayq.brokers.redis.queries import Place
 from tests.brokers.rig import Rig
 
 LATEST_MS = 2**53

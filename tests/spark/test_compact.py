@@ -75,3 +75,14 @@ def test_what_the_archive_of_an_alias_named_compact_has_begun_is_left_to_it(lake
     lake.note("compact-finish-1-9", {"moves": {}})
     assert compact(lake, "finish") == Compacted(directories=1, files=3)
     assert list(lake.unfinished()) == [("compact-finish-1-9", {"moves": {}})]
+
+
+def test_a_column_that_a_later_version_archived_is_kept_and_null_in_older_rows(lake: Lake) -> None:
+    newer = pa.table({"pk": [100], "version": pa.array([2], pa.int32())})
+    parquet.write_table(newer, Path(lake.root, PLACE, "newer.parquet"))
+    assert compact(lake, "finish") == Compacted(directories=1, files=4)
+    (file,) = [name for name in lake.files("finish") if PLACE in name]
+    assert dict(zip(lake.column([file], "pk"), lake.column([file], "version"), strict=True)) == {
+        **dict.fromkeys(range(6)),
+        100: 2,
+    }

@@ -70,10 +70,10 @@ def test_postgresql_fills_the_pages_of_the_indexes_that_grow_at_their_end(databa
 
 @pytest.mark.alters_tables
 def test_what_waits_and_what_runs_goes_on_through_the_last_migration(broker: DatabaseBackend, database: str) -> None:
-    call_command("migrate", "delayq", "0010", database=database, verbosity=0)
     send_delay_message("k", 1, id="runs")
     held = claim(broker)
     send_delay_message("k", 1, id="waits")
+    call_command("migrate", "delayq", "0010", database=database, verbosity=0)
     call_command("migrate", "delayq", database=database, verbosity=0)
     held += claim(broker)
     assert [one.id for one in held] == ["runs", "waits"]

@@ -41,7 +41,9 @@ def test_a_send_names_no_column_that_it_leaves_empty(broker: DatabaseBackend, da
         send_delay_message("k", 1, delay="1h")
     (insert,) = [each["sql"] for each in captured if "INSERT" in each["sql"]]
     assert [
-        column for column in ("tag", "trace_id", "expires_at", "max_attempts", "timeout_ms") if column in insert
+        column
+        for column in ("tag", "trace_id", "expires_at", "max_attempts", "timeout_ms", "version")
+        if column in insert
     ] == []
 
 

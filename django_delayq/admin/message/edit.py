@@ -152,7 +152,16 @@ def _change(edit: Edit, request: HttpRequest, row: MessageRow, form: PayloadForm
 
 def _checked(row: MessageRow, typed: str) -> Any:
     """Return the data as the handler would receive it. Raises `DataMismatch` if the handler would refuse it."""
-    return decode_data(typed.encode(), _data_type(row))
+    handler = get_handler(row.alias, row.key)
+    return decode_data(typed.encode()) if handler is None else handler.data_of(typed.encode(), row.version)
+
+
+def _version_after(row: MessageRow) -> int | None:
+    """Return the version of the data of a row once it is changed: the handler's, or the same if none is known here."""
+    handler = get_handler(row.alias, row.key)
+    if handler is None:
+        return row.version
+    return None if handler.version == 1 else handler.version
 
 
 def _data_type(row: MessageRow) -> Any:
@@ -199,7 +208,7 @@ def rescue_with(row: ErrorMessage, data: Any) -> None:
             using=row.alias,
         )
         # A message that replaces another has no history and was sent now. Nobody else sees the row yet.
-        rescued.update(history=history, sent_at=row.sent_at)
+        rescued.update(history=history, sent_at=row.sent_at, version=_version_after(row))
 
 
 def change_waiting(row: ReadyMessage, data: Any) -> None:
@@ -216,7 +225,7 @@ def change_waiting(row: ReadyMessage, data: Any) -> None:
         locked = rows.select_for_update().values_list("data", "token")
         if list(locked) != [(row.data, None)]:
             raise ValueError(_("The message runs, or has moved on: nothing was changed."))
-        rows.update(data=body.decode())
+        rows.update(data=body.decode(), version=_version_after(row))
 
 
 RESCUE_CHANGED = Edit(

@@ -78,6 +78,8 @@ def facts(row: MessageRow) -> Iterator[Fact]:
         yield Fact(_("time-out"), to_text(row.timeout_ms))
     if row.at_most_once:
         yield Fact(_("at most once"), _("yes: it never starts a second time"))
+    if row.version is not None:
+        yield Fact(_("version of the data"), row.version)
     if row.trace_id:
         yield Fact(_("trace id"), row.trace_id)
 

@@ -164,7 +164,8 @@ class ScheduleForm(forms.Form):
         }:
             wanted = replace(wanted, window=row.window)
         if row is not None and key == row.key:  # its queue, tags and so on stay, which are given in code alone
-            wanted = replace(wanted, header=read(row.header, Header))
+            version = wanted.header.version  # the data was written anew
+            wanted = replace(wanted, header=replace(read(row.header, Header), version=version))
         return wanted
 
     def _rule(self, asked: dict[str, Any], start: datetime | None) -> Rule:
@@ -186,13 +187,20 @@ class ScheduleForm(forms.Form):
 
     def _data(self, asked: dict[str, Any], key: str) -> Any:
         handler = get_handler(self.alias.name, key)
-        data_type = handler.data_type if handler else Any
+        is_own = self.row is not None and key == self.row.key  # then the data is shown in the version that it has
+
+        def read_data(body: bytes) -> Any:
+            if handler is None:
+                return decode_data(body)
+            version = read(self.row.header, Header).version if self.row is not None and is_own else handler.version
+            return handler.data_of(body, version)
+
         if "payload" in asked:
-            return decode_data(asked["payload"].encode(), data_type)
+            return read_data(asked["payload"].encode())
         if self.row is None:
-            return decode_data(b"null", data_type)
+            return read_data(b"null")
         try:
-            return decode_data(self.row.data.encode(), data_type)
+            return read_data(self.row.data.encode())
         except DataMismatch as error:  # which may quote them
             raise ValueError(_("The payload, which you may not see, does not fit the handler any more.")) from error
 

@@ -6,9 +6,9 @@ These are operations (client/calls.py).
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
-from typing import Any, NamedTuple
+from typing import Any
 
-from django_delayq.brokers.base import Header, earliest, pages
+from django_delayq.brokers.base import Header, Page, Place, Waiting, earliest, pages
 from django_delayq.brokers.redis.client import Call, Operation, Reply, as_int, as_ms, clock_ms, colocated, pairs, plain
 from django_delayq.brokers.redis.operations import find_entries
 from django_delayq.brokers.redis.records import US, entry_id, kept_due_ms, merged_into, unpack_message, unpack_state
@@ -196,27 +196,6 @@ def sum_totals(totals: Iterable[dict[str, int]]) -> dict[str, int]:
     for one in totals:
         total.update(one)
     return dict(total)
-
-
-class Waiting(NamedTuple):
-    """One waiting message, as it is stored."""
-
-    id: str
-    due_ms: int
-    header: Header
-    body: bytes
-    failures: int
-
-
-class Place(NamedTuple):
-    """A position in a wait set: the last entry that was read, and its number among the entries of its due time."""
-
-    due_ms: int
-    last: bytes = b""
-    number: int = 0
-
-
-Page = tuple[list[Waiting], Place | None]
 
 
 def scan(keys: Keys, name: str, place: Place, last_ms: int, count: int) -> Operation[Page]:

@@ -16,6 +16,8 @@ from django_delayq.brokers.base import (
     Info,
     NewMessage,
     OnConflict,
+    Page,
+    Place,
     Takeover,
     Transition,
     check_batch,
@@ -181,7 +183,7 @@ class RedisQueue(DueScan):
         """Return for each shard the names ("queue:key") of its wait sets."""
         return self._access.run(self._access.shards.everywhere(queries.set_names))
 
-    def scan(self, shard: int, name: str, place: queries.Place, last_ms: int, count: int) -> queries.Page:
+    def scan(self, shard: int, name: str, place: Place, last_ms: int, count: int) -> Page:
         """Return a page of the messages in a wait set of a shard, and the next place, like `queries.scan`."""
         return self._access.run(queries.scan(self._access.shards.all[shard], name, place, last_ms, count), LOOK_BUDGET)
 

@@ -19,10 +19,10 @@ FORMAT = 1
 _OURS = b"%d" % FORMAT + US
 _AT_MOST_ONCE = "o"
 _PLAIN = US + RS
-_OPTIONS = {"max_attempts": int, "timeout_ms": int, "tag": str, "trace_id": str}
+_OPTIONS = {"max_attempts": int, "timeout_ms": int, "tag": str, "trace_id": str, "version": int}
 MOST_COUNT = 2**31 - 1
 """The most failures or crashes that a state can have."""
-_NONE_GIVEN = (None,) * 5
+_NONE_GIVEN = (None,) * 6
 
 
 def flags_of(header: Header) -> str:
@@ -32,7 +32,8 @@ def flags_of(header: Header) -> str:
 
 def pack_options(header: Header) -> bytes:
     """Return the part of a message between its due time and its body, which Lua copies without reading it."""
-    if (header.expires_ms, header.max_attempts, header.timeout_ms, header.tag, header.trace_id) == _NONE_GIVEN:
+    given = (header.expires_ms, header.max_attempts, header.timeout_ms, header.tag, header.trace_id, header.version)
+    if given == _NONE_GIVEN:
         return _PLAIN
     expires = b"" if header.expires_ms is None else b"%d" % header.expires_ms
     return expires + US + _pack_given(header) + RS
@@ -44,6 +45,7 @@ def _pack_given(header: Header) -> bytes:
         "timeout_ms": header.timeout_ms,
         "tag": header.tag,
         "trace_id": header.trace_id,
+        "version": header.version,
     }
     given = {name: value for name, value in options.items() if value is not None}
     return codec.dumps(given) if given else b""

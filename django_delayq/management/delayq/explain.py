@@ -77,6 +77,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
     if info.buried_ms is not None:
         yield f"failed: {to_words(info.buried_ms, now_ms)}"
+    if info.header.version is not None:
+        yield f"version of the data: {info.header.version}"
     yield f"data: {data_text(info.body)}"
     yield from facts_lines(explanation)
     yield f"next: {explanation.happens_next}"

@@ -55,6 +55,7 @@ def message_shape(info: Info) -> dict[str, Any]:
         **instant("buried", info.buried_ms),
         "error": info.error,
         "detail": info.detail,
+        "version": info.header.version or 1,
         "data": data,
         "unreadable": not readable,
     }
@@ -78,6 +79,7 @@ def row_shape(row: Any, state: State) -> dict[str, Any]:
         "merged": row.merged or 0,
         **instant("again", None if row.again_at is None else to_epoch_ms(row.again_at)),
         "error": row.error,
+        "version": row.version or 1,
         "data": data,
         "unreadable": not readable,
     }

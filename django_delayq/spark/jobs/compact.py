@@ -14,6 +14,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import parquet
 
 from django_delayq.spark.errors import SparkError
@@ -69,21 +70,26 @@ def _write(lake: Lake, files: list[str], path: str) -> int:
     """
     filesystem, root = located(lake.root)
     filesystem.create_dir(f"{root}/{UNFINISHED}", recursive=True)
+    schemas = []
+    for name in files:
+        with parquet_file(filesystem, f"{root}/{name}") as file:
+            schemas.append(file.schema_arrow)
+    schema = pa.unify_schemas(schemas)  # a later version may have archived more columns
     rows = 0
-    writer: parquet.ParquetWriter | None = None
-    try:
+    with parquet.ParquetWriter(f"{root}/{path}", schema, filesystem=filesystem, compression="zstd") as writer:
         for name in files:
             with parquet_file(filesystem, f"{root}/{name}") as file:
-                if writer is None:
-                    schema = file.schema_arrow
-                    writer = parquet.ParquetWriter(f"{root}/{path}", schema, filesystem=filesystem, compression="zstd")
                 for batch in file.iter_batches():
-                    writer.write_batch(batch)
+                    writer.write_batch(_with_columns(batch, schema))
                     rows += batch.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
     return rows
+
+
+def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the columns of the schema; one that it lacks is null."""
+    names = set(batch.schema.names)
+    columns = [batch[each.name] if each.name in names else pa.nulls(len(batch), each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _end(lake: Lake, chunk: str, note: dict[str, Any]) -> None:

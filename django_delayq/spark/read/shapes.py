@@ -45,6 +45,7 @@ _ROW: dict[str, DataType] = {
     "worker": _TEXT,
     "started_at": _INSTANT,
     "history": _TEXT,
+    "version": _COUNT,
 }
 _SHAPES: dict[str, dict[str, DataType]] = {
     WAITING: _WAITING,

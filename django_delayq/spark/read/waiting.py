@@ -5,27 +5,17 @@ gets another due time meanwhile may be read or not.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyarrow as pa
 
-from django_delayq.brokers.base import Queue
-from django_delayq.brokers.redis.queries import Page, Place, Waiting
+from django_delayq.brokers.base import Place, Queue, Scanner, Waiting
 from django_delayq.conf import Alias
 from django_delayq.spark.errors import SparkError
 from django_delayq.spark.read.filters import Wanted
 from django_delayq.spark.read.parts import WaitSets
 
 _LAST_MS = 2**53  # the most that a score holds exactly
-
-
-@runtime_checkable
-class Scanner(Protocol):
-    """A queue that can be read page by page."""
-
-    def wait_sets(self) -> list[list[str]]: ...
-
-    def scan(self, shard: int, name: str, place: Place, last_ms: int, count: int) -> Page: ...
 
 
 def scanner_of(queue: Queue, alias: Alias) -> Scanner:

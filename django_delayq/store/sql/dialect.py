@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 
 SHARED = (
     'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
-    "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history"
+    "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history, version"
 )
 """The columns of a message in each table, and of a row that moves from one table to another."""
 
@@ -39,12 +39,13 @@ _OPTIONAL = {
     "expires_ms": "expires_at",
     "max_attempts": "max_attempts",
     "timeout_ms": "timeout_ms",
+    "version": "version",
 }
 """The columns that a new row fills only if its header has the field (the key)."""
 
 MESSAGE = (
     'message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, '
-    "max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker"
+    "max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker, version"
 )
 """The columns of a message, in the order in which store/queries.py reads them."""
 

@@ -27,7 +27,7 @@ _APART = "\x1f"
 _TYPES = {int: "bigint", str: "text", LongText: "text"}
 _HEADER = (
     'kind int, queue text, "key" text, tag text, trace_id text, expires_ms bigint, max_attempts int,'
-    " timeout_ms bigint, at_most_once boolean"
+    " timeout_ms bigint, at_most_once boolean, version int"
 )
 _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 
@@ -204,12 +204,12 @@ def insert_from(dialect: Dialect, values: str, kind: str = _HEADER) -> str:
     return (
         f"WITH clock AS MATERIALIZED (SELECT {dialect.now} AS n, {dialect.now_up} AS u),"
         f" kinds AS MATERIALIZED (SELECT * FROM json_to_recordset(%s) AS kinds ({kind})), input AS ("
-        ' SELECT message_id, data, queue, "key", tag, trace_id, expires_ms, max_attempts, timeout_ms, at_most_once, n,'
-        " CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
+        ' SELECT message_id, data, queue, "key", tag, trace_id, expires_ms, max_attempts, timeout_ms, at_most_once,'
+        " version, n, CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
         f" FROM {values} JOIN kinds USING (kind), clock)"
         f" INSERT INTO delayq_ready ({SHARED})"
         ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
-        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]' FROM input ORDER BY message_id"
+        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', version FROM input ORDER BY message_id"
     )
 
 
@@ -240,6 +240,7 @@ def header_as(number: int, header: Header) -> dict[str, Any]:
         "max_attempts": header.max_attempts,
         "timeout_ms": header.timeout_ms,
         "at_most_once": header.at_most_once,
+        "version": header.version,
     }
 
 
