@@ -16,6 +16,7 @@ from django_delayq.api.operations import (
     cancel_delay_messages,
     get_delay_message,
     reschedule_delay_messages,
+    send_delay_messages_again,
 )
 from django_delayq.api.send import asend_delay_message, send_delay_message
 from django_delayq.core.errors import (
@@ -105,6 +106,7 @@ __all__ = [
     "schedule_delay_message",
     "send_delay_message",
     "send_delay_messages",
+    "send_delay_messages_again",
     "sync_delay_schedules",
     "unschedule_delay_messages",
 ]

@@ -19,10 +19,11 @@ from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, Unsupported
 from django_delayq.core.human_time import At, Windows
 from django_delayq.core.lanes import split_lane
+from django_delayq.core.limits import interval_us_of
 from django_delayq.core.message import MessageInfo
 from django_delayq.core.requests import BATCH
 from django_delayq.support.timestamps import from_ms
-from django_delayq.support.units import Duration
+from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_name, short_repr
 
 
@@ -91,6 +92,29 @@ async def areschedule_delay_messages(
     delay_ms, at_ms, _no_rule = _new_due_ms(backend.alias, delay, at, window)
     reschedule = partial(backend.queue.areschedule, delay_ms=delay_ms, at_ms=at_ms)
     return await _achange(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
+
+
+def send_delay_messages_again(*ids: str, delay: Duration = 0, rate: str | None = None, using: str | None = None) -> int:
+    """Send messages again that have finished or were cancelled, by id, on purpose. This needs a store.
+
+    Each is a new message with the id, the data and the options of the one that ended last under its id, whose row
+    stays. Its attempts are counted from 0, and it is due after `delay`. With a `rate` such as "100/m" the first is due
+    then, and the others after it, so that no more than that are due in a minute. `id_scope="all"` does not hold here.
+
+    An id that waits or runs, and one of which no row is kept (RETENTION), is left alone. Return how many were sent.
+    This is a part of the caller's transaction, like a send. Raises `Unsupported` without a store, and
+    `BrokerUnavailable` or `BrokerRefused`.
+    """
+    backend = get_backend(using)
+    if backend.store is None:
+        raise Unsupported("Sending again needs a store (STORE in DELAYQ), which keeps what has ended.")
+    delay_ms, interval_us = to_ms(delay, "delay"), 0 if rate is None else interval_us_of(rate, "rate")
+    named, _no_tag = _checked(ids, None)
+    sent = 0
+    with _refusing_async_code("sync_to_async(send_delay_messages_again)"):
+        for page in pages(list(dict.fromkeys(named)), BATCH):
+            sent += sum(backend.store.send_again(page, delay_ms=delay_ms, interval_us=interval_us, first=sent))
+    return sent
 
 
 def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:

@@ -504,6 +504,14 @@ class Tables(Queue, Protocol):
         A message that has started, ended or got another due time since the `Correction` was found is left alone.
         """
 
+    def send_again(self, ids: Sequence[str], *, delay_ms: int = 0, interval_us: int = 0, first: int = 0) -> list[bool]:
+        """Send the messages again that finished or were cancelled last under the ids. Return for each whether it was.
+
+        Each has the id, the data and the header of the old one, whose row stays. An id that waits or runs is left
+        alone, and so is one without a row. They are due after `delay_ms`, each `interval_us` after the one before it;
+        `first` is how many were sent before them.
+        """
+
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""
 

@@ -119,20 +119,21 @@ def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_
     return Limits(
         max_concurrency,
         None if concurrency_key is None else _checked_template(concurrency_key),
-        None if rate_limit is None else _interval_us(rate_limit),
+        None if rate_limit is None else interval_us_of(rate_limit),
     )
 
 
-def _interval_us(rate: str) -> int:
-    """Return the time between two starts in µs, rounded up so that messages never start more often than `rate`."""
+def interval_us_of(rate: str, name: str = "rate_limit") -> int:
+    """Return the time between two starts in µs, rounded up so that messages never start more often than `rate`.
+
+    Raises `TypeError` or `ValueError`, naming the argument (`name`), the value and the fix.
+    """
     if not isinstance(rate, str):
-        raise TypeError(f"rate_limit={short_repr(rate)} is {type(rate).__name__}; write it like '100/m'.")
+        raise TypeError(f"{name}={short_repr(rate)} is {type(rate).__name__}; write it like '100/m'.")
     found = _RATE.fullmatch(rate)
     if found is None or found[2] not in _UNIT_US:
-        raise ValueError(
-            f"rate_limit={short_repr(rate)} is no rate; write it like '10/s', '100/m', '1000/h' or '5000/d'."
-        )
-    count = check_count(int(found[1]), "the number of rate_limit", most=MOST_RATE)
+        raise ValueError(f"{name}={short_repr(rate)} is no rate; write it like '10/s', '100/m', '1000/h' or '5000/d'.")
+    count = check_count(int(found[1]), f"the number of {name}", most=MOST_RATE)
     return -(-_UNIT_US[found[2]] // count)
 
 

@@ -105,6 +105,7 @@ class ReadyMessage(MessageRow):
             ("reschedule_message", "Can change when messages are due"),
             ("edit_payload", "Can change the payloads of messages"),
             ("pause_queue", "Can pause and resume queues and keys"),
+            ("send_again", "Can send messages again that have ended"),
         ]
         # The id comes first, so that PostgreSQL can find a row by it alone: see `Dialect.of_alias_by_id`.
         constraints = [models.UniqueConstraint(fields=["message_id", "alias"], name="delayq_ready_id")]

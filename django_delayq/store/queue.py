@@ -44,6 +44,7 @@ from django_delayq.core.lanes import priority_of
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
 from django_delayq.store import (
+    again,
     audit,
     claim,
     due_times,
@@ -592,6 +593,15 @@ class DatabaseQueue:
         found, alarms = operations.rescue(self.database, ids)
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return operations.answers(ids, found)
+
+    def send_again(self, ids: Sequence[str], *, delay_ms: int = 0, interval_us: int = 0, first: int = 0) -> list[bool]:
+        check_batch(ids)
+        sent: set[str] = set()
+        for new in again.to_send_again(self.database, list(dict.fromkeys(ids))):
+            for number, message in enumerate(new, first + len(sent)):
+                message.delay_ms = delay_ms + number * interval_us // 1000
+            sent |= {one.id for one in self.enqueue(new) if one.created}
+        return operations.answers(ids, sent)
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)

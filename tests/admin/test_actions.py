@@ -72,10 +72,50 @@ def test_selected_failed_messages_run_again_and_the_log_says_so(
 
 
 def test_an_operation_has_the_name_that_the_command_has() -> None:
-    assert set(changes.LABELS) == {"rescue", "cancel", "reschedule", "purge", "purge_failed"}
+    assert set(changes.LABELS) == {"rescue", "send_again", "cancel", "reschedule", "purge", "purge_failed"}
     for name, label in changes.LABELS.items():
         command = import_module(f"django_delayq.management.delayq.{name.removesuffix('_failed')}")
-        assert command.__name__.endswith(f".{str(label).lower()}")
+        assert command.__name__.endswith(f".{str(label).lower().replace(' ', '_')}")
+
+
+def test_finished_messages_are_sent_again_at_a_rate_and_the_log_says_so(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    finish(broker, "a", "b", "c", data=7)
+    pks = [pk_of(database, id, FinishMessage) for id in "abc"]
+    assert "At most" in text_of(ask(superuser, FinishMessage, "send_again", pks))
+    assert "is no rate" in text_of(confirm(superuser, FinishMessage, "send_again", pks, rate="fast"))
+    assert ids_in(database, ReadyMessage) == set()
+    done = text_of(confirm(superuser, FinishMessage, "send_again", pks, rate="1/h"))
+    assert "Sent again: 3 messages." in done
+    assert ids_in(database, FinishMessage) == ids_in(database, ReadyMessage) == {"a", "b", "c"}
+    times = sorted(due_times(database).values())
+    assert [round((each - times[0]).total_seconds() / 3600) for each in times] == [0, 1, 2]
+    assert [line.partition(" due_at")[0] for line in logged()] == [f"order.close {id}: Sent again:" for id in "abc"]
+    assert "3 messages were left" in text_of(confirm(superuser, FinishMessage, "send_again", pks))
+
+
+def test_what_was_sent_again_and_has_ended_again_is_not_sent_a_third_time(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    finish(broker, "a", "a")
+    older, _newer = FinishMessage.objects.using(database).order_by("pk").values_list("pk", flat=True)
+    assert "1 message was left" in text_of(confirm(superuser, FinishMessage, "send_again", [older]))
+    assert ids_in(database, ReadyMessage) == set()
+
+
+def test_all_that_match_are_sent_again_in_the_background_each_at_its_turn(
+    broker: DatabaseBackend, registry: None, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "AT_ONCE", 2)
+    monkeypatch.setattr(changes, "PAGE", 2)
+    jobs.register("default")
+    finish(broker, *"abcde")
+    pks = [pk_of(database, "a", FinishMessage)]
+    confirm(superuser, FinishMessage, "send_again", pks, all_that_match=True, rate="1/h", query="?key=order.close")
+    run_due()
+    times = sorted(due_times(database).values())
+    assert [round((each - times[0]).total_seconds() / 3600) for each in times] == [0, 1, 2, 3, 4]
 
 
 def test_an_older_failure_of_an_id_does_not_run_the_newer_one(
@@ -436,6 +476,7 @@ def test_there_is_no_page_of_a_job_that_there_is_not(superuser: Client) -> None:
         (ReadyMessage, "purge", "delete_readymessage"),
         (ErrorMessage, "rescue", "rescue_message"),
         (ErrorMessage, "purge_failed", "delete_errormessage"),
+        (FinishMessage, "send_again", "send_again"),
     ],
 )
 def test_each_action_needs_its_own_permission(
@@ -448,10 +489,13 @@ def test_each_action_needs_its_own_permission(
 ) -> None:
     if model is ReadyMessage:
         send("a", delay="1h")
+    elif model is FinishMessage:
+        finish(broker, "a")
     else:
         bury(broker, "a")
     pk = pk_of(database, "a", model)
     others = {"rescue_message", "cancel_message", "reschedule_message", "delete_readymessage", "delete_errormessage"}
+    others |= {"send_again"}
     fields = {"how": "shift", "length": "1h"}
     refused = confirm(staff(f"view_{LISTS[model]}", *others - {permission}), model, action, [pk], **fields)
     assert "No action selected." in text_of(refused)

@@ -16,7 +16,7 @@ from django.urls import get_resolver, reverse
 from django_delayq.admin.bulk import actions, jobs
 from django_delayq.core.codec import decode_data
 from django_delayq.core.message import Message
-from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, report, searched, shown_ids
 from tests.admin.tenants import FOREIGN, ON_SQLITE, OWN, SECRET
@@ -24,7 +24,7 @@ from tests.admin.tenants import FOREIGN, ON_SQLITE, OWN, SECRET
 VIEWS = tuple(f"view_{name}" for name in (*LISTS.values(), "reportrow", "schedule"))
 ACTS = (
     *("rescue_message", "cancel_message", "reschedule_message", "delete_readymessage", "delete_errormessage"),
-    *("view_payload", "view_error", "edit_payload", "pause_queue"),
+    *("view_payload", "view_error", "edit_payload", "pause_queue", "send_again"),
     *("add_schedule", "delete_schedule", "pause_schedule", "run_schedule"),  # to change is to view, as Django has it
 )
 LOGIN, REFUSED, MISSING = "login", 403, 404
@@ -98,6 +98,7 @@ MOVES: dict[tuple[type[MessageRow], str], str] = {
     (ReadyMessage, "purge"): "delete_readymessage",
     (ErrorMessage, "rescue"): "rescue_message",
     (ErrorMessage, "purge_failed"): "delete_errormessage",
+    (FinishMessage, "send_again"): "send_again",
 }
 
 

@@ -82,7 +82,7 @@ def test_every_subcommand_has_a_section() -> None:
     "name",
     [
         *("status", "peek", "errors", "list", "explain", "audit", "check-data"),
-        *("cancel", "reschedule", "run-now", "rescue", "purge", "prune", "forget", "pause", "resume"),
+        *("cancel", "reschedule", "run-now", "rescue", "send-again", "purge", "prune", "forget", "pause", "resume"),
         *("schedules", "pause-schedule", "backfill-schedule", "remove-schedule", "import-beat"),
     ],
 )
@@ -90,7 +90,7 @@ def test_every_option_of_a_subcommand_has_a_row_with_its_default(name: str) -> N
     parser = _subparsers()[name]
     positional = [action.metavar for action in parser._actions if not action.option_strings]
     heading = " ".join(["delayq", name, *map(str, positional)])
-    if name in ("cancel", "reschedule", "run-now", "rescue", "purge"):
+    if name in ("cancel", "reschedule", "run-now", "rescue", "send-again", "purge"):
         heading = f"delayq {name} [ID…]"
     elif name in ("pause", "resume", "check-data"):
         heading = f"delayq {name} [QUEUE]"

@@ -21,6 +21,8 @@ from django_delayq.admin.bulk import changes, jobs
 from django_delayq.admin.bulk.changes import LABELS, Change, Moved, amount_of, last_pk, pages, permission_of
 from django_delayq.admin.bulk.confirmation import (
     FIELD,
+    ChangeForm,
+    RateForm,
     RescheduleForm,
     changed_since,
     seen,
@@ -59,13 +61,13 @@ class Move:
     question: Any
     done: Any
     change: Change | None
-    form: type[forms.Form] | None = None
+    form: type[ChangeForm] | None = None
     deletes: bool = False
 
     @property
     def permission(self) -> str:
         """Return the permission of the app that the move needs."""
-        return permission_of(self.change or Change("reschedule"))  # only that one has a form for its change
+        return permission_of(self.change or Change(self.form.change_move))  # type: ignore[union-attr]  # one or the other
 
 
 RESCUE = Move(
@@ -74,6 +76,14 @@ RESCUE = Move(
     gettext_lazy("They are due at once, and their attempts are counted from 0 again."),
     gettext_lazy("Rescued"),
     Change("rescue"),
+)
+SEND_AGAIN = Move(
+    "send_again",
+    LABELS["send_again"],
+    gettext_lazy("Each gets a new message with its id and its data; what it did once, it does again."),
+    gettext_lazy("Sent again"),
+    None,
+    form=RateForm,
 )
 RUN_NOW = Move(
     "run_now",
@@ -178,7 +188,7 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
     database = database_of(alias)
     try:
         for page in pages(rows, until=last_pk(model_admin.model, alias)):
-            done, other = database.transaction(partial(_move_and_log, request, alias, page, move, change))
+            done, other = database.transaction(partial(_move_and_log, request, alias, page, move, change, moved))
             if done.rows:
                 ids = [row.message_id for row in done.rows]
                 record(operator_of(request), move.name, alias, ids, moved=len(ids), by=amount_of(change))
@@ -193,21 +203,21 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
 
 
 def _move_and_log(
-    request: HttpRequest, alias: str, page: Sequence[MessageRow], move: Move, change: Change
+    request: HttpRequest, alias: str, page: Sequence[MessageRow], move: Move, change: Change, before: int
 ) -> tuple[Moved, list[MessageRow]]:
     """Move the unchanged rows of a page and log them. Return what was moved, and the rows that have changed.
 
     If the log is in the same database, the caller's transaction has both. In another database the log's entries are
     committed first: there may be one too many, but none is missing.
     """
-    done, others = _move_unchanged(request, alias, page, change)
+    done, others = _move_unchanged(request, alias, page, change, before)
     what = changed(alias, done.rows, change)
     log_rows(request.user.pk, done.rows, move.done, what=what, deleted=move.deletes)
     return done, others
 
 
 def _move_unchanged(
-    request: HttpRequest, alias: str, page: Sequence[MessageRow], change: Change
+    request: HttpRequest, alias: str, page: Sequence[MessageRow], change: Change, before: int
 ) -> tuple[Moved, list[MessageRow]]:
     """Move the rows that have not changed since the confirmation page was shown.
 
@@ -221,7 +231,7 @@ def _move_unchanged(
     since = set(changed_since(request, rows.order_by("message_id").select_for_update()))
     others = [row for row in page if row.pk in since]
     visible = visible_rows(request.user, model, alias)
-    return changes.move(alias, [row for row in page if row.pk not in since], change, visible), others
+    return changes.move(alias, [row for row in page if row.pk not in since], change, visible, before), others
 
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:

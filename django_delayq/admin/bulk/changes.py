@@ -12,6 +12,7 @@ from django_delayq.admin.formatting import in_utc
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.limits import interval_us_of
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
@@ -32,16 +33,19 @@ class Change:
 
     `reschedule` makes messages due `delay_ms` from now, or at `at_ms` if that is given (a past time means now). `shift`
     makes each message due `shift_ms` later than it is, or earlier if that is negative, but not before now.
+    `send_again` makes at most as many due in a time as `rate` says, if there is one.
     """
 
-    move: Literal["rescue", "cancel", "reschedule", "shift", "purge", "purge_failed"]
+    move: Literal["rescue", "send_again", "cancel", "reschedule", "shift", "purge", "purge_failed"]
     delay_ms: int = 0
     shift_ms: int = 0
     at_ms: int | None = None
+    rate: str = ""
 
 
 LABELS: dict[str, Any] = {
     "rescue": gettext_lazy("Rescue"),
+    "send_again": gettext_lazy("Send again"),
     "cancel": gettext_lazy("Cancel"),
     "reschedule": gettext_lazy("Reschedule"),
     "purge": gettext_lazy("Purge"),
@@ -51,6 +55,7 @@ LABELS: dict[str, Any] = {
 
 _PERMISSIONS = {
     "rescue": "rescue_message",
+    "send_again": "send_again",
     "cancel": "cancel_message",
     "reschedule": "reschedule_message",
     "purge": "delete_readymessage",  # Django's own, but its views would delete running messages, and count none
@@ -73,6 +78,8 @@ def label_of(change: Change) -> str:
     if change == Change("reschedule"):
         return _("Run now")
     label = str(LABELS[action_name(change)])
+    if change.rate:
+        return f"{label} ({change.rate})"
     if change.move == "shift":
         return f"{label} ({_signed(change.shift_ms)})"
     if change.at_ms is not None:
@@ -81,7 +88,9 @@ def label_of(change: Change) -> str:
 
 
 def amount_of(change: Change) -> str | None:
-    """Return the length of time of a change, for the audit lines; None for a change that has none."""
+    """Return the length of time of a change, or its rate, for the audit lines; None for a change that has neither."""
+    if change.rate:
+        return change.rate
     if change.move == "shift":
         return _signed(change.shift_ms)
     if change.at_ms is not None:
@@ -122,15 +131,18 @@ def pages(rows: QuerySet[Any], *, until: int) -> Iterator[list[MessageRow]]:
         page = next_page(rows, after=page.last, until=until)
 
 
-def move(alias: str, rows: Sequence[MessageRow], change: Change, visible: QuerySet[Any]) -> Moved:
-    """Move a page of rows, and return which moved. `visible` are all rows of the table that the operator may see."""
+def move(alias: str, rows: Sequence[MessageRow], change: Change, visible: QuerySet[Any], before: int = 0) -> Moved:
+    """Move a page of rows, and return which moved. `visible` are all rows of the table that the operator may see.
+
+    `before` is how many moved before them: with a rate they are due after those.
+    """
     meant = rows
-    if change.move == "rescue":
+    if change.move in ("rescue", "send_again"):
         meant = _newest(alias, rows)
     elif change.move == "purge_failed":
         meant = _wholly_visible(alias, rows, visible)
     ids = list(dict.fromkeys(row.message_id for row in meant))
-    answers = dict(zip(ids, by_ids(alias, change)(ids), strict=True)) if ids else {}
+    answers = dict(zip(ids, by_ids(alias, change, before)(ids), strict=True)) if ids else {}
     moved = [row for row in meant if answers[row.message_id]]
     pks = {row.pk for row in moved}
     return Moved(moved, [row for row in rows if row.pk not in pks])
@@ -142,16 +154,20 @@ def last_pk(model: type[MessageRow], alias: str) -> int:
     return rows.order_by("-pk").values_list("pk", flat=True).first() or 0
 
 
-def by_ids(alias: str, change: Change) -> Callable[[Sequence[str]], list[bool]]:
+def by_ids(alias: str, change: Change, before: int = 0) -> Callable[[Sequence[str]], list[bool]]:
     """Return a function that takes ids, changes their messages, and returns for each whether it was changed.
 
-    Raises `DelayqError` for a `shift` if the alias has no store any more.
+    Raises `DelayqError` for a `shift` and for `send_again` if the alias has no store any more.
     """
     backend = get_backend(alias)
     queue = backend.queue
-    if change.move == "shift":  # from its own due time, so that messages stay as far apart as they are
+    if change.move in ("shift", "send_again"):
         if backend.store is None:  # the rows are from when the alias had a store
             raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
+        if change.move == "send_again":
+            interval_us = interval_us_of(change.rate, "rate") if change.rate else 0
+            return partial(backend.store.send_again, interval_us=interval_us, first=before)
+        # from its own due time, so that messages stay as far apart as they are
         return partial(backend.store.reschedule, by_ms=change.shift_ms)
     by_name: dict[str, Callable[[Sequence[str]], list[bool]]] = {
         "rescue": queue.rescue,
@@ -176,11 +192,13 @@ def _wholly_visible(alias: str, page: Sequence[MessageRow], visible: QuerySet[An
 
 
 def _newest(alias: str, page: Sequence[MessageRow]) -> list[MessageRow]:
-    """Return the rows that are the newest of their ids, because `rescue` would not take an older one.
+    """Return the rows that are the newest of their ids in their table, because nothing would take an older one.
 
-    Messages of jobs are left out too, because the right to rescue messages does not include the rights of a job.
+    So a message that has ended again since it was sent again is not sent once more. Messages of jobs are left out too,
+    because the right to move messages does not include the rights of a job.
     """
-    rows = ErrorMessage.objects.using(get_alias(alias).database).filter(
+    model = type(page[0])
+    rows = model._default_manager.using(get_alias(alias).database).filter(
         alias=alias, message_id__in={row.message_id for row in page}
     )
     newest = dict(rows.order_by("ended_at", "pk").values_list("message_id", "pk"))

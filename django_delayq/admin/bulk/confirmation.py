@@ -8,7 +8,7 @@ included.
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from django import forms
 from django.contrib import messages
@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _, ngettext
 
 from django_delayq.admin.bulk.changes import Change
 from django_delayq.admin.formatting import now_utc, some, visible
+from django_delayq.core.limits import interval_us_of
 from django_delayq.models import ErrorMessage
 from django_delayq.support.timestamps import DAY_MS, to_epoch_ms
 from django_delayq.support.units import LONGEST_MS, to_ms
@@ -35,9 +36,47 @@ _CHANGING = ("due_at", "scheduled_at", "sent_at", "failures")
 """The columns that a mark is made of. One of them differs after each reschedule, replacement, failure or rescue."""
 
 
-class RescheduleForm(forms.Form):
+class ChangeForm(forms.Form):
+    """A form of what an action does: `change` says it, once the form is valid."""
+
+    change_move: Literal["send_again", "reschedule"]
+
+    def change(self) -> Change:
+        """Return the change that a valid form asks for."""
+        raise NotImplementedError
+
+
+class RateForm(ChangeForm):
+    """How many are due in a time."""
+
+    change_move = "send_again"
+    rate = forms.CharField(
+        label=_("At most"),
+        max_length=40,
+        required=False,
+        help_text=_("Such as 10/s, 100/m or 1000/h: so many are due in that time. Empty for all at once."),
+    )
+
+    def clean_rate(self) -> str:
+        """Return the rate, if it is one."""
+        rate: str = self.cleaned_data["rate"].strip()
+        try:
+            if rate:
+                interval_us_of(rate, "rate")
+        except ValueError as error:
+            raise forms.ValidationError(
+                _("%(value)s is no rate; write it like 10/s, 100/m, 1000/h or 5000/d.") % {"value": rate}
+            ) from error
+        return rate
+
+    def change(self) -> Change:
+        return Change("send_again", rate=self.cleaned_data["rate"])
+
+
+class RescheduleForm(ChangeForm):
     """A new due time: each message later or earlier by a length of time, or all that long from now, or at a time."""
 
+    change_move = "reschedule"
     how = forms.ChoiceField(
         label=_("New due time"),
         choices=[

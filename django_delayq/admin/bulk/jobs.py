@@ -306,7 +306,7 @@ def move_next_page(message: Message[Job]) -> None:
         _end(job)
         return
     alias = job.selection.alias
-    done = move(alias, page.rows, job.change, visible_rows(user, model_named(job.selection.model), alias))
+    done = move(alias, page.rows, job.change, visible_rows(user, model_named(job.selection.model), alias), job.moved)
     further = replace(
         job,
         after=page.last,

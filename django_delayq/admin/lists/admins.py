@@ -13,7 +13,17 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, may, redirected_on_outage
 from django_delayq.admin.bulk import jobs
-from django_delayq.admin.bulk.actions import CANCEL, PURGE, PURGE_ERRORS, RESCHEDULE, RESCUE, RUN_NOW, Move, action_of
+from django_delayq.admin.bulk.actions import (
+    CANCEL,
+    PURGE,
+    PURGE_ERRORS,
+    RESCHEDULE,
+    RESCUE,
+    RUN_NOW,
+    SEND_AGAIN,
+    Move,
+    action_of,
+)
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.bulk.jobs import job_address, job_page
 from django_delayq.admin.dashboard.urls import urls
@@ -193,7 +203,8 @@ class ReadyMessageAdmin(MessageAdmin):
 class FinishMessageAdmin(MessageAdmin):
     """The messages that ended well or were cancelled, newest first."""
 
-    actions = (export_csv, export_jsonl)
+    moves = (SEND_AGAIN,)
+    actions = (*map(action_of, moves), export_csv, export_jsonl)
     ordering = ("-ended_at", "-id")
     list_display = (
         "message_id",

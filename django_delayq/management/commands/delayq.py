@@ -30,6 +30,7 @@ from django_delayq.management.delayq import (
     run_now,
     run_schedule,
     schedules,
+    send_again,
     status,
     stop_embedded,
 )
@@ -60,6 +61,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "run-now": run_now,
     "resolve": resolve,
     "rescue": rescue,
+    "send-again": send_again,
     "purge": purge,
     "prune": prune,
     "forget": forget,

@@ -35,7 +35,7 @@ def add_choice(parser: ArgumentParser) -> None:
     add_no_input(parser)
 
 
-def _is_search(options: Options) -> bool:
+def is_search(options: Options) -> bool:
     """Return whether the command line has an option of a search."""
     return any(options[name] is not None for name in ("tag", "key", "id_prefix"))
 
@@ -52,7 +52,7 @@ def move_chosen(backend: Backend, verb: str, move: Move, options: Options, done:
 
     Raises `CommandError` for ids beside a search, for neither, and if a named message was not moved.
     """
-    if bool(options["ids"]) == _is_search(options):
+    if bool(options["ids"]) == is_search(options):
         raise CommandError(
             f"Say what to {verb.replace('_', ' ')}: ids, or a search by --tag, --key and --id-prefix.", returncode=USAGE
         )
