@@ -118,6 +118,38 @@ def test_all_that_match_are_sent_again_in_the_background_each_at_its_turn(
     assert [round((each - times[0]).total_seconds() / 3600) for each in times] == [0, 1, 2, 3, 4]
 
 
+def test_one_is_moved_first_and_its_end_is_shown_before_the_rest(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    bury(broker, "a", "b", "c")
+    pks = [pk_of(database, id, ErrorMessage) for id in "abc"]
+    assert "One first" in page(ask(superuser, ErrorMessage, "rescue", pks))
+    tried = ask(superuser, ErrorMessage, "rescue", pks, one="yes")
+    assert "The first of them is now: a : ready" in text_of(tried)
+    assert "2 messages." in text_of(tried)
+    assert "Rescue: the rest" in page(tried)
+    assert "One first" not in page(tried)
+    assert ids_in(database, ReadyMessage) == {"a"}
+    assert [line.partition(": ")[0] for line in logged()] == ["order.close a"]
+    broker.queue.cancel(["a"])
+    again = text_of(ask(superuser, ErrorMessage, "rescue", pks[1:], tried="a", look="yes"))
+    assert "The first of them is now: a : cancelled" in again
+    assert ids_in(database, ErrorMessage) == {"b", "c"}
+    assert "Rescued: 2 messages." in text_of(confirm(superuser, ErrorMessage, "rescue", pks[1:], tried="a"))
+    assert ids_in(database, ReadyMessage) == {"b", "c"}
+
+
+def test_the_one_that_was_moved_first_is_not_shown_to_who_may_not_see_its_list(
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str
+) -> None:
+    bury(broker, "a", "b")
+    send("secret", delay="1h")
+    client = staff("view_errormessage", "rescue_message")
+    pks = [pk_of(database, id, ErrorMessage) for id in "ab"]
+    shown = text_of(ask(client, ErrorMessage, "rescue", pks, tried="secret", look="yes"))
+    assert "The first of them is not there any more, or you may not see it." in shown
+
+
 def test_an_older_failure_of_an_id_does_not_run_the_newer_one(
     broker: DatabaseBackend, superuser: Client, database: str
 ) -> None:

@@ -16,9 +16,18 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, database_of, may, operator_of, render_about
+from django_delayq.admin.access import alias_of, database_of, may, message_address, operator_of, render_about
 from django_delayq.admin.bulk import changes, jobs
-from django_delayq.admin.bulk.changes import LABELS, Change, Moved, amount_of, last_pk, pages, permission_of
+from django_delayq.admin.bulk.changes import (
+    LABELS,
+    TABLES,
+    Change,
+    Moved,
+    amount_of,
+    last_pk,
+    pages,
+    permission_of,
+)
 from django_delayq.admin.bulk.confirmation import (
     FIELD,
     ChangeForm,
@@ -34,6 +43,7 @@ from django_delayq.admin.bulk.jobs import is_all, job_address, selection_of
 from django_delayq.admin.formatting import exact, visibly
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, stopped_search, time_limit
 from django_delayq.admin.log import changed, log_rows
+from django_delayq.admin.message.page import state_of
 from django_delayq.admin.visibility import visible_rows
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
@@ -42,6 +52,9 @@ from django_delayq.translation import translated
 
 AT_ONCE = 1_000
 """The most rows that are moved while the operator waits. If more match, a background job moves them."""
+
+_TRIED = ("rescue", "send_again", "run_now")
+"""The moves of which one message can be moved first: it runs at once, so its end can be waited for."""
 
 SHOWN = 10
 """The most messages that the confirmation names."""
@@ -140,14 +153,17 @@ def action_of(move: Move) -> Callable[[Any, HttpRequest, QuerySet[Any]], HttpRes
 
 def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move) -> HttpResponse | None:
     """Return the page that asks for confirmation, or make the move once it was confirmed."""
-    confirmed = "post" in request.POST
+    confirmed = "post" in request.POST or "one" in request.POST
     count = counted(rows)
     if count == 0 and stopped_search(request) is None and (is_all(request) or not confirmed):
         messages.warning(request, _("No message matches any more, so nothing was done."))
         return None
-    form = move.form(request.POST if confirmed else None) if move.form else None
+    is_typed = confirmed or "tried" in request.POST
+    form = move.form(request.POST if is_typed else None) if move.form else None
     if not confirmed or (form and not form.is_valid()):
         return _confirmation(model_admin, request, rows, move, form, count)
+    if "one" in request.POST:
+        return _one_first(model_admin, request, rows, move, form)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
     name = _job_name(request)
     if is_all(request) and jobs.progress(alias_of(request), name):
@@ -157,6 +173,47 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
         return _in_background(model_admin, request, name, change, count)
     _at_once(model_admin, request, rows, move, change)
     return None
+
+
+def _one_first(
+    model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, form: ChangeForm | None
+) -> HttpResponse:
+    """Move the first of the rows alone, and ask again for the rest: the page shows what became of it."""
+    change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
+    alias, first = alias_of(request), rows.order_by("pk").values_list("pk", flat=True).first()
+    page = list(rows.filter(pk=first).defer("data"))
+    tried = ""
+    try:
+        done, changed_rows = database_of(alias).transaction(
+            partial(_move_and_log, request, alias, page, move, change, 0)
+        )
+    except DelayqError as error:
+        messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
+    else:
+        ids = [row.message_id for row in done.rows]
+        if ids:
+            tried = ids[0]
+            record(operator_of(request), move.name, alias, ids, moved=1, by=amount_of(change))
+        tell_moved(request, move.done, len(ids))
+        tell_left(request, [row.message_id for row in done.left], 0)
+        tell_changed(request, [row.message_id for row in changed_rows])
+    rest = rows.exclude(pk=first) if tried else rows
+    return _confirmation(model_admin, request, rest, move, form, counted(rest), tried)
+
+
+def _end_of(request: HttpRequest, id: str) -> tuple[MessageRow, str, str] | None:
+    """Return the message that was moved first, as this user may see it: its row, its state and its address.
+
+    Return None if there is none that the user may see.
+    """
+    alias = alias_of(request)
+    found: list[MessageRow] = []
+    for model in TABLES:
+        if request.user.has_perm(f"delayq.view_{model._meta.model_name}"):
+            rows = visible_rows(request.user, model, alias).filter(message_id=id).defer("data")
+            found += rows.order_by("-pk")[:1]
+    row = max(found, key=lambda row: row.pk, default=None)
+    return None if row is None else (visibly(row), state_of(row), message_address(request, row))
 
 
 def _is_for_a_worker(request: HttpRequest, count: int | None) -> bool:
@@ -271,7 +328,10 @@ def _confirmation(
     move: Move,
     form: forms.Form | None,
     count: int | None,
+    tried: str = "",
 ) -> HttpResponse:
+    """Ask for confirmation. `tried` is the id of a message that was moved first: the page shows what became of it."""
+    tried = tried or request.POST.get("tried", "")
     shown = list(rows.defer("data")[:SHOWN])
     in_background = _is_for_a_worker(request, count)
     return render_about(
@@ -290,11 +350,22 @@ def _confirmation(
         shown=[(visibly(row), _when(row)) for row in shown],
         not_shown=max(0, (count or 0) - len(shown)),
         is_all=is_all(request),
-        selected=request.POST.getlist(ACTION_CHECKBOX_NAME)[: None if not is_all(request) else 1],
+        selected=_ticked(request, rows, tried),
+        tried=tried,
+        end=_end_of(request, tried) if tried else None,
+        may_try=move.name in _TRIED and not tried and count != 1,
         seen="" if in_background else seen(request, rows),
         action_checkbox_name=ACTION_CHECKBOX_NAME,
         list_address=request.get_full_path(),
     )
+
+
+def _ticked(request: HttpRequest, rows: QuerySet[Any], tried: str) -> list[str]:
+    """Return the primary keys for the form: those that were ticked, without the one that was moved first."""
+    ticked = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    if is_all(request):  # Django wants one, whichever it is
+        return ticked[:1]
+    return [str(pk) for pk in rows.values_list("pk", flat=True)] if tried else ticked
 
 
 def _when(row: MessageRow) -> SafeString:
