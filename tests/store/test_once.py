@@ -108,3 +108,10 @@ def waits_for_a_lock(using: str) -> bool:
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
         return bool(cursor.fetchone()[0])
+
+
+def test_the_version_of_the_data_is_kept(broker: DatabaseBackend, once: PutOnce) -> None:
+    headers = {"old": Header("default", "k"), "new": Header("default", "k", version=3)}
+    assert once(broker.database, [NewMessage(id, header, b"1") for id, header in headers.items()]) == 2
+    found = {id: broker.queue.get(id) for id in headers}
+    assert {id: info and info.header.version for id, info in found.items()} == {"old": None, "new": 3}
