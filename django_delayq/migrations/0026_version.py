@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("delayq", "0024_rules")]
+    dependencies = [("delayq", "0025_debounce")]
 
     operations = [
         migrations.AddField(name, "version", models.IntegerField(null=True, verbose_name="version of the data"))
