@@ -50,7 +50,7 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
 
     - E004: `using` names no alias.
     - E005: the annotation of its argument is wrong.
-    - E009: `concurrency_key` names a field that its data does not have.
+    - E009: `concurrency_key` or `rate_key` names a field that its data does not have.
     - E018: `id_scope` is "all", and its alias has no store.
     - E019: it has `every`, and its alias has no store.
     - E020: it has `every`, and its data can't be None.
@@ -292,15 +292,15 @@ def _has_store(handler: Handler[Any, Any]) -> bool:
         return True  # E001 or E004 reports it
 
 
-def _check_concurrency_key(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
+def _check_limit_keys(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
     wanted = handler.limits.fields if handler.limits else []
     known = fields_of(handler.data_type) if wanted else None
     if known is None:
         return
-    for field in wanted:
+    for option, field in wanted:
         if field not in known and (field or known):
             yield Error(
-                f"{name} has a concurrency_key that names {field!r}, which is no field of its data.",
+                f"{name} has a {option} that names {field!r}, which is no field of its data.",
                 hint=capfirst(did_you_mean(field, known)) if known else "Write {} for the data itself.",
                 obj=handler,
                 id="delayq.E009",
@@ -368,7 +368,7 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
             id="delayq.E005",
         )
     else:
-        yield from _check_concurrency_key(handler, name)
+        yield from _check_limit_keys(handler, name)
         yield from _check_every(handler, name)
     yield from _check_upgrades(handler, name)
     if handler.atomic and not _has_store(handler):

@@ -183,11 +183,11 @@ class Handler(Generic[T, R]):
         return decode_data(self.upgraded(body, version), self.data_type)
 
     def accepted(self, body: bytes, version: int | None) -> Any:
-        """Return the same. Raises `DataMismatch` also if the data lacks what `concurrency_key` names."""
+        """Return the same. Raises `DataMismatch` also if the data lacks what `concurrency_key` or `rate_key` names."""
         body = self.upgraded(body, version)
         data = decode_data(body, self.data_type)
-        if self.limits is not None and self.limits.concurrency_key is not None:
-            self.limits.value_of(decode_data(body))
+        if self.limits is not None and self.limits.has_keys:
+            self.limits.values_of(decode_data(body))
         return data
 
     def from_version(self, version: int, data: Any) -> T:
@@ -291,6 +291,8 @@ def delay_execute(
     max_concurrency: int | None = None,
     concurrency_key: str | None = None,
     rate_limit: str | None = None,
+    rate_key: str | None = None,
+    burst: int = 1,
     expires: Duration | None = None,
     atomic: bool = False,
     at_most_once: bool = False,
@@ -316,8 +318,10 @@ def delay_execute(
     - `concurrency`: how many messages of the handler may run at once in one worker; None leaves it to the worker.
     - `max_concurrency`: how many may run at once over all workers. With a `concurrency_key` such as
       "account:{account_id}", which is filled in from the data, each of its values has a limit of its own.
-    - `rate_limit`: how many may start in a second, minute, hour or day ("100/m") over all workers, evenly spread. A
-      message that has to wait for a limit uses no attempt, and does not hold up messages that need not wait.
+    - `rate_limit`: how many may start in a second, minute, hour or day ("100/m") over all workers. They start evenly
+      spread, after the first `burst` of them, which may start at once. With a `rate_key`, which is like
+      `concurrency_key`, each of its values has a rate of its own. A message that has to wait for a limit uses no
+      attempt, and does not hold up messages that need not wait.
     - `expires`: a message that has not started within this time after it was due is buried.
     - `atomic`: run the handler in a transaction of the alias's database. With a store, the same transaction ends the
       message, so that what the handler writes takes effect exactly once.
@@ -370,7 +374,7 @@ def delay_execute(
                 expires_ms=None if expires is None else to_ms(expires, "expires", least_ms=1),
                 atomic=check_flag(atomic, "atomic"),
                 at_most_once=check_flag(at_most_once, "at_most_once"),
-                limits=check_limits(max_concurrency, concurrency_key, rate_limit),
+                limits=check_limits(max_concurrency, concurrency_key, rate_limit, rate_key, burst),
                 id_scope=check_id_scope(id_scope),
                 window=window,
                 every=every,

@@ -369,10 +369,10 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
 
 
 def check_has_fields(body: bytes, limits: Limits) -> None:
-    """Raise `ValueError` if the data lacks what `concurrency_key` names, because no worker could start the message."""
-    if limits.concurrency_key is not None:
+    """Raise `ValueError` if the data lacks what a key of the limits names, because no worker could start the message."""
+    if limits.has_keys:
         try:
-            limits.value_of(decode_data(body))
+            limits.values_of(decode_data(body))
         except DataMismatch as error:
             raise ValueError(str(error)) from None
 

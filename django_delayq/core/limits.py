@@ -2,9 +2,14 @@
 
 Pure values and arithmetic, for the limiters in Python; lua/acquire.lua computes the same in Redis.
 
-Starts are spaced by the generic cell rate algorithm (ITU-T I.371) without a tolerance: the next start is allowed one
-interval after the last one, even if no message used the intervals before. So n intervals never have more than n + 1
-starts.
+Starts keep to a rate by the generic cell rate algorithm (ITU-T I.371). The turn of a limit is when the next start would
+come if all of them were an interval apart. A start is allowed up to `burst` - 1 intervals before its turn, and moves the
+turn on by an interval from then or from now, whichever is later. So a span of n intervals never has more than
+`burst` + n starts.
+
+A worker may take starts ahead, each to be used within `within_us`. Whether such a start is allowed is decided as if it
+was used at once, and it moves the turn on as if it was used at the end. So what is said above also holds for the moments
+at which messages really start, whichever these are. A start that nobody used is not given back.
 
 A message that is refused a permit gets a place in a line: the time at which it may ask again. So if many messages wait
 for a permit, only a few ask in a second: at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no
@@ -26,7 +31,9 @@ from django_delayq.support.validation import MAX_NAME, check_count, short_repr
 
 MOST_CONCURRENCY = 1_000
 """The largest `max_concurrency`. Each request looks at all permits that are held, so more would make it slow."""
-MOST_RATE = 1_000_000
+MOST_RATE = MOST_BURST = 1_000_000
+LONGEST_BURST_US = 366 * 86_400_000_000
+"""The longest time that the starts of a burst may take at the rate alone: Redis counts µs exactly up to the year 2255."""
 MOST_AHEAD, SHARE_AHEAD = 100, 10
 """A worker holds at most so many permits, and at most this part of a handler's, for messages that have not started."""
 
@@ -40,6 +47,9 @@ LONGEST_WAIT_MS = 300_000
 So a raised limit, or places that others have left, are noticed soon, and what someone else writes into a line delays a
 message by no more.
 """
+
+LEAST_WITHIN_US, MOST_WITHIN_US = 100_000, 1_000_000
+"""The time in which a start that was taken ahead must be used. A worker that is busy needs the lesser one."""
 
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
@@ -57,7 +67,11 @@ class Limits:
     Each value that it takes has `max_concurrency` permits of its own. If it is None, all messages share them.
     """
     interval_us: int | None = None
-    """The least time from one start to the next."""
+    """The time from one start to the next at the rate."""
+    rate_key: str | None = None
+    """A text like `concurrency_key`. Each value that it takes has a rate of its own. If it is None, all share one."""
+    burst: int = 1
+    """How many messages may start at once after a time in which none did."""
 
     @property
     def most_of_all(self) -> int | None:
@@ -71,55 +85,86 @@ class Limits:
     def most_ahead(self) -> int:
         """Return for how many messages that have not started yet a worker may hold permits.
 
-        A permit is of use to others until its message starts. So there are none if a start must be a turn, few if all
-        messages share the permits, and `MOST_AHEAD` if most messages have permits of their own.
+        A permit is of use to others until its message starts. So there are few if all messages share the permits, and
+        `MOST_AHEAD` if most messages have permits of their own. There are none if each start must be a turn.
         """
-        if self.interval_us is not None:
+        if self.interval_us is not None and not self.within_us:
             return 0
-        return MOST_AHEAD if self.most_of_all is None else self.most_of_all // SHARE_AHEAD
-
-    def value_of(self, data: Any) -> str:
-        """Return `concurrency_key` with its fields filled in from `data`, a message's data as plain JSON values.
-
-        Return '' if there is no `concurrency_key`. If there are several fields, their lengths follow, because "1" and
-        "2:3" would otherwise give the same text as "1:2" and "3". Raises `DataMismatch` if a field is missing, is
-        neither text nor a whole number, or makes the result too long.
-        """
-        if self.concurrency_key is None:
-            return ""
-        texts = [_text_of(field, data, self.concurrency_key) for field in self.fields]
-        rest = iter(texts)
-        value = _FIELD.sub(lambda _: next(rest), self.concurrency_key)
-        if len(texts) > 1:
-            value += f" {','.join(str(len(text)) for text in texts)}"
-        if len(value) > MAX_NAME:
-            raise DataMismatch(
-                f"concurrency_key={short_repr(self.concurrency_key)} makes {len(value)} characters of this data; "
-                f"at most {MAX_NAME} will do."
-            )
-        return value
+        shares = [each // SHARE_AHEAD for each in (self.most_of_all, self.most_starts) if each is not None]
+        return min([MOST_AHEAD, *shares])
 
     @property
-    def fields(self) -> list[str]:
-        """Return the names of the fields in `concurrency_key`; '' stands for the data itself."""
-        return _FIELD.findall(self.concurrency_key or "")
+    def most_starts(self) -> int | None:
+        """Return how many messages of the handler may start at once, whatever their data; None like `most_of_all`."""
+        return None if self.interval_us is None or self.rate_key is not None else self.burst
+
+    @property
+    def within_us(self) -> int:
+        """Return within how many µs a start must be used, because its turn counts from then; 0 for at once.
+
+        It is a small part of the burst, because that part is lost to who starts at once. If it is too short for a busy
+        worker, starts are not taken ahead.
+        """
+        if self.interval_us is None or self.burst < SHARE_AHEAD:
+            return 0
+        within_us = min(self.burst * self.interval_us // SHARE_AHEAD, MOST_WITHIN_US)
+        return within_us if within_us >= LEAST_WITHIN_US else 0
+
+    @property
+    def has_keys(self) -> bool:
+        """Return whether the limits depend on a message's data."""
+        return self.concurrency_key is not None or self.rate_key is not None
+
+    def values_of(self, data: Any) -> tuple[str, str]:
+        """Return the values of `concurrency_key` and `rate_key` for `data`, a message's data as plain JSON values.
+
+        A value is '' if there is no such key. Raises `DataMismatch` if a field is missing, is neither text nor a whole
+        number, or makes the result too long.
+        """
+        value = _filled("concurrency_key", self.concurrency_key, data)
+        if self.rate_key == self.concurrency_key:
+            return value, value
+        return value, _filled("rate_key", self.rate_key, data)
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """Return each field in `concurrency_key` and `rate_key`, with the option; '' stands for the data itself."""
+        keys = {"concurrency_key": self.concurrency_key, "rate_key": self.rate_key}
+        return [(option, name) for option, template in keys.items() for name in _FIELD.findall(template or "")]
 
 
-def check_limits(max_concurrency: int | None, concurrency_key: str | None, rate_limit: str | None) -> Limits | None:
-    """Check the arguments of `delay_execute` that limit a handler, and return them as `Limits`; None if all are None.
+def check_limits(
+    max_concurrency: int | None,
+    concurrency_key: str | None,
+    rate_limit: str | None,
+    rate_key: str | None = None,
+    burst: int = 1,
+) -> Limits | None:
+    """Check the arguments of `delay_execute` that limit a handler, and return them as `Limits`; None if none limits it.
 
     Raises `ValueError` or `TypeError`, naming the value and the fix.
     """
-    if max_concurrency is None and concurrency_key is None and rate_limit is None:
-        return None
+    check_count(burst, "burst", most=MOST_BURST)
+    if rate_limit is None:
+        if rate_key is not None:
+            raise ValueError(f"rate_key={short_repr(rate_key)} limits nothing alone; add rate_limit='100/m'.")
+        if burst != 1:
+            raise ValueError(f"burst={burst} is that of a rate; add rate_limit='100/m'.")
+        if max_concurrency is None and concurrency_key is None:
+            return None
     if max_concurrency is not None:
         check_count(max_concurrency, "max_concurrency", most=MOST_CONCURRENCY)
     elif concurrency_key is not None:
         raise ValueError(f"concurrency_key={short_repr(concurrency_key)} limits nothing alone; add max_concurrency=1.")
+    interval_us = None if rate_limit is None else interval_us_of(rate_limit)
+    if burst * (interval_us or 0) > LONGEST_BURST_US:
+        raise ValueError(f"burst={burst} takes over a year at rate_limit={short_repr(rate_limit)}; give less.")
     return Limits(
         max_concurrency,
-        None if concurrency_key is None else _checked_template(concurrency_key),
-        None if rate_limit is None else interval_us_of(rate_limit),
+        None if concurrency_key is None else _checked_template("concurrency_key", concurrency_key),
+        interval_us,
+        None if rate_key is None else _checked_template("rate_key", rate_key),
+        burst,
     )
 
 
@@ -137,33 +182,51 @@ def interval_us_of(rate: str, name: str = "rate_limit") -> int:
     return -(-_UNIT_US[found[2]] // count)
 
 
-def _checked_template(template: str) -> str:
+def _checked_template(option: str, template: str) -> str:
     if not isinstance(template, str):
-        raise TypeError(f"concurrency_key={short_repr(template)} is {type(template).__name__}; give one str.")
+        raise TypeError(f"{option}={short_repr(template)} is {type(template).__name__}; give one str.")
     fields = _FIELD.findall(template)
     if not fields or "{" in (rest := _FIELD.sub("", template)) or "}" in rest:
         raise ValueError(
-            f"concurrency_key={short_repr(template)} names no field of the data; write it like "
+            f"{option}={short_repr(template)} names no field of the data; write it like "
             "'account:{account_id}', or 'account:{}' for the data itself."
         )
     for name in fields:
         if name and not name.isidentifier():
-            raise ValueError(
-                f"concurrency_key={short_repr(template)}: {{{name}}} is no name of a field; give one name."
-            )
+            raise ValueError(f"{option}={short_repr(template)}: {{{name}}} is no name of a field; give one name.")
     return template
 
 
-def _text_of(field: str, data: Any, template: str | None) -> str:
+def _filled(option: str, template: str | None, data: Any) -> str:
+    """Return a template with its fields filled in; '' if it is None.
+
+    If there are several fields, their lengths follow, because "1" and "2:3" would otherwise give the same text as "1:2"
+    and "3".
+    """
+    if template is None:
+        return ""
+    texts = [_text_of(field, data, option, template) for field in _FIELD.findall(template)]
+    rest = iter(texts)
+    value = _FIELD.sub(lambda _: next(rest), template)
+    if len(texts) > 1:
+        value += f" {','.join(str(len(text)) for text in texts)}"
+    if len(value) > MAX_NAME:
+        raise DataMismatch(
+            f"{option}={short_repr(template)} makes {len(value)} characters of this data; at most {MAX_NAME} will do."
+        )
+    return value
+
+
+def _text_of(field: str, data: Any, option: str, template: str) -> str:
     value = data
     if field:
         if not isinstance(data, Mapping) or field not in data:
-            raise DataMismatch(f"concurrency_key={short_repr(template)} names {field!r}, which this data doesn't have.")
+            raise DataMismatch(f"{option}={short_repr(template)} names {field!r}, which this data doesn't have.")
         value = data[field]
     if value is None or isinstance(value, Mapping | list | float):
         what = f"the field {field!r}" if field else "the data itself"
         raise DataMismatch(
-            f"concurrency_key={short_repr(template)}: {what} is of type {type(value).__name__}; "
+            f"{option}={short_repr(template)}: {what} is of type {type(value).__name__}; "
             "give text or a whole number."
         )
     text = str(value)
@@ -246,13 +309,39 @@ class Limit:
     value: str
     most: int | None
     interval_us: int | None
+    rate_value: str = ""
+    burst: int = 1
+    within_us: int = 0
+
+    @property
+    def tolerance_us(self) -> int:
+        """Return how long before its turn a start is allowed."""
+        return (self.burst - 1) * (self.interval_us or 0)
+
+    @property
+    def values(self) -> set[str]:
+        """Return the values of the key that this limit is about: that of the permits, and that of the turn."""
+        return {self.value} if self.interval_us is None else {self.value, self.rate_value}
+
+
+def limit_of(request: PermitRequest) -> Limit:
+    """Return the limit that a request names."""
+    return Limit(
+        request.key,
+        request.value,
+        request.most,
+        request.interval_us,
+        request.rate_value,
+        request.burst,
+        request.within_us,
+    )
 
 
 def by_limit(requests: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
     """Group the requests by their limit, and return the positions of each group."""
     positions: defaultdict[Limit, list[int]] = defaultdict(list)
     for i, request in enumerate(requests):
-        positions[Limit(request.key, request.value, request.most, request.interval_us)].append(i)
+        positions[limit_of(request)].append(i)
     return positions
 
 
@@ -261,14 +350,15 @@ def acquire(
 ) -> tuple[list[Throttled | None], int]:
     """Grant or refuse a permit to each token, and change `permits` accordingly.
 
-    `turn_us` is when the key's next start is allowed, in epoch µs. Return an answer for each token (None grants), and
+    `turn_us` is the turn of the limit, in epoch µs. Return an answer for each token (None grants), and
     the new `turn_us`.
     """
     now_ms, interval_us = now_us // 1000, limit.interval_us
     waits_us = 0
     if interval_us is not None:  # a request without a rate leaves the turn of its key alone
-        turn_us = min(turn_us, now_us + interval_us)  # the clock may have gone back
-        waits_us = max(turn_us - now_us, 0)
+        latest_us = now_us + max(limit.tolerance_us, limit.within_us) + interval_us
+        turn_us = min(turn_us, latest_us)  # the clock may have gone back
+        waits_us = max(turn_us - limit.tolerance_us - now_us, 0)
     permits.look(now_ms, lease_ms)
     answers: list[Throttled | None] = []
     for token in tokens:
@@ -276,30 +366,31 @@ def acquire(
         is_free = limit.most is None or len(permits.ends) < limit.most
         if holds or (is_free and not waits_us):
             if not holds and interval_us is not None:
-                waits_us = interval_us
-                turn_us = now_us + interval_us
+                turn_us = max(turn_us, now_us + limit.within_us) + interval_us
+                waits_us = max(turn_us - limit.tolerance_us - now_us, 0)
             if limit.most is not None:
                 permits.take(token, now_ms + lease_ms)
             answers.append(None)
         else:
             until_turn_ms = min(-(-waits_us // 1000), LONGEST_WAIT_MS)
             wait_ms = max(until_turn_ms, 0 if is_free else permits.wait_in_line(now_ms))
-            answers.append(Throttled(wait_ms, of_key=until_turn_ms > 0 or not limit.value))
+            answers.append(Throttled(wait_ms, of_key=not (limit.rate_value if until_turn_ms else limit.value), of_rate=until_turn_ms > 0))
     return answers, turn_us
 
 
 def spread(requests: Sequence[PermitRequest], answers: Sequence[Throttled | None]) -> list[Throttled | None]:
-    """Let the refused requests of a key with a rate, whatever their values, ask again one turn after the other.
+    """Let the refused requests that wait for the turns of one rate ask again one turn after the other.
 
-    `acquire` tells each of them the next turn. The order is that of the requests. None waits for longer than
+    `acquire` tells each of them the next turn. Those of one rate may have several values of `concurrency_key`. The order is that of the requests. None waits for longer than
     `LONGEST_WAIT_MS`.
     """
-    refused: Counter[str] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
     result: list[Throttled | None] = []
     for request, answer in zip(requests, answers, strict=True):
-        if answer is not None and answer.of_key and request.interval_us is not None:
-            later_ms = -(-refused[request.key] * request.interval_us // 1000)
+        if answer is not None and answer.of_rate and request.interval_us is not None:
+            rate = request.key, request.rate_value
+            later_ms = -(-refused[rate] * request.interval_us // 1000)
             answer = answer._replace(wait_ms=min(answer.wait_ms + later_ms, LONGEST_WAIT_MS))
-            refused[request.key] += 1
+            refused[rate] += 1
         result.append(answer)
     return result

@@ -197,8 +197,9 @@ class Claims:
 class PermitRequest:
     """The request of a leased message to start, if its handler has limits.
 
-    It asks for one of the `most` permits of (key, value), which the message's `token` then holds. It also asks for the
-    key's next start, because starts must be at least `interval_us` apart. None means that there is no such limit.
+    It asks for one of the `most` permits of (key, value), which `token` then holds. It also asks for a start of (key,
+    rate_value), which is to be used within `within_us`; 0 means at once. No more than `burst` messages start at once,
+    and then one each `interval_us`. None means that there is no such limit.
     """
 
     key: str
@@ -206,18 +207,23 @@ class PermitRequest:
     token: int
     most: int | None = None
     interval_us: int | None = None
+    rate_value: str = ""
+    burst: int = 1
+    within_us: int = 0
 
 
 class Throttled(NamedTuple):
     """The refusal of a permit request: ask again after `wait_ms`.
 
     If `of_key` is True, every other request of the key would be refused too, whatever its value. `error` says why the
-    limit could not be asked for; it is '' if the limit itself refused.
+    limit could not be asked for; it is '' if the limit itself refused. `of_rate` says whether the request waits for the
+    turn of a rate.
     """
 
     wait_ms: int
     of_key: bool
     error: str = ""
+    of_rate: bool = False
 
 
 # Answers to queries and maintenance, heartbeats and pauses

@@ -123,14 +123,16 @@ class Capacity:
     def _most_within(self, key: str, span_ms: int) -> float:
         """Return how many messages of a key its limits allow to run within `span_ms`."""
         limits = self.limits.get(key, NO_LIMITS)
-        most = math.inf if limits.interval_us is None else span_ms * 1000 / limits.interval_us
+        most = math.inf
+        if limits.interval_us is not None and limits.most_starts is not None:
+            most = limits.most_starts - 1 + span_ms * 1000 / limits.interval_us
         if limits.most_of_all is None:
             return most
         return min(most, limits.most_of_all * span_ms / max(self.ran_ms[key], LEAST_MS))
 
     def _may_wait(self, key: str) -> bool:
         """Return whether messages of a key may wait for one another because of their data, which is not known here."""
-        return self._limits_of({key}).concurrency_key is not None
+        return self._limits_of({key}).has_keys
 
     def _part_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:
         """Return how many milliseconds the messages of `part` take if there is nothing else to do."""
@@ -139,7 +141,9 @@ class Capacity:
         limits = self._limits_of({key for _, key in part})
         if limits.max_concurrency is not None and limits.concurrency_key is None:
             slots = min(slots, limits.max_concurrency)
-        starts_ms = number * (limits.interval_us or 0) / 1000
+        starts_ms = 0.0
+        if limits.interval_us is not None and limits.most_starts is not None:
+            starts_ms = max(number - (limits.most_starts - 1), 0) * limits.interval_us / 1000
         return max(work_ms / slots, starts_ms, number * LEAST_MS / workers)
 
     def _worker_ms(self, load: Mapping[Pair, float], part: Collection[Pair]) -> float:

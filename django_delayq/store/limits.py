@@ -2,7 +2,7 @@
 
 The tables keep them, by the database's time, so that nobody who can write to the broker moves a limit. core/limits.py
 has the arithmetic. A worker locks the rows that it changes, so that workers take turns. Permits are in a row for each
-key and value, and turns by rate in the row of the key and the value ''. The rows of a key are locked in the order of
+key and value, and turns by rate in the row of the key and the value of its `rate_key`. The rows of a key are locked in the order of
 their values, so that two workers don't wait for each other.
 
 A worker may be frozen, or its host cut off, while it has rows locked. So nobody waits long for a lock (see `_brief`),
@@ -142,7 +142,7 @@ Lock = Callable[[Database, str, AbstractSet[str]], dict[str, _Held]]
 
 def _values_of(limits: Iterable[Limit]) -> set[str]:
     """Return the values whose rows have the permits and turns of these limits."""
-    return {value for limit in limits for value in ([limit.value, ""] if limit.interval_us else [limit.value])}
+    return {value for limit in limits for value in limit.values}
 
 
 def _brief(work: Callable[Concatenate[Database, str, P], T]) -> Callable[Concatenate[Database, str, P], T]:
@@ -191,7 +191,7 @@ def _answer(
     now_ms = database.now_ms()  # after the wait for the locks
     answers = {}
     for limit, own in tokens.items():
-        turns = held["" if limit.interval_us else limit.value]
+        turns = held[limit.value if limit.interval_us is None else limit.rate_value]
         answers[limit], turns.turn_us = work_out(
             limit, held[limit.value].permits, turns.turn_us, own, lease_ms, now_ms * 1000
         )

@@ -162,7 +162,7 @@ def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
     Return None if the data can't be read. Such a message is buried instead of started.
     """
     try:
-        value = "" if limits.concurrency_key is None else limits.value_of(_plain_data(lease))
+        value, rate_value = limits.values_of(_plain_data(lease)) if limits.has_keys else ("", "")
     except DataMismatch:
         return None
     # The permit needs a token of its own, because all leases of one claim share one.

@@ -63,7 +63,7 @@ TEXTS = st.text("1: ,'\"\\\n", max_size=4)
 def value_of(template: str, data: Any) -> str:
     limits = check_limits(1, template, None)
     assert limits is not None
-    return limits.value_of(data)
+    return limits.values_of(data)[0]
 
 
 def test_a_concurrency_key_is_filled_from_the_data() -> None:

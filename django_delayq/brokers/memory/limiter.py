@@ -1,4 +1,4 @@
-"""Keep limits over all workers of this process: permits of each (key, value), turns of each key."""
+"""Keep limits over all workers of this process: permits of each (key, value), turns of each (key, rate)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ class MemoryLimiter:
     def __init__(self, clock_ms: Callable[[], float]) -> None:
         self._clock_ms = clock_ms
         self._permits: defaultdict[tuple[str, str], Permits] = defaultdict(Permits)
-        self._turns_us: dict[str, int] = {}
+        self._turns_us: dict[tuple[str, str], int] = {}
         self._changing = Lock()
 
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
@@ -39,15 +39,20 @@ class MemoryLimiter:
                 self._permits[request.key, request.value].release([request.token])
 
     def forget_over(self) -> None:
-        """Forget permits that no message holds or has requested lately."""
+        """Forget permits that no message holds or has requested lately, and turns that have come."""
         with self._changing:
             now_ms = self._now_us() // 1000
             for name in [name for name, permits in self._permits.items() if permits.is_over(now_ms)]:
                 del self._permits[name]
+            for rate in [rate for rate, turn_us in self._turns_us.items() if turn_us <= self._now_us()]:
+                del self._turns_us[rate]
 
     def _acquire(self, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Throttled | None]:
-        permits, turn_us = self._permits[limit.key, limit.value], self._turns_us.get(limit.key, 0)
-        answers, self._turns_us[limit.key] = acquire(limit, permits, turn_us, tokens, lease_ms, self._now_us())
+        permits, rate = self._permits[limit.key, limit.value], (limit.key, limit.rate_value)
+        turn_us = self._turns_us.get(rate, 0)
+        answers, turn_us = acquire(limit, permits, turn_us, tokens, lease_ms, self._now_us())
+        if limit.interval_us is not None:
+            self._turns_us[rate] = turn_us
         return answers
 
     def _now_us(self) -> int:

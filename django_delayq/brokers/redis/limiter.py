@@ -81,13 +81,15 @@ class RedisLimiter:
 def _acquire_call(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: int) -> Call:
     keys = LimitKeys(prefix, limit.key, limit.value)
     most, interval_us = ("" if each is None else each for each in (limit.most, limit.interval_us))
-    arguments = most, lease_ms, interval_us, *tokens
-    return Call(load("acquire"), (keys.permits, keys.line, keys.turn), arguments)
+    arguments = most, lease_ms, interval_us, limit.tolerance_us, limit.within_us, *tokens
+    return Call(load("acquire"), (keys.permits, keys.line, keys.turn_of(limit.rate_value)), arguments)
 
 
 def _read(limit: Limit, reply: Sequence[int]) -> list[Throttled | None]:
     return [
-        Throttled(wait_ms, bool(is_for_turn) or not limit.value) if wait_ms else None
+        Throttled(wait_ms, not (limit.rate_value if is_for_turn else limit.value), of_rate=bool(is_for_turn))
+        if wait_ms
+        else None
         for wait_ms, is_for_turn in zip(reply[::2], reply[1::2], strict=True)
     ]
 

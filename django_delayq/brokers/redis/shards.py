@@ -92,11 +92,15 @@ class LimitKeys:
     value: str
     permits: str = field(init=False)
     line: str = field(init=False)
-    turn: str = field(init=False)
+    _tag: str = field(init=False)
 
     def __post_init__(self) -> None:
-        tag = f"{{{self.prefix}:limit:{self.key}}}:"
-        self.permits, self.line, self.turn = f"{tag}permits:{self.value}", f"{tag}line:{self.value}", f"{tag}turn"
+        self._tag = tag = f"{{{self.prefix}:limit:{self.key}}}:"
+        self.permits, self.line = f"{tag}permits:{self.value}", f"{tag}line:{self.value}"
+
+    def turn_of(self, rate_value: str) -> str:
+        """Return the key of the turn of a value of `rate_key`, or of the handler's only turn if that is ''."""
+        return f"{self._tag}turn:{rate_value}" if rate_value else f"{self._tag}turn"
 
 
 @lru_cache(4096)
