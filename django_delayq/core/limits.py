@@ -91,7 +91,7 @@ class Limits:
         if self.interval_us is not None and not self.within_us:
             return 0
         shares = [each // SHARE_AHEAD for each in (self.most_of_all, self.most_starts) if each is not None]
-        return min([MOST_AHEAD, *shares])
+        return min(shares, default=MOST_AHEAD)
 
     @property
     def most_starts(self) -> int | None:
@@ -109,6 +109,11 @@ class Limits:
             return 0
         within_us = min(self.burst * self.interval_us // SHARE_AHEAD, MOST_WITHIN_US)
         return within_us if within_us >= LEAST_WITHIN_US else 0
+
+    @property
+    def shares_permits(self) -> bool:
+        """Return whether several messages may use a permit one after the other: they need no start of their own."""
+        return self.max_concurrency is not None and self.interval_us is None
 
     @property
     def has_keys(self) -> bool:

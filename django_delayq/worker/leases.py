@@ -1,11 +1,12 @@
 """The leases of this process and their permits: renew each in time, or give it up in time."""
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, compress, groupby
+from itertools import chain, compress, cycle, groupby
 from operator import attrgetter
 from time import monotonic
 from typing import Any
@@ -25,6 +26,11 @@ LONGEST_PAUSE_S = 5.0
 They also send the heartbeats that keep a RabbitMQ connection open while a worker winds down.
 """
 
+
+KEPT_S = 0.5
+"""How long, in seconds, a block keeps permits that none of its messages uses."""
+BLOCK_S = 2.0
+"""How long, in seconds, a block takes new messages. After that they ask for a new block, so that others get a chance."""
 
 PermitCall = Callable[[Sequence[PermitRequest]], None]
 """A call about permits of one key."""
@@ -62,6 +68,15 @@ class Lease:
     """A function that stops the handler because the lease is no longer held; None if nothing can stop it."""
     permit_request: PermitRequest | None = None
     """The request that got the lease its permit; None if its handler has no limits."""
+    block: "Block | None" = None
+    """The block whose permits the lease shares with others; None if its permit is its own, or it has none."""
+    start_until: float = math.inf
+    """Until when a start that was taken ahead may be used."""
+
+    @property
+    def holds_up(self) -> bool:
+        """Return whether others may wait for the permit of this lease."""
+        return self.permit_request is not None and (self.block is None or self.block.is_tight)
 
     def is_held(self) -> bool:
         """Return whether this process may still act on the message."""
@@ -104,6 +119,39 @@ class Lease:
         return monotonic() >= self.started_at + self.timeout_s
 
 
+@dataclass(slots=True, eq=False)
+class Block:
+    """Permits of one (key, value), and the leases of one buffer that share them.
+
+    A buffer runs at most so many messages at once. As many permits are enough for any number of its leases, and fewer
+    permits are enough for as many leases. So permits are neither acquired nor released for each message.
+
+    A block keeps permits that no lease needs for `KEPT_S`, for its next leases, but no more of them than `most_kept`.
+    """
+
+    most_kept: int
+    until: float
+    """Until when it takes new leases."""
+    requests: list[PermitRequest] = field(default_factory=list)
+    """The requests that got the permits."""
+    leases: set[Lease] = field(default_factory=set)
+    used_at: float = 0.0
+    """When a lease came or went last."""
+
+    @property
+    def is_tight(self) -> bool:
+        """Return whether the end of a lease may free a permit."""
+        return len(self.leases) <= len(self.requests)
+
+    def take_surplus(self, now: float) -> list[PermitRequest]:
+        """Take out the permits that no lease needs, except those that are kept, and return them."""
+        is_kept = now < min(self.used_at + KEPT_S, self.until)
+        needed = max(len(self.leases), self.most_kept if is_kept else 0)
+        surplus = self.requests[needed:]
+        del self.requests[needed:]
+        return surplus
+
+
 class LeaseLog:
     """A log of this process's leases, for its supervisor. This base class, for a worker without one, keeps nothing."""
 
@@ -135,12 +183,16 @@ class Leases:
         self._outage_log = outage_log
         self._lease_ms = lease_ms
         self.hold_s = lease_ms / 1000 * HOLD
+        # A permit of a block lasts no shorter than this process holds a lease that joins the block
+        self.block_s = min(BLOCK_S, lease_ms / 1000 - self.hold_s)
         self._held: set[Lease] = set()
         self._lost: set[Lease] = set()  # those whose handlers may still run
         self._lock = threading.Lock()
         self._some = threading.Event()  # set while something is held; without it the threads sleep
         self._closed = threading.Event()
         self._unreleased: deque[PermitRequest] = deque()  # permits of ended handlers that could not be released yet
+        self._blocks: dict[Block, None] = {}  # those that have permits, or are about to
+        self._blocks_lock = threading.Lock()
         self._away: set[str] = set()  # the keys whose limits could not be reached when last tried
         self._threads = [
             threading.Thread(target=self._renew_forever, name="delayq-renew", daemon=True),
@@ -189,6 +241,11 @@ class Leases:
         leases = list(leases)
         with self._lock:
             self._held.difference_update(leases)
+        if any(lease.block for lease in leases):
+            with self._blocks_lock:  # for those left to lapse; the next look releases their permits
+                for lease in leases:
+                    if lease.block is not None:
+                        lease.block.leases.discard(lease)
         self._log.forget(leases)
 
     def lose(self, leases: Iterable[Lease]) -> None:
@@ -225,7 +282,7 @@ class Leases:
         return min(self._lease_ms / 3000, LONGEST_PAUSE_S)
 
     def _has_work(self) -> bool:
-        return bool(self._held or self._unreleased or self._away)
+        return bool(self._held or self._unreleased or self._away or self._blocks)
 
     def _renew(self) -> bool:
         """Renew all leases and permits, page by page, and return whether every page was renewed.
@@ -246,12 +303,17 @@ class Leases:
         Keys that failed last time come last, and none begins once half the time to the next renewal is over: another
         session may keep a limit locked, and each try waits for it.
         """
+        with self._blocks_lock:
+            self._unreleased += self._take_surplus()
         unreleased = [self._unreleased.popleft() for _ in range(len(self._unreleased))]  # no lease has these any more
-        holders = {
-            request: lease
-            for lease in leases
-            if (request := lease.permit_request) is not None and request.most is not None
-        }
+        holders: dict[PermitRequest, Lease | Block] = {}
+        blocks = [block for block in list(self._blocks) if not block.leases]
+        for lease in leases:
+            if lease.block is not None:
+                blocks.append(lease.block)
+            elif (request := lease.permit_request) is not None and request.most is not None:
+                holders[request] = lease
+        holders |= {request: block for block in dict.fromkeys(blocks) for request in list(block.requests)}
         work: list[tuple[str, Sequence[PermitRequest], PermitCall]] = [
             *((key, page, self._backend.limiter.release) for key, page in _by_key(unreleased)),
             *((key, page, partial(self._renew_page_of_permits, holders)) for key, page in _by_key(holders)),
@@ -267,10 +329,10 @@ class Leases:
             self._outage_log.end("keeping permits")
         return is_done
 
-    def _renew_page_of_permits(self, holders: Mapping[PermitRequest, Lease], page: Sequence[PermitRequest]) -> None:
+    def _renew_page_of_permits(self, holders: Mapping[PermitRequest, Lease | Block], page: Sequence[PermitRequest]) -> None:
         self._backend.limiter.renew(page, lease_ms=self._lease_ms)
         # If a permit was released just before, this renewal took it again, and nobody else would free it.
-        again = [request for request in page if holders[request].permit_request is not request]
+        again = [request for request in page if not _holds(holders[request], request)]
         if again:
             self._backend.limiter.release(again)
 
@@ -280,13 +342,77 @@ class Leases:
         Those that can't be released now are released with the next renewal. So whoever settles waits for a limit that
         another session keeps locked only once.
         """
-        released = [_take_permit(lease) for lease in leases]
-        requests = [request for request in released if request is not None and request.most is not None]
+        requests: list[PermitRequest] = []
+        blocks: dict[Block, None] = {}
+        with self._blocks_lock:
+            for lease in leases:
+                request, block = _take_permit(lease), lease.block
+                if block is not None:
+                    block.leases.discard(lease)
+                    block.used_at = monotonic()
+                    blocks[block] = None
+                elif request is not None and request.most is not None:
+                    requests.append(request)
+            requests += self._take_surplus(blocks)
+        self._release_requests(requests)
+        return bool(requests)
+
+    def join(self, block: Block, leases: Iterable[Lease]) -> int:
+        """Let leases share the permits of a block, and return how many leases it has then."""
+        with self._blocks_lock:
+            self._blocks[block] = None
+            block.leases.update(leases)
+            block.used_at = monotonic()
+            for lease in leases:
+                lease.block = block
+        self._some.set()
+        return len(block.leases)
+
+    def share(
+        self, block: Block, granted: Iterable[PermitRequest], leases: Sequence[Lease], *, has_enough: bool
+    ) -> Sequence[Lease]:
+        """Add permits to a block that leases have joined. Return those leases that may not start, which leave it."""
+        with self._blocks_lock:
+            block.requests += granted
+            surplus = 0 if has_enough else max(len(block.leases) - len(block.requests), 0)
+            staying, leaving = leases[: max(len(leases) - surplus, 0)], leases[max(len(leases) - surplus, 0) :]
+            for lease, request in zip(staying, cycle(block.requests)):  # noqa: B905 - endless
+                lease.permit_request = request
+            for lease in leaving:
+                lease.block = None
+                block.leases.discard(lease)
+        return leaving
+
+    def release_unused(self) -> float:
+        """Release the permits that no lease has needed for a while. Return when to look again; infinity for never."""
+        with self._blocks_lock:
+            requests = self._take_surplus()
+            is_kept = any(len(block.requests) > len(block.leases) for block in self._blocks)
+        self._release_requests(requests)
+        return monotonic() + KEPT_S / 2 if is_kept else math.inf
+
+    def release_all_unused(self) -> None:
+        """Release all permits that no lease needs, because this worker stops."""
+        with self._blocks_lock:
+            for block in self._blocks:
+                block.most_kept = 0
+            requests = self._take_surplus()
+        self._release_requests(requests)
+
+    def _take_surplus(self, blocks: Iterable[Block] | None = None) -> list[PermitRequest]:
+        """Take the permits that are surplus out of some blocks, or of all. Forget the blocks that are empty."""
+        now, surplus = monotonic(), []
+        for block in list(self._blocks if blocks is None else blocks):
+            surplus += block.take_surplus(now)
+            if not block.requests and not block.leases:
+                self._blocks.pop(block, None)
+        return surplus
+
+    def _release_requests(self, requests: Iterable[PermitRequest]) -> None:
         for key, page in _by_key(requests):
             if key in self._away or not self._try_permits(key, self._backend.limiter.release, page):
                 self._unreleased.extend(page)
                 self._some.set()
-        return bool(requests)
 
     def _try_permits(self, key: str, call: PermitCall, page: Sequence[PermitRequest]) -> bool:
         """Make a call about permits of a key, and return whether it worked."""
@@ -345,6 +471,10 @@ def _by_key(requests: Iterable[PermitRequest]) -> Iterator[tuple[str, Sequence[P
 
 
 _key_of = attrgetter("key")
+
+
+def _holds(holder: Lease | Block, request: PermitRequest) -> bool:
+    return holder.permit_request is request if isinstance(holder, Lease) else request in holder.requests
 
 
 def _take_permit(lease: Lease) -> PermitRequest | None:

@@ -2,15 +2,17 @@
 
 import math
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from time import monotonic
 from typing import Any
 
 from django_delayq.brokers.base import BATCH, Backend, PermitRequest, Throttled
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch, StoreUnavailable
-from django_delayq.core.limits import Limits
-from django_delayq.worker.leases import Lease
+from django_delayq.core.limits import SHARE_AHEAD, Limits
+from django_delayq.worker.leases import KEPT_S, Block, Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer
 
@@ -31,6 +33,10 @@ ROUNDED_MS = 2
 """A refused message is due at most this long (in ms) after its wait is over, because due times are rounded up."""
 
 
+ROOMY_AGAIN_S = 5.0
+"""How long after a refusal each message asks for its own permit again."""
+
+
 class Limiter:
     """The part of a worker that asks for permits, and remembers for which buffers nothing may start for now.
 
@@ -38,15 +44,17 @@ class Limiter:
     and over.
     """
 
-    def __init__(
-        self, backend: Backend, held: Callable[[], Collection[Lease]], lease_ms: int, outage_log: OutageLog
-    ) -> None:
+    def __init__(self, backend: Backend, leases: Leases, lease_ms: int, outage_log: OutageLog) -> None:
         self._backend = backend
-        self._held = held
+        self._leases = leases
+        self._held = leases.held
         self._lease_ms = lease_ms
         self._outage_log = outage_log
         self._closed_until: dict[PrefetchBuffer, float] = {}
         self._refused: dict[Lease, int] = {}  # refused, and not settled when last looked at; with their waits
+        self._blocks: dict[tuple[PrefetchBuffer, str], Block] = {}
+        self._tight_until: dict[PrefetchBuffer, float] = {}
+        self._look_at = math.inf  # when to look for permits that nothing uses
         self._last_at = 0.0
         self._failed = "", 0.0  # for which handler the limiter could not be asked last, and when
 
@@ -64,7 +72,7 @@ class Limiter:
     def _free_permits_of(self, buffer: PrefetchBuffer, limits: Limits) -> int:
         if self.is_closed(buffer):
             return 0
-        if limits.most_of_all is None:
+        if limits.most_of_all is None or buffer.is_roomy:
             return BATCH
         # A message that has ended holds its permit until it is settled.
         holders = [
@@ -80,9 +88,15 @@ class Limiter:
 
     @property
     def next_at(self) -> float:
-        """Return when the next closed buffer opens again, by the monotonic clock; infinity if none is closed."""
+        """Return when the next closed buffer opens again, or permits may be unused; infinity for never."""
         now = monotonic()
-        return min((until for until in self._closed_until.values() if until > now), default=math.inf)
+        return min([self._look_at, *(until for until in self._closed_until.values() if until > now)])
+
+    def release_unused(self) -> None:
+        """Release permits that this worker has kept for its next messages, once they are unused for a while."""
+        if monotonic() >= self._look_at:
+            self._look_at = self._leases.release_unused()
+            self._blocks = {place: block for place, block in self._blocks.items() if block.requests or block.leases}
 
     def waits(self) -> bool:
         """Return whether a due message was refused and its wait is not over yet."""
@@ -98,21 +112,67 @@ class Limiter:
         if limits is None or not leases:
             return {}
         requests = {lease: request for lease in leases if (request := _request_of(lease, limits)) is not None}
-        refusals = self._request(requests)
+        refusals = self._admit_to_blocks(buffer, requests) if limits.shares_permits else self._request(requests)
         self._leave_alone(buffer, limits, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
         return refused
 
+    def _admit_to_blocks(
+        self, buffer: PrefetchBuffer, requests: Mapping[Lease, PermitRequest]
+    ) -> dict[Lease, Throttled]:
+        """Let leases share the permits of blocks. Ask only for the permits that these lack, and return the refusals."""
+        by_block: defaultdict[Block, list[Lease]] = defaultdict(list)
+        for lease, request in requests.items():
+            by_block[self._block_of(buffer, request)].append(lease)
+        asked: list[tuple[Block, PermitRequest]] = []
+        for block, leases in by_block.items():
+            missing = min(self._leases.join(block, leases), buffer.concurrency) - len(block.requests)
+            asked += [(block, requests[lease]) for lease in leases[: max(missing, 0)]]
+        answers = self._acquire([request for _, request in asked]) if asked else ()
+        refused: defaultdict[Block, list[Throttled]] = defaultdict(list)
+        granted: defaultdict[Block, list[PermitRequest]] = defaultdict(list)
+        for (block, request), answer in zip(asked, answers, strict=True):
+            if answer is None:
+                granted[block].append(request)
+            else:
+                refused[block].append(answer)
+        refusals: dict[Lease, Throttled] = {}
+        for block, leases in by_block.items():
+            out = self._leases.share(block, granted[block], leases, has_enough=block not in refused)
+            last = refused[block][-1] if out else None
+            for n, (lease, answer) in enumerate(zip_longest(out, refused[block][: len(out)])):
+                if (refusal := answer or last) is not None:
+                    refusals[lease] = refusal if answer else refusal._replace(wait_ms=refusal.wait_ms + n)
+        if refusals:
+            self._tight_until[buffer] = monotonic() + ROOMY_AGAIN_S
+        buffer.is_roomy = self._may_be_roomy(buffer) and monotonic() >= self._tight_until.get(buffer, 0.0)
+        self._look_at = min(self._look_at, monotonic() + KEPT_S)
+        return refusals
+
+    def _may_be_roomy(self, buffer: PrefetchBuffer) -> bool:
+        """Return whether the permits can suffice for what this worker runs, and for a next block beside it."""
+        limits = buffer.handler.limits
+        return limits is not None and (limits.most_of_all is None or limits.most_of_all >= 2 * buffer.concurrency)
+
+    def _block_of(self, buffer: PrefetchBuffer, request: PermitRequest) -> Block:
+        place, now = (buffer, request.value), monotonic()
+        block = self._blocks.get(place)
+        if block is None or now >= block.until or not (block.requests or block.leases):
+            block = self._blocks[place] = Block((request.most or 0) // SHARE_AHEAD, now + self._leases.block_s)
+        return block
+
     def _request(self, requests: Mapping[Lease, PermitRequest]) -> dict[Lease, Throttled]:
         """Ask for permits, note each that is granted with its lease, and return the refusals."""
-        refusals = {}
+        refusals, asked_at = {}, monotonic()
         for lease, refusal in zip(requests, self._acquire(list(requests.values())) if requests else (), strict=True):
             if refusal:
                 refusals[lease] = refusal
             else:
-                lease.permit_request = requests[lease]
+                lease.permit_request = request = requests[lease]
+                if request.within_us:
+                    lease.start_until = asked_at + request.within_us / 1_000_000
         return refusals
 
     def _acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Throttled | None]:
@@ -166,4 +226,13 @@ def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
     except DataMismatch:
         return None
     # The permit needs a token of its own, because all leases of one claim share one.
-    return PermitRequest(lease.handler.key, value, secrets.randbits(62), limits.max_concurrency, limits.interval_us)
+    return PermitRequest(
+        lease.handler.key,
+        value,
+        secrets.randbits(62),
+        limits.max_concurrency,
+        limits.interval_us,
+        rate_value,
+        limits.burst,
+        limits.within_us,
+    )

@@ -45,6 +45,8 @@ class PrefetchBuffer:
     """The number of waiting leases at which to claim more; -1 for never."""
     last_snapshot: tuple[int, int] = (0, 0)
     """`ended` and the number of waiting leases at the last claim."""
+    is_roomy: bool = False
+    """Whether the permits of the handler are known not to run short, so that messages that wait need none."""
     added_at: float = 0.0
     """When leases were last added, by the monotonic clock."""
     batch: int = 1
@@ -99,7 +101,7 @@ class PrefetchBuffer:
     def is_idle_only(self) -> bool:
         """Return whether to claim only for idle slots, because a message that is leased must start at once."""
         limits = self.handler.limits
-        return self.handler.at_most_once or (limits is not None and limits.most_ahead == 0)
+        return self.handler.at_most_once or (limits is not None and not self.is_roomy and limits.most_ahead == 0)
 
     @property
     def is_draining(self) -> bool:
@@ -115,7 +117,9 @@ class PrefetchBuffer:
         if self.batch > 1:  # a second batch is enough: it is claimed while the first runs
             return 2 if self.mean_s * 2 <= TIME_SLICE_S else 1
         limits = self.handler.limits
-        most = MAX_PER_SLOT if limits is None else min(limits.most_ahead // self.max_slots, MAX_PER_SLOT)
+        most = MAX_PER_SLOT
+        if limits is not None and not self.is_roomy:
+            most = min(limits.most_ahead // self.max_slots, MAX_PER_SLOT)
         return int(max(min(TIME_SLICE_S / max(self.mean_s, 1e-6), most), 1))
 
     def note_run(self, count: int, seconds: float) -> None:
@@ -251,9 +255,10 @@ class Executor(ABC):
             if len(leases) <= buffer.refill_at:
                 buffer.refill_at = -1
                 self._wake()
-            if not lease.lost and lease.held_until > monotonic():
+            now = monotonic()
+            if not lease.lost and lease.held_until > now and lease.start_until > now:
                 return lease
-            self._settler.release([lease])  # lost, or not renewed in time
+            self._settler.release([lease])  # lost, not renewed in time, or too late for the start that it was granted
         return None
 
     def _next_batch(self, buffer: PrefetchBuffer) -> list[Lease]:

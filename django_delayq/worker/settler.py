@@ -76,14 +76,14 @@ class Settler:
         self._thread.start()
 
     def add(self, lease: Lease, transition: Transition, *, urgent: bool = True) -> None:
-        """Settle a lease soon; at once if it is `urgent` or holds a permit.
+        """Settle a lease soon; at once if it is `urgent`, or others may wait for its permit.
 
         This never blocks, and takes no lock while a batch gathers.
         """
         self._ended.append((lease, transition))
         if not self._some.is_set():
             self._some.set()
-        if (urgent or lease.permit_request is not None or len(self._ended) >= ENOUGH) and not self._enough.is_set():
+        if (urgent or lease.holds_up or len(self._ended) >= ENOUGH) and not self._enough.is_set():
             self._enough.set()
 
     def release(self, leases: list[Lease]) -> None:

@@ -113,7 +113,7 @@ class Worker:
             leases=self._leases,
             settler=self.settler,
             unstarted_events=unstarted_events,
-            limiter=Limiter(backend, self._leases.held, lease_ms, outage_log) if is_limited else None,
+            limiter=Limiter(backend, self._leases, lease_ms, outage_log) if is_limited else None,
         )
         # With a store a drain claims from the tables: they know all that is due, and the timer only the next seconds.
         claim = backend.store.claim_all if backend.store and options.drain else backend.queue.claim
@@ -177,6 +177,7 @@ class Worker:
         if not ended:
             self._interrupt()
             ended = self._wait_until_idle(LOOK_S * 10)
+        self._leases.release_all_unused()
         for executor in self._executors:
             executor.close(LAST_WORDS_S if ended else 0)  # a thread that is still in a handler may never end
         self._leases.close(LAST_WORDS_S)
@@ -337,6 +338,7 @@ class Loop:
             self._check_memory(self._max_memory)
         for dispatcher in busy:
             dispatcher.look_after_unstarted()
+        self._dispatcher.release_unused_permits()
         found = self._may_find and self._dispatcher.claim()
         if self._maintenance.suspects_due and self._suspects not in busy:
             self._dispatchers = [self._dispatcher, self._suspects]
