@@ -74,6 +74,12 @@ def test_a_wrong_setting_is_found(settings: Settings, delayq: Any, id: str, reas
         (handle, {"atomic": True}, "W001", "is atomic, but without a store"),
         (handle, {"max_concurrency": 1, "concurrency_key": "a:{id}"}, "E009", "names 'id', which is no field"),
         (sends_parcel, {"max_concurrency": 1, "concurrency_key": "a:{}"}, "E009", "names '', which is no field"),
+        (
+            handle,
+            {"rate_limit": "1/s", "rate_key": "a:{id}"},
+            "E009",
+            "a rate_key that names 'id'",
+        ),
         (handle, {"id_scope": "all"}, "E018", 'has id_scope="all", but without a store'),
     ],
 )

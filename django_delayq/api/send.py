@@ -369,7 +369,7 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
 
 
 def check_has_fields(body: bytes, limits: Limits) -> None:
-    """Raise `ValueError` if the data lacks what a key of the limits names, because no worker could start the message."""
+    """Raise `ValueError` if the data lacks what a limit names, because no worker could start the message."""
     if limits.has_keys:
         try:
             limits.values_of(decode_data(body))

@@ -3,13 +3,13 @@
 Pure values and arithmetic, for the limiters in Python; lua/acquire.lua computes the same in Redis.
 
 Starts keep to a rate by the generic cell rate algorithm (ITU-T I.371). The turn of a limit is when the next start would
-come if all of them were an interval apart. A start is allowed up to `burst` - 1 intervals before its turn, and moves the
+come if all of them were an interval apart. A start is allowed up to `burst` - 1 intervals before its turn. It moves the
 turn on by an interval from then or from now, whichever is later. So a span of n intervals never has more than
 `burst` + n starts.
 
 A worker may take starts ahead, each to be used within `within_us`. Whether such a start is allowed is decided as if it
-was used at once, and it moves the turn on as if it was used at the end. So what is said above also holds for the moments
-at which messages really start, whichever these are. A start that nobody used is not given back.
+was used at once, and it moves the turn on as if it was used at the end. So what is said above also holds for the
+moments at which messages really start, whichever these are. A start that nobody used is not given back.
 
 A message that is refused a permit gets a place in a line: the time at which it may ask again. So if many messages wait
 for a permit, only a few ask in a second: at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no
@@ -33,7 +33,7 @@ MOST_CONCURRENCY = 1_000
 """The largest `max_concurrency`. Each request looks at all permits that are held, so more would make it slow."""
 MOST_RATE = MOST_BURST = 1_000_000
 LONGEST_BURST_US = 366 * 86_400_000_000
-"""The longest time that the starts of a burst may take at the rate alone: Redis counts µs exactly up to the year 2255."""
+"""The longest time that the starts of a burst may take at the rate alone: Redis counts µs exactly up to 2255."""
 MOST_AHEAD, SHARE_AHEAD = 100, 10
 """A worker holds at most so many permits, and at most this part of a handler's, for messages that have not started."""
 
@@ -231,8 +231,7 @@ def _text_of(field: str, data: Any, option: str, template: str) -> str:
     if value is None or isinstance(value, Mapping | list | float):
         what = f"the field {field!r}" if field else "the data itself"
         raise DataMismatch(
-            f"{option}={short_repr(template)}: {what} is of type {type(value).__name__}; "
-            "give text or a whole number."
+            f"{option}={short_repr(template)}: {what} is of type {type(value).__name__}; give text or a whole number."
         )
     text = str(value)
     return text if text.isprintable() and not text.startswith(("'", '"')) else repr(text)
@@ -379,14 +378,18 @@ def acquire(
         else:
             until_turn_ms = min(-(-waits_us // 1000), LONGEST_WAIT_MS)
             wait_ms = max(until_turn_ms, 0 if is_free else permits.wait_in_line(now_ms))
-            answers.append(Throttled(wait_ms, of_key=not (limit.rate_value if until_turn_ms else limit.value), of_rate=until_turn_ms > 0))
+            answers.append(
+                Throttled(
+                    wait_ms, of_key=not (limit.rate_value if until_turn_ms else limit.value), of_rate=until_turn_ms > 0
+                )
+            )
     return answers, turn_us
 
 
 def spread(requests: Sequence[PermitRequest], answers: Sequence[Throttled | None]) -> list[Throttled | None]:
     """Let the refused requests that wait for the turns of one rate ask again one turn after the other.
 
-    `acquire` tells each of them the next turn. Those of one rate may have several values of `concurrency_key`. The order is that of the requests. None waits for longer than
+    `acquire` tells each of them the next turn. They may have several values of `concurrency_key`. The order is that of the requests. None waits for longer than
     `LONGEST_WAIT_MS`.
     """
     refused: Counter[tuple[str, str]] = Counter()

@@ -2,8 +2,8 @@
 
 The tables keep them, by the database's time, so that nobody who can write to the broker moves a limit. core/limits.py
 has the arithmetic. A worker locks the rows that it changes, so that workers take turns. Permits are in a row for each
-key and value, and turns by rate in the row of the key and the value of its `rate_key`. The rows of a key are locked in the order of
-their values, so that two workers don't wait for each other.
+key and value of `concurrency_key`, and turns by rate in the row of the key and value of `rate_key`. The rows of a key
+are locked in the order of their values, so that two workers don't wait for each other.
 
 A worker may be frozen, or its host cut off, while it has rows locked. So nobody waits long for a lock (see `_brief`),
 and such a worker loses its locks after `STALLED_MS`, except on MySQL.

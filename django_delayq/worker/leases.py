@@ -30,7 +30,7 @@ They also send the heartbeats that keep a RabbitMQ connection open while a worke
 KEPT_S = 0.5
 """How long, in seconds, a block keeps permits that none of its messages uses."""
 BLOCK_S = 2.0
-"""How long, in seconds, a block takes new messages. After that they ask for a new block, so that others get a chance."""
+"""How long, in seconds, a block takes new leases. Later ones ask for a new block, so that others get a chance."""
 
 PermitCall = Callable[[Sequence[PermitRequest]], None]
 """A call about permits of one key."""
@@ -329,7 +329,9 @@ class Leases:
             self._outage_log.end("keeping permits")
         return is_done
 
-    def _renew_page_of_permits(self, holders: Mapping[PermitRequest, Lease | Block], page: Sequence[PermitRequest]) -> None:
+    def _renew_page_of_permits(
+        self, holders: Mapping[PermitRequest, Lease | Block], page: Sequence[PermitRequest]
+    ) -> None:
         self._backend.limiter.renew(page, lease_ms=self._lease_ms)
         # If a permit was released just before, this renewal took it again, and nobody else would free it.
         again = [request for request in page if not _holds(holders[request], request)]
@@ -376,7 +378,7 @@ class Leases:
             block.requests += granted
             surplus = 0 if has_enough else max(len(block.leases) - len(block.requests), 0)
             staying, leaving = leases[: max(len(leases) - surplus, 0)], leases[max(len(leases) - surplus, 0) :]
-            for lease, request in zip(staying, cycle(block.requests)):  # noqa: B905 - endless
+            for lease, request in zip(staying, cycle(block.requests)):
                 lease.permit_request = request
             for lease in leaving:
                 lease.block = None

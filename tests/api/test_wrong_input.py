@@ -134,6 +134,16 @@ def test_data_without_the_field_of_a_concurrency_key_is_refused(
     assert waiting(broker) == []
 
 
+@pytest.mark.usefixtures("registry")
+def test_data_without_the_field_of_a_rate_key_is_refused(broker: MemoryBroker) -> None:
+    @delay_execute(key="host.ping", rate_limit="100/m", rate_key="host:{host}", burst=20)
+    def ping(message: Message[Any]) -> None: ...
+
+    with pytest.raises(ValueError, match=r"rate_key='host:{host}' names 'host', which this data doesn't have"):
+        ping.send({"hots": "a"}, on_commit=False)
+    assert waiting(broker) == []
+
+
 def test_an_object_with_a_primary_key_is_refused_with_what_to_send(close_order: Handler[Any, None]) -> None:
     with pytest.raises(TypeError, match=r"can't be carried as int: .* User is unsupported; send its pk and load it"):
         close_order.send(User(pk=5))

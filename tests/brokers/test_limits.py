@@ -177,6 +177,43 @@ def test_whoever_is_refused_asks_again_within_five_minutes(rig: Rig) -> None:
     assert waits_ms == [300_000] * 8
 
 
+def test_a_burst_starts_at_once_and_comes_back_one_interval_each(rig: Rig) -> None:
+    asks = [PermitRequest("k", "", n, None, MINUTE_US, burst=3) for n in range(12)]
+    assert granted(rig, asks[:2]) == [0, 1]
+    assert granted(rig, asks[2:5]) == [2]
+    assert 0 < refusals(rig, asks[4:5])[0].wait_ms <= 60_000
+    rig.advance(120_000)
+    assert granted(rig, asks[5:9]) == [5, 6]
+    rig.advance(600_000)
+    assert granted(rig, asks[8:]) == [8, 9, 10]
+
+
+def test_each_value_of_a_rate_has_turns_of_its_own(rig: Rig) -> None:
+    asks = [PermitRequest("k", "", n, None, MINUTE_US, value) for n, value in enumerate(["a", "b", "a", "", "b"])]
+    assert granted(rig, asks) == [0, 1, 3]
+    assert [(refusal.of_key, refusal.of_rate) for refusal in refusals(rig, asks)] == [
+        (False, True),
+        (False, True),
+        (False, True),
+        (True, True),
+        (False, True),
+    ]
+
+
+def test_a_rate_of_a_value_holds_for_all_values_of_the_permits(rig: Rig) -> None:
+    asks = [PermitRequest("k", value, n, 1, MINUTE_US, "r", 2) for n, value in enumerate("abc")]
+    assert granted(rig, asks) == [0, 1]
+    assert granted(rig, [PermitRequest("k", "d", 5, 1, MINUTE_US, "other")]) == [5]
+
+
+def test_starts_that_are_taken_ahead_count_from_the_end_of_their_time(rig: Rig) -> None:
+    ahead = [PermitRequest("k", "", n, None, MINUTE_US, burst=3, within_us=MINUTE_US) for n in range(4)]
+    assert granted(rig, ahead) == [0, 1]  # the third may start when these do, a minute from now
+    rig.advance(60_000)
+    at_once = [PermitRequest("k", "", n, None, MINUTE_US, burst=3) for n in range(4, 8)]
+    assert granted(rig, at_once) == [4]
+
+
 def test_a_request_without_a_rate_leaves_the_turn_of_its_key_alone(rig: Rig) -> None:
     assert granted(rig, [turn(1)]) == [1]
     assert granted(rig, [permit(2)]) == [2]

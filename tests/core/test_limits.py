@@ -48,6 +48,14 @@ def test_a_rate_is_the_time_between_two_starts_rounded_up(rate: str, interval_us
         ({"rate_limit": "1.5/s"}, "rate_limit='1.5/s' is no rate"),
         ({"rate_limit": 100}, "rate_limit=100 is int; write it like '100/m'"),
         ({"rate_limit": "1000001/s"}, "give 1000000 or less"),
+        ({"rate_key": "a:{b}"}, "rate_key='a:{b}' limits nothing alone; add rate_limit='100/m'"),
+        ({"rate_key": "a:{b}", "max_concurrency": 1}, "rate_key='a:{b}' limits nothing alone"),
+        ({"rate_limit": "1/s", "rate_key": "account"}, "rate_key='account' names no field of the data"),
+        ({"rate_limit": "1/s", "rate_key": 7}, "rate_key=7 is int"),
+        ({"burst": 2}, "burst=2 is that of a rate; add rate_limit='100/m'"),
+        ({"rate_limit": "1/s", "burst": 0}, "burst=0 is too small; give 1 or more"),
+        ({"rate_limit": "1/s", "burst": 1_000_001}, "give 1000000 or less"),
+        ({"rate_limit": "1/d", "burst": 400}, "burst=400 takes over a year at rate_limit='1/d'; give less"),
     ],
 )
 def test_a_wrong_limit_is_refused_where_it_is_written(options: dict[str, Any], said: str) -> None:
@@ -55,6 +63,31 @@ def test_a_wrong_limit_is_refused_where_it_is_written(options: dict[str, Any], s
 
         @delay_execute("k", **options)
         def handle(message: Message[Any]) -> None: ...
+
+
+def test_the_rate_and_the_permits_of_a_message_may_have_keys_of_their_own() -> None:
+    limits = check_limits(1, "account:{account}", "1/s", "host:{host}")
+    assert limits is not None
+    assert limits.values_of({"account": 1, "host": "a"}) == ("account:1", "host:a")
+    with pytest.raises(DataMismatch, match=r"rate_key='host:{host}' names 'host', which this data doesn't have"):
+        limits.values_of({"account": 1})
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "within_us", "ahead"),
+    [
+        ("100/m", 1, 0, 0),
+        ("100/m", 20, 1_000_000, 2),
+        ("1000/s", 1_000, 100_000, 100),
+        ("1000/s", 900, 0, 0),  # a tenth of the burst is less than a busy worker needs
+    ],
+)
+def test_starts_are_taken_ahead_only_of_a_burst_that_is_long_enough(
+    rate: str, burst: int, within_us: int, ahead: int
+) -> None:
+    limits = check_limits(None, None, rate, None, burst)
+    assert limits is not None
+    assert (limits.within_us, limits.most_ahead) == (within_us, ahead)
 
 
 TEXTS = st.text("1: ,'\"\\\n", max_size=4)
@@ -127,6 +160,46 @@ def test_whatever_is_asked_there_are_never_too_many_permits_nor_starts(
         assert most is None or len(permits.ends) <= most
         assert most is None or set(held) <= set(permits.ends)
     assert all(b - a >= (interval_us or 0) for a, b in pairwise(starts))
+
+
+asks_of_starts = st.lists(
+    st.tuples(st.integers(0, 3_000), st.integers(1, 4), st.sampled_from([0, 0, 1_500])), max_size=40
+)
+
+
+@given(asks_of_starts, st.integers(1, 5), st.integers(1, 2_000))
+def test_no_span_has_more_starts_than_the_burst_and_its_part_of_the_rate_whenever_they_are_used(
+    asks: list[tuple[int, int, int]], burst: int, interval_us: int
+) -> None:
+    starts: list[tuple[int, int]] = []  # the first and the last moment at which each may be used
+    turn_us, now_us = 0, 1_700_000_000_000_000
+    for passed_us, count, within_us in asks:
+        now_us += passed_us
+        within_us = min(within_us, (burst - 1) * interval_us)  # as that of each handler
+        limit = Limit("k", "", None, interval_us, "", burst, within_us)
+        answers, turn_us = acquire(limit, Permits(), turn_us, range(count), LEASE_MS, now_us)
+        starts += [(now_us, now_us + within_us) for answer in answers if answer is None]
+    for first in range(len(starts)):
+        for last in range(first, len(starts)):
+            least_us = max(starts[last][0] - starts[first][1], 0)
+            assert (last - first + 1 - burst) * interval_us <= least_us
+
+
+@given(st.lists(st.integers(0, 3_000), max_size=40), st.integers(1, 5), st.integers(1, 2_000))
+def test_a_start_at_once_is_refused_only_where_it_would_be_one_too_many(
+    gaps: list[int], burst: int, interval_us: int
+) -> None:
+    starts: list[int] = []
+    turn_us, now_us, limit = 0, 1_700_000_000_000_000, Limit("k", "", None, interval_us, "", burst)
+    for gap in gaps:
+        now_us += gap
+        fits = all(
+            (len(starts) - i + 1 - burst) * interval_us <= now_us - start_us for i, start_us in enumerate(starts)
+        )
+        (answer,), turn_us = acquire(limit, Permits(), turn_us, [1], LEASE_MS, now_us)
+        assert (answer is None) == fits
+        if answer is None:
+            starts.append(now_us)
 
 
 @given(st.integers(2, 30), st.integers(1, 500_000))

@@ -10,6 +10,7 @@ from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from django_delayq import BrokerUnavailable, Message
 from django_delayq.brokers.base import Claimed, PermitRequest, Throttled
@@ -20,6 +21,7 @@ from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.options import served_queues
+from django_delayq.worker.prefetch import PrefetchBuffer
 from django_delayq.worker.settler import Settler
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, WatchedLimiter, make_handler
 
@@ -461,3 +463,125 @@ def test_a_wait_for_a_limit_that_ends_while_it_is_read_ends_no_worker(
     rig.send("b")
     rig.until_gone("b")
     rig.stop()
+
+
+ROOMY = Limits(max_concurrency=100)
+
+
+def test_messages_share_the_permits_of_their_worker(rig: Rig) -> None:
+    ids = [f"m{n}" for n in range(600)]
+    rig.send(*ids)
+    rig.start(make_handler(lambda message: None, limits=ROOMY), threads=2, max_threads=2)
+    most = 0
+
+    def are_gone() -> bool:
+        nonlocal most
+        most = max(most, len(rig.broker._limits._permits["k", ""].ends))
+        return rig.broker.queue.counts().totals["finished"] == len(ids)
+
+    rig.broker.until(are_gone)
+    assert 0 < most <= 4, "two for each of two blocks"
+
+
+def test_permits_that_a_worker_does_not_use_are_free_soon_also_while_it_runs_on(rig: Rig) -> None:
+    rig.send("a")
+    rig.start(make_handler(lambda message: None, limits=ROOMY))
+    rig.until_gone("a")
+    rig.broker.until(lambda: not rig.broker._limits._permits["k", ""].ends)
+
+
+def test_a_worker_that_stops_keeps_no_permits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "KEPT_S", PATIENCE_S)
+    rig.send("a", data={"account": 1})
+    rig.drain(make_handler(lambda message: None, limits=Limits(max_concurrency=100, concurrency_key="{account}")))
+    rig.stop()
+    assert not any(permits.ends for permits in rig.broker._limits._permits.values())
+
+
+@pytest.mark.parametrize("key", [None, "account:{account}"])
+def test_workers_whose_permits_just_suffice_for_one_share_them_and_all_run(rig: Rig, key: str | None) -> None:
+    counting = Counting()
+    ids = [f"m{n}" for n in range(120)]
+    rig.send(*ids, data={"account": 7})
+    for _ in range(3):
+        limits = Limits(max_concurrency=4, concurrency_key=key)
+        rig.start(make_handler(counting.run, limits=limits), threads=2, max_threads=2)
+    rig.until_gone(*ids)
+    assert counting.most <= 4
+    assert counting.attempts == {1}
+
+
+class Slots:
+    """The leases of a buffer of two slots, as a worker's limiter lets them start and its settler ends them."""
+
+    def __init__(self, rig: Rig, limits: Limits) -> None:
+        self.leases = Leases(rig.broker, 600_000, OutageLog())
+        self.limiter = Limiter(rig.broker, self.leases, 600_000, OutageLog())
+        self.buffer = PrefetchBuffer(make_handler(lambda message: None, limits=limits), [], 2)
+        self.admitted: list[Lease] = []
+
+    def admit(self, count: int) -> None:
+        body = b'{"account":1}'
+        new = [Lease(Claimed("m", 1, 0, None, body), self.buffer.handler, 0.0, math.inf, 0.0) for _ in range(count)]
+        self.leases.add(new)
+        refused = self.limiter.admit(self.buffer, new)
+        self.leases.remove(refused)
+        self.admitted += [lease for lease in new if lease not in refused]
+
+    def end(self, count: int) -> None:
+        ended, self.admitted = self.admitted[:count], self.admitted[count:]
+        self.leases.release_permits(ended)
+        self.leases.remove(ended)
+
+    @property
+    def most_running(self) -> int:
+        return min(len(self.admitted), 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from(["admit", "end", "wait"]), st.integers(1, 5)), max_size=40),
+    st.sampled_from([1, 2, 3, 4, 30]),
+    st.sampled_from([None, "account:{account}"]),
+)
+def test_whatever_two_workers_do_they_hold_a_permit_for_each_message_that_may_run(
+    steps: list[tuple[int, str, int]], most: int, key: str | None
+) -> None:
+    rig = Rig(600_000)
+    workers = [Slots(rig, Limits(max_concurrency=most, concurrency_key=key)) for _ in range(2)]
+    for number, step, count in steps:
+        worker = workers[number]
+        if step == "admit":
+            worker.admit(count)
+        elif step == "end":
+            worker.end(count)
+        else:
+            for block in worker.leases._blocks:
+                block.until = block.used_at = 0.0  # as after a while
+            worker.limiter._look_at = 0.0
+            worker.limiter.release_unused()
+        held = sum(len(permits.ends) for permits in rig.broker._limits._permits.values())
+        assert sum(worker.most_running for worker in workers) <= held <= most
+    for worker in workers:
+        worker.end(len(worker.admitted))
+        worker.leases.release_all_unused()
+    assert not any(permits.ends for permits in rig.broker._limits._permits.values())
+
+
+def test_a_start_that_was_taken_ahead_is_not_used_too_late(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[str] = []
+    admit = Limiter.admit
+
+    def admit_late(limiter: Limiter, buffer: PrefetchBuffer, new: Sequence[Lease]) -> dict[Lease, int]:
+        refused = admit(limiter, buffer, new)
+        for lease in new:
+            if lease.claimed.id not in late:
+                late.append(lease.claimed.id)
+                assert math.isfinite(lease.start_until)
+                lease.start_until = 0.0
+        return refused
+
+    monkeypatch.setattr(Limiter, "admit", admit_late)
+    rig.send("a")
+    rig.start(make_handler(lambda message: None, limits=Limits(interval_us=100_000, burst=100)))
+    rig.until_gone("a")
+    assert rig.broker.queue.counts().totals["released"] == 1
