@@ -389,8 +389,8 @@ def acquire(
 def spread(requests: Sequence[PermitRequest], answers: Sequence[Throttled | None]) -> list[Throttled | None]:
     """Let the refused requests that wait for the turns of one rate ask again one turn after the other.
 
-    `acquire` tells each of them the next turn. They may have several values of `concurrency_key`. The order is that of the requests. None waits for longer than
-    `LONGEST_WAIT_MS`.
+    `acquire` tells each of them the next turn. They may have several values of `concurrency_key`. The order is that of
+    the requests. None waits for longer than `LONGEST_WAIT_MS`.
     """
     refused: Counter[tuple[str, str]] = Counter()
     result: list[Throttled | None] = []

@@ -1,11 +1,12 @@
 """Explain where one message is, what happened to it, and what happens next."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.utils.translation import gettext as _, ngettext
 
-from django_delayq.api.handlers import get_handler, later_version
+from django_delayq.api.handlers import Handler, get_handler, later_version
 from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.api.schedules import ScheduleInfo, get_delay_schedule
 from django_delayq.brokers import get_backend
@@ -14,6 +15,7 @@ from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core import rules
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.lanes import queue_of
+from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.core.occurrences import occurrence_of
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
@@ -123,15 +125,29 @@ def _explanation(
     is_row = backend.store is not None
     handler = get_handler(using, info.header.key)
     happens_next = _happens_next(info, now_ms, parked, is_row)
-    if waits and handler is not None and (info.header.version or 1) > handler.version:
-        happens_next += f" {_later(info.header.version or 1, handler.version)}"
-    if parked and handler is None:
+    if handler is not None:
+        happens_next = " ".join([*_before(info, handler), happens_next, *_unless(info, handler, parked=parked)])
+    elif parked:
         happens_next += f" {translated(WHERE_HANDLERS_ARE)}"
-    if info.state is State.RUNNING and handler is not None and handler.batch is not None:
-        happens_next = f"{_of_batch(handler.batch, handler.wait_ms)} {happens_next}"
     happens_next = _unless_paused(info, pauses, happens_next)
     most = max_attempts(info.header, handler)
     return Explanation(info, now_ms, parked, pauses, most, happens_next)
+
+
+def _before(info: Info, handler: Handler[Any, Any]) -> Iterator[str]:
+    """Yield the sentence on what a leased message may wait for before its handler runs."""
+    if info.state is State.RUNNING and handler.batch is not None:
+        yield _of_batch(handler.batch, handler.wait_ms)
+
+
+def _unless(info: Info, handler: Handler[Any, Any], *, parked: bool) -> Iterator[str]:
+    """Yield sentences on what may keep a message that waits from starting when it is due."""
+    if info.state not in (State.PENDING, State.READY):
+        return
+    if (info.header.version or 1) > handler.version:
+        yield _later(info.header.version or 1, handler.version)
+    if handler.limits is not None and not parked:
+        yield _unless_limited(handler.limits)
 
 
 def _later(version: int, own: int) -> str:
@@ -155,6 +171,29 @@ def _unless_paused(info: Info, pauses: Sequence[Pause], happens_next: str) -> st
         len(pauses),
     )
     return after % {"what": what, "then": happens_next}
+
+
+def _unless_limited(limits: Limits) -> str:
+    """Return what the limits of a handler allow. The values of keys are left out, because they are from the data."""
+    allowed = []
+    if limits.max_concurrency is not None:
+        text = _("%(most)s running at once") % {"most": limits.max_concurrency}
+        allowed.append(_for_each(text, limits.concurrency_key))
+    if limits.interval_us is not None:
+        every = {"burst": limits.burst, "interval": _interval_text(limits.interval_us)}
+        text = ngettext(
+            "one start every %(interval)s", "%(burst)s starts, and then one every %(interval)s", limits.burst
+        )
+        allowed.append(_for_each(text % every, limits.rate_key))
+    return _("While a limit over all workers is reached it is due later: %(limits)s.") % {"limits": "; ".join(allowed)}
+
+
+def _for_each(text: str, key: str | None) -> str:
+    return text if key is None else _("%(limit)s for each %(key)s") % {"limit": text, "key": repr(key)}
+
+
+def _interval_text(interval_us: int) -> str:
+    return to_text(interval_us / 1000) if interval_us >= 1000 else f"{interval_us}µs"
 
 
 def _happens_next(info: Info, now_ms: int, parked: bool, is_row: bool) -> str:

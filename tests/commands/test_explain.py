@@ -143,3 +143,16 @@ def test_a_leased_message_of_a_handler_of_many_may_wait_for_others(broker: Backe
     assert (
         "It runs together with others, 500 at most. Until there are so many, it may wait in its worker for 2s." in shown
     )
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_message_that_waits_says_which_limits_it_may_wait_for(broker: Backend) -> None:
+    @delay_execute("order.close", max_concurrency=2, rate_limit="100/m", rate_key="account:{account}", burst=20)
+    def handle(message: Message[object]) -> None: ...
+
+    serve(broker, "order.close")
+    send(broker, "a")
+    assert (
+        "it is due later: 2 running at once; 20 starts, and then one every 600ms for each 'account:{account}'."
+        in delayq("explain", "a")
+    )
