@@ -53,6 +53,9 @@ if TYPE_CHECKING:
         sync_delay_schedules,
         unschedule_delay_messages,
     )
+    from django_delayq.api.sequences import Sequence, SequenceInfo, Step, stop_delay_sequences
+
+_OF_SEQUENCES = frozenset({"Sequence", "SequenceInfo", "Step", "stop_delay_sequences"})
 
 __all__ = [
     "At",
@@ -81,8 +84,11 @@ __all__ = [
     "SendError",
     "Sent",
     "SentMany",
+    "Sequence",
+    "SequenceInfo",
     "Snooze",
     "State",
+    "Step",
     "UnknownKey",
     "Unsupported",
     "Window",
@@ -107,13 +113,15 @@ __all__ = [
     "send_delay_message",
     "send_delay_messages",
     "send_delay_messages_again",
+    "stop_delay_sequences",
     "sync_delay_schedules",
     "unschedule_delay_messages",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is about schedules when it is first asked for: it needs the models, which Django loads later."""
+    """Import what needs the models when it is first asked for, because Django loads them later."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("django_delayq.api.schedules"), name)
+    module = "sequences" if name in _OF_SEQUENCES else "schedules"
+    return getattr(import_module(f"django_delayq.api.{module}"), name)

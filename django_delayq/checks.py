@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 from django.utils.text import capfirst
 
 from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler, registered_handlers
-from django_delayq.api.registry import name_of
+from django_delayq.api.registry import by_alias, name_of
 from django_delayq.brokers import DATABASE_BACKEND, broker_class, get_backend, lacks_store
 from django_delayq.brokers.base import Risk
 from django_delayq.calendars import find_calendar
@@ -60,6 +60,44 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     Wrong arguments of `delay_execute`, and two handlers with one key, raise at import.
     """
     return [message for handler in registered_handlers() for message in _check_handler(handler)]
+
+
+@register("delayq")
+def check_sequences(**kwargs: Any) -> list[CheckMessage]:
+    """Check each sequence.
+
+    - E021: its alias has no store.
+    - E022: a step has a key without a handler in its alias.
+
+    Wrong arguments of `Sequence` and `Step`, and two sequences with one name, raise at import.
+    """
+    from django_delayq.api.sequences import registered_sequences  # late: it needs the models
+
+    return [message for sequence in registered_sequences() for message in _check_sequence(sequence)]
+
+
+def _check_sequence(sequence: Any) -> Iterator[CheckMessage]:
+    try:
+        alias = get_alias(sequence.using)
+    except ImproperlyConfigured as error:
+        yield _wrong_setting(str(error))
+        return
+    if alias.store is None:
+        yield Error(
+            f"{sequence!r} is of alias {sequence.using!r}, which has no store to remember it: each start is refused.",
+            hint='Set up a store ("STORE": {}).',
+            obj=sequence,
+            id="delayq.E021",
+        )
+    known = by_alias.get(sequence.using, {})
+    for step in sequence.steps:
+        if step.key not in known and alias.options.unknown_keys == "error":
+            yield Error(
+                f"{sequence!r} has a step with key {step.key!r}, which has no handler: each start is refused.",
+                hint=capfirst(did_you_mean(step.key, known)),
+                obj=sequence,
+                id="delayq.E022",
+            )
 
 
 @register("delayq", deploy=True)

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 from django_delayq.core.errors import LeaseLost
 from django_delayq.core.human_time import At, Windows
 from django_delayq.core.occurrences import occurrence_of
+from django_delayq.core.steps import step_of
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration
 
@@ -79,6 +80,15 @@ class Message(Generic[T]):
         """
         found = occurrence_of(self.id)
         return None if found is None else found[1]
+
+    @property
+    def sequence(self) -> str | None:
+        """Return the id with which the sequence of this message was started; None if it is of none.
+
+        It is read from the id of the message.
+        """
+        found = step_of(self.id)
+        return None if found is None else found.id
 
     @property
     def lateness(self) -> timedelta:

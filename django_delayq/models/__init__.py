@@ -447,6 +447,59 @@ class Schedule(models.Model):
         return one_line(self.name)
 
 
+class SequenceRow(models.Model):
+    """A sequence under way: the plan with which it was started, and the step that it has come to.
+
+    See django_delayq/store/sequences.py. `message_id` is the id of that step's message. Once `stopped_at` is set, that
+    message runs, and nothing comes after it; but if `restarts` is set, the plan begins anew then.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    name = NameField(_("name"), max_length=MAX_NAME)
+    sequence_id = NameField(_("id"), max_length=MAX_NAME)
+    plan = models.TextField("plan")  # as JSON: the `PlannedStep`s of django_delayq/core/sequences.py
+    data = models.TextField(_("data"))
+    step = models.PositiveSmallIntegerField("step")
+    message_id = NameField("id of its message", max_length=MAX_NAME)
+    started_at = InstantField(_("started at"))
+    look_at = InstantField("looked at again")
+    stopped_at = InstantField("stopped at", null=True)
+    restarts = models.BooleanField("restarts", default=False)
+
+    class Meta:
+        db_table = "delayq_sequence"
+        verbose_name = "sequence"
+        verbose_name_plural = "sequences"
+        constraints = [models.UniqueConstraint(fields=["sequence_id", "name", "alias"], name="delayq_sequence_names")]
+        indexes = [
+            models.Index(fields=["message_id", "alias"], name="delayq_sequence_of"),
+            models.Index(fields=["alias", "look_at"], name="delayq_sequence_look"),
+        ]
+
+    def __str__(self) -> str:
+        return one_line(f"{self.name} {self.sequence_id}")
+
+
+class SequenceTag(models.Model):
+    """A tag of the sequence whose primary key is `sequence_pk`; its messages have it too."""
+
+    id = models.BigAutoField(primary_key=True)
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    tag = NameField(_("tag"), max_length=MAX_NAME)
+    sequence_pk = models.BigIntegerField("sequence's row")
+
+    class Meta:
+        db_table = "delayq_sequence_tag"
+        verbose_name = "tag of a sequence"
+        verbose_name_plural = "tags of sequences"
+        constraints = [models.UniqueConstraint(fields=["tag", "alias", "sequence_pk"], name="delayq_sequence_tags")]
+        indexes = [models.Index(fields=["sequence_pk"], name="delayq_sequence_tag_of")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.tag}"
+
+
 class LimitRow(models.Model):
     """The permits of a key, or of one value of its `concurrency_key`, and when the key's next start is allowed.
 

@@ -125,7 +125,7 @@ class DatabaseQueue:
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_asked_at = self._rows_asked_at = 0.0
-        self._schedules_rest_until = 0.0
+        self._schedules_rest_until = self._sequences_rest_until = 0.0
         # Whether the last claim did not ask the timer, which waits for what an earlier claim requested
         self._timer_skipped = False
 
@@ -315,8 +315,11 @@ class DatabaseQueue:
 
     def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
         check_batch(transitions)
+        asked_at = monotonic()
         with self.database.available():
             settled = settle.settle(self.database, transitions)
+        if settled.following:
+            self._commit_notifier.schedule_after_commit(self.database.connection, settled.following, asked_at)
         if any(one.action is SettleAction.CRASH for one in transitions):
             self.look_again()  # there may be a suspect now
         self._forget(settled.drop, settled.rearm)
@@ -374,6 +377,38 @@ class DatabaseQueue:
         self._schedules_rest_until = 0.0
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return names
+
+    def finish_step(self, id: str, pk: int, token: int, started_ms: int) -> bool:
+        from django_delayq.store import sequences  # late, as above
+
+        asked_at = monotonic()
+        was_held, alarms = sequences.finish_here(self.database, id, pk, token, started_ms)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        return was_held
+
+    def may_start(self, id: str) -> bool:
+        from django_delayq.store import sequences  # late, as above
+
+        with self.database.available():
+            return sequences.may_start(self.database, id)
+
+    def mend_sequences(self) -> None:
+        if monotonic() < self._sequences_rest_until:
+            return
+        from django_delayq.store import sequences  # late, as above
+
+        with self.database.available():
+            asked_at = monotonic()
+            alarms, is_left = sequences.mend(self.database)
+        self._sequences_rest_until = 0.0 if is_left else asked_at + sequences.LOOK_S
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+
+    def change_sequences(self, change: Callable[[Database], tuple[T, list[Alarm]]]) -> T:
+        asked_at = monotonic()
+        with self.database.available():
+            answer, alarms = change(self.database)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        return answer
 
     def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
         check_batch(leases)

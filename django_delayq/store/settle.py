@@ -19,6 +19,7 @@ from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, Header
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.kept import decode
 from django_delayq.core.message import State
+from django_delayq.core.steps import step_of
 from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse, lapse_unburied
 from django_delayq.store import kept
 from django_delayq.store.alarms import SOON_MS
@@ -30,15 +31,43 @@ from django_delayq.store.sql.stepwise import TimedTransition, bury, leases, wait
 
 @dataclass(slots=True)
 class Settled:
-    """The answer for each lease, alarms to drop, and alarms to rearm."""
+    """The answer for each lease, alarms to drop, alarms to rearm, and alarms of messages that follow."""
 
     answers: list[bool | None]
     drop: list[Alarm]
     rearm: list[Alarm]
+    following: Sequence[Alarm] = ()
 
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions. If the handler's own transaction has written one, only drop or rearm its alarm."""
+    steps = [one.id for one in transitions if "@" in one.id and step_of(one.id) and not one.is_written]
+    return _settle_steps(database, transitions, steps) if steps else _settle(database, transitions)
+
+
+@in_transaction
+def _settle_steps(database: Database, transitions: Sequence[Transition], steps: Sequence[str]) -> Settled:
+    """Write transitions, and in the same transaction put the steps that follow those of sequences.
+
+    A message whose sequence another transaction has locked is left as it is, and the answer for it is None.
+    """
+    from django_delayq.store import sequences  # late: most sites have none
+
+    rows, busy = sequences.lock(database, steps)
+    left = [not one.is_written and one.id in busy for one in transitions]
+    settled = _settle(database, [one for one, is_left in zip(transitions, left, strict=True) if not is_left])
+    answers = iter(settled.answers)
+    settled.answers = [None if is_left else next(answers) for is_left in left]
+    ended = [
+        sequences.Ended(one.id, int(one.pk), one.state)
+        for one, was_held in zip(transitions, settled.answers, strict=True)
+        if was_held and not one.is_written
+    ]
+    settled.following = sequences.follow(database, rows, ended)
+    return settled
+
+
+def _settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     by_lease: dict[LeaseId, Transition] = {}
     for one in transitions:  # in this order, in which ids mostly grow: their indexes fill page after page
         if not one.is_written:
@@ -65,6 +94,11 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
     Return those whose lease is lost, and the alarms of what was sent. If another transaction has locked a row, such as
     a renewal, wait for its end.
     """
+    steps = [one.id for one in transitions if "@" in one.id and step_of(one.id)]
+    if steps:
+        from django_delayq.store import sequences  # late: most sites have none
+
+        of_steps = {id: row for step in sorted(steps) for id, row in sequences.lock_one(database, step).items()}
     found: dict[LeaseId, bool] = {}
     alarms: list[Alarm] = []
     for page in pages(transitions, PAGE):
@@ -74,6 +108,10 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
             ended, sent = kept.end(database, others)
             found |= ended
             alarms += sent
+    if steps:
+        written = [one for one in transitions if found.get((one.id, one.token))]
+        ends = [sequences.Ended(one.id, int(one.pk), one.state) for one in written]
+        alarms += sequences.follow(database, of_steps, ends)
     return [one for one in transitions if not found.get((one.id, one.token))], alarms
 
 
@@ -215,6 +253,12 @@ def _reclaim_all(
         f" WHERE {of_pks.text} AND r.token IS NOT NULL AND {over.text} ORDER BY r.id{database.dialect.skip_locked}",
         [*of_pks.parameters, *over.parameters],
     )
+    steps = [id for _, id, *_ in rows if "@" in id and step_of(id)]
+    if steps:
+        from django_delayq.store import sequences  # late, as above
+
+        of_steps, busy = sequences.lock(database, steps)
+        rows = [row for row in rows if row[1] not in busy]  # a stop must know whether its message runs
     ended, again = [], {}
     for *row, lease_until_ms, at_most_once, interrupted, text in rows:
         if text is not None:
@@ -227,6 +271,10 @@ def _reclaim_all(
     bury(database, buried)
     wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
     alarms = kept.send(database, {id: decode(text) for id, text in again.values()})
+    if steps:
+        alarms += sequences.follow(
+            database, of_steps, [sequences.Ended(one.id, int(one.pk), one.state) for one, _, _ in ended]
+        )
     ready = dict.fromkeys(int(one.transition.pk) for one in ended)
     return Reclaimed(ready | {int(one.pk): buried_info(one) for one, _, _ in buried}, alarms)
 

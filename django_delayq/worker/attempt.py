@@ -19,12 +19,13 @@ from django_delayq import tracing
 from django_delayq.api.handlers import Handler, later_version
 from django_delayq.brokers import get_backend
 from django_delayq.core import history, transitions
-from django_delayq.core.errors import Bury, DataMismatch, Retry, RunAgain, Snooze
+from django_delayq.core.errors import Bury, DataMismatch, Retry, RunAgain, Snooze, StoreUnavailable
 from django_delayq.core.human_time import Windows, due_in_window_ms
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Message, State
 from django_delayq.core.requests import Claimed
 from django_delayq.core.retry import Exponential, backoff_ms
+from django_delayq.core.steps import step_of
 from django_delayq.core.transitions import Again, Failure, Policy, Span, Transition, is_at_most_once, max_attempts
 from django_delayq.support.logging import logger
 from django_delayq.support.validation import MAX_NAME
@@ -64,6 +65,8 @@ def begin(
         return refused
     if header.version is not None and header.version > handler.version:
         return _leave_to_later_code(claimed, later_version(header.version, handler.version))
+    if "@" in claimed.id and needs_look(claimed) and not _may_start(claimed, handler):
+        return transitions.release(claimed)  # which cancels it
     try:
         data = handler.accepted(claimed.body, header.version)
     except DataMismatch as mismatch:
@@ -94,6 +97,23 @@ def _leave_to_later_code(claimed: Claimed, why: str) -> Transition:
     transition = transitions.release(claimed, LATER_VERSION_MS)
     transition.error = why
     return transition
+
+
+def needs_look(claimed: Claimed) -> bool:
+    """Return whether `begin` may ask the database whether a message may start: it may be a step of a sequence."""
+    return bool(claimed.pk) and step_of(claimed.id) is not None
+
+
+def _may_start(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
+    """Return whether a step of a sequence may start, which it may not if the sequence was stopped after the claim.
+
+    While the database does not answer, it may not either: the message is released, and claimed again.
+    """
+    store = get_backend(handler.using).store
+    try:
+        return store is None or store.may_start(claimed.id)
+    except StoreUnavailable:
+        return False
 
 
 def run_sync(

@@ -27,6 +27,7 @@ from django_delayq.brokers.base import Claimed, SettleAction, Tables, Transition
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import LeaseLost, Snooze
 from django_delayq.core.message import Message
+from django_delayq.core.steps import step_of
 from django_delayq.store.database import Database, takes_no_writes
 from django_delayq.store.settle import is_finished
 from django_delayq.support.logging import logger
@@ -51,24 +52,28 @@ EndLeftOpen = Callable[[], Awaitable[str]]
 """A function that rolls back what an async handler left open, and returns an error text about it; '' if nothing was."""
 
 
-def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, queue: Tables) -> None:
-    """Run a handler and finish the row of its message, in one transaction. A send that was kept till then is sent.
+def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, store: Tables) -> None:
+    """Run a handler and finish the row of its message, in one transaction. What follows on it is put in that, too.
+
+    That is a send that was kept until then, or the next step of a sequence.
 
     Raises the error of the handler or of the commit, `LeaseLost` if this worker no longer holds the message, or
     `TransactionManagementError` if the handler ended this transaction or left another one open. A commit can raise
     although it took place, if the connection is lost before its answer or an `on_commit` callback fails. So if the row
     is in delayq_finish after an error of the commit, the message counts as finished and only a warning is logged.
     """
-    database: Database = queue.database
+    database: Database = store.database
     connection = database.connection
     ended = False
     try:
         with LeavingNothingOpen(), transaction.atomic(using=database.using):
             with staying_in_it(database.using):
                 run()
-            if not database.dialect.finish_here(database, pk, message.token, message.started_ms) and not (
-                queue.finish_and_send(pk, message.id, message.token, message.started_ms)
-            ):
+            if "@" in message.id and step_of(message.id):
+                was_held = store.finish_step(message.id, pk, message.token, message.started_ms)
+            else:
+                was_held = database.dialect.finish_here(database, pk, message.token, message.started_ms)
+            if not was_held and not store.finish_and_send(pk, message.id, message.token, message.started_ms):
                 raise LeaseLost(f"Message {message.id!r} (key {message.key!r}) is another's now: all is rolled back.")
             ended = True
     except Exception as error:

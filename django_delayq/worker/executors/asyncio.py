@@ -229,7 +229,9 @@ class AsyncioExecutor(Executor):
         """Run a message, and return how its lease ends; None leaves it to lapse."""
         self._events.starting(lease)
         claimed, handler = lease.claimed, lease.handler
-        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.check_held)
+        begin = partial(attempt.begin, claimed, handler, lease.now_ms(), lease.check_held)
+        may_ask = "@" in claimed.id and attempt.needs_look(claimed)
+        begun = await sync_to_async(begin)() if may_ask else begin()
         if not isinstance(begun, Message):
             await self._events.aended(lease, begun, None, None)
             return begun

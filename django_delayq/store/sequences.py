@@ -1,0 +1,323 @@
+"""Walk sequences: the message of the next step is put in the transaction that ends the one before.
+
+A row of `delayq_sequence` says which step a sequence has come to. It is there only while the sequence is under way. The
+row is locked before a message of the sequence is ended, put back or cancelled, by workers, by `stop` and by upkeep: so
+of an end and a stop, one comes after the other. If the end comes first, the stop finds the next step and cancels it. If
+the stop comes first, the end puts nothing. Workers wait for no such lock, because a site's transaction may hold it for
+long: they leave the message, and ask again. Only the transaction of an atomic handler waits.
+
+A stop can't end a message that runs. It marks the row, and whatever ends that attempt removes the row, and cancels the
+message if it would start again.
+
+Upkeep looks at sequences whose message should have ended. It puts what a worker of an earlier version has left out, and
+removes those whose message was cancelled or purged.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+
+from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, pages
+from django_delayq.core.codec import dumps, read
+from django_delayq.core.message import State
+from django_delayq.core.sequences import PlannedStep, message_of
+from django_delayq.core.steps import StepName
+from django_delayq.models import ErrorMessage, FinishMessage, SequenceRow, SequenceTag
+from django_delayq.store.database import Database, in_transaction
+from django_delayq.store.enqueue import enqueue
+from django_delayq.store.operations import cancel
+from django_delayq.store.sql import stepwise
+from django_delayq.support.logging import logger
+from django_delayq.support.timestamps import from_ms
+
+PAGE = 100
+"""How many sequences upkeep looks at in one transaction."""
+LATE = timedelta(minutes=1)
+"""How long after a step was due upkeep looks whether it has ended unnoticed."""
+OPEN = timedelta(minutes=10)
+"""How long upkeep leaves a sequence alone whose message still waits, runs or has failed."""
+LOOK_S = 60.0
+"""How often upkeep looks, in seconds."""
+_PROGRESS = ("step", "message_id", "look_at", "stopped_at", "restarts")
+
+
+class Locked(NamedTuple):
+    """The sequences of some messages, by message id, and the ids whose sequence another transaction has locked."""
+
+    rows: dict[str, SequenceRow]
+    busy: frozenset[str]
+
+
+class Ended(NamedTuple):
+    """A lease that the caller's transaction has ended: the message's id, its row, and its new state."""
+
+    id: str
+    pk: int
+    state: State
+
+
+class Started(NamedTuple):
+    """The answer to a start, and alarms to schedule."""
+
+    enqueued: Enqueued
+    alarms: list[Alarm]
+
+
+def lock(database: Database, ids: Collection[str]) -> Locked:
+    """Lock the sequences whose current messages have these ids, except those that another transaction has locked."""
+    _begin_with_write(database)
+    can_skip = database.connection.features.has_select_for_update_skip_locked
+    rows = _rows(database).filter(message_id__in=ids).select_for_update(skip_locked=can_skip)
+    found = {row.message_id: row for row in rows}
+    left = set(ids).difference(found)
+    standing = _rows(database).filter(message_id__in=left).values_list("message_id", flat=True) if left else ()
+    return Locked(found, frozenset(standing))
+
+
+def finish_here(database: Database, id: str, pk: int, token: int, started_ms: int) -> tuple[bool, list[Alarm]]:
+    """Finish a message as the end of an atomic handler's transaction, and put the step that follows.
+
+    Return whether the lease was still held, and alarms to schedule.
+    """
+    rows = {row.message_id: row for row in _rows(database).filter(message_id=id).select_for_update()}
+    if not database.dialect.finish_here(database, pk, token, started_ms):
+        return False, []
+    return True, follow(database, rows, [Ended(id, pk, State.FINISHED)])
+
+
+def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[Ended]) -> list[Alarm]:
+    """Put the steps that follow messages whose leases have ended, and cancel those that must not start again.
+
+    The caller's transaction has locked `rows`, and ended the leases. Return alarms to schedule.
+    """
+    ends = [(rows[one.id], one) for one in ended if one.id in rows]
+    stepwise.cancel(database, [one.pk for row, one in ends if row.stopped_at and one.state is State.PENDING])
+    return _go_on(database, [row for row, one in ends if _is_over(row, one.state)])
+
+
+def _is_over(row: SequenceRow, state: State) -> bool:
+    """Return whether a message whose lease ended in this state gives way to what follows.
+
+    A failed message stands still: it may be rescued. One that waits again does too, unless its sequence was stopped.
+    """
+    return state is State.FINISHED or (row.stopped_at is not None and state is not State.RUNNING)
+
+
+def _go_on(database: Database, rows: Sequence[SequenceRow]) -> list[Alarm]:
+    """Put the step after the one that each of these locked rows has come to; remove the rows that have no more.
+
+    A step whose calendar raises is left to upkeep, because the end of the message before it must stand.
+    """
+    if not rows:
+        return []
+    now_ms = database.now_ms()
+    following: list[tuple[SequenceRow, NewMessage]] = []
+    over: list[int] = []
+    for row in rows:
+        is_stopped, plan = row.stopped_at is not None, plan_of(row)
+        row.step = 0 if is_stopped else row.step
+        row.stopped_at = None
+        if row.step == len(plan) or (is_stopped and not row.restarts):
+            over.append(row.pk)
+            continue
+        row.restarts = False
+        try:
+            following.append((row, _message_of(row, plan, row.step + 1, now_ms)))
+        except Exception as error:  # noqa: BLE001 - a calendar is the site's code
+            row.look_at = from_ms(now_ms) + LATE
+            row.save(using=database.using, update_fields=_PROGRESS)
+            logger.error("Step %d of sequence %s can not be put: %s", row.step + 1, row, error)
+    _remove(database, over)
+    return _put(database, following)[1]
+
+
+def _message_of(row: SequenceRow, plan: Sequence[PlannedStep], number: int, now_ms: int) -> NewMessage:
+    return message_of(plan[number - 1], StepName(row.name, row.sequence_id, number), row.data.encode(), now_ms)
+
+
+def _put(database: Database, following: Sequence[tuple[SequenceRow, NewMessage]]) -> tuple[list[Enqueued], list[Alarm]]:
+    """Enqueue the next message of each of these locked rows, and note it there. Return as `enqueue` does.
+
+    A message that waits under the id gives way: it is none of the sequence.
+    """
+    enqueued: list[Enqueued] = []
+    alarms: list[Alarm] = []
+    for page in pages(following, BATCH):
+        answers, new = enqueue(database, [message for _, message in page], "replace")
+        for (row, message), answer in zip(page, answers, strict=True):
+            row.step, row.message_id = row.step + 1, message.id
+            row.look_at = from_ms(answer.due_ms) + LATE
+        _rows(database).bulk_update([row for row, _ in page], _PROGRESS)
+        enqueued += answers
+        alarms += new
+    return enqueued, alarms
+
+
+def _remove(database: Database, pks: Sequence[int]) -> None:
+    for page in pages(sorted(pks), BATCH):
+        _tags(database).filter(sequence_pk__in=page).delete()
+        _rows(database).filter(pk__in=page).delete()
+
+
+# Starting and stopping
+
+
+@in_transaction
+def start(
+    database: Database, name: str, id: str, plan: Sequence[PlannedStep], body: bytes, tags: Sequence[str]
+) -> Started:
+    """Put the first step of a sequence. One that is under way with this id stays as it is.
+
+    If that was stopped, and its last message still runs, this one begins when that ends. If its message was cancelled
+    or purged, it is over, and this one takes its place.
+    """
+    _begin_with_write(database)
+    now = from_ms(database.now_ms())
+    written: dict[str, Any] = {"plan": dumps(list(plan)).decode(), "data": body.decode(), "started_at": now}
+    row = None
+    while row is None:  # its end may remove it in between
+        new = SequenceRow(alias=database.alias, name=name, sequence_id=id, step=0, message_id="", **written)
+        new.look_at = now
+        _rows(database).bulk_create([new], ignore_conflicts=True)
+        row = _rows(database).filter(name=name, sequence_id=id).select_for_update().first()
+    state = _open_states(database, [row.message_id]).get(row.message_id)
+    if row.stopped_at is not None and state is State.FAILED:
+        state = None  # a stopped sequence does not go on with that
+    if state is not None and row.stopped_at is None:
+        return Started(Enqueued(row.message_id, 0, created=False, running=state is State.RUNNING), [])
+    for field, value in written.items():
+        setattr(row, field, value)
+    _tags(database).filter(sequence_pk=row.pk).delete()
+    _tags(database).bulk_create([SequenceTag(alias=database.alias, tag=tag, sequence_pk=row.pk) for tag in tags])
+    row.restarts, row.step = state is not None, row.step if state is not None else 0
+    row.stopped_at = row.stopped_at if state is not None else None
+    row.save(using=database.using)
+    if state is not None:
+        return Started(Enqueued(row.message_id, 0, created=True, running=True), [])
+    (enqueued,), alarms = _put(database, [(row, _message_of(row, plan, 1, database.now_ms()))])
+    return Started(enqueued, alarms)
+
+
+@in_transaction
+def stop(database: Database, name: str | None, ids: Collection[str], tag: str | None) -> int:
+    """Stop sequences by their ids and by a tag, and cancel their waiting messages. Return how many were under way.
+
+    A message that runs is let end; of one that has failed, a rescue starts nothing. With no `name`, sequences of all
+    names are stopped.
+    """
+    _begin_with_write(database)
+    named = _rows(database) if name is None else _rows(database).filter(name=name)
+    rows = {row.pk: row for row in named.filter(sequence_id__in=ids).order_by("pk").select_for_update()} if ids else {}
+    if tag is not None:  # their rows are locked by primary key: no lock may depend on how a database finds them
+        pks = list(_tags(database).filter(tag=tag).values_list("sequence_pk", flat=True))
+        rows |= {row.pk: row for row in named.filter(pk__in=pks).order_by("pk").select_for_update()}
+    ids_of_messages = [row.message_id for row in rows.values()]
+    cancelled = {id for page in pages(ids_of_messages, BATCH) for id in cancel(database, page)}
+    states = _open_states(database, ids_of_messages)
+    under_way = [
+        row
+        for row in rows.values()
+        if row.message_id in cancelled or (row.message_id in states and (row.stopped_at is None or row.restarts))
+    ]
+    _remove(database, [row.pk for row in rows.values() if row.message_id in cancelled])
+    left = [row for row in rows.values() if row.message_id not in cancelled]
+    now = from_ms(database.now_ms())
+    for row in left:
+        row.stopped_at, row.restarts = row.stopped_at or now, False
+    _rows(database).bulk_update(left, _PROGRESS, batch_size=BATCH)
+    return len(under_way)
+
+
+def may_start(database: Database, id: str) -> bool:
+    """Return whether a claimed message may start: False if its sequence was stopped after the claim."""
+    return not _rows(database).filter(message_id=id, stopped_at__isnull=False).exists()
+
+
+# Upkeep
+
+
+@in_transaction
+def mend(database: Database) -> tuple[list[Alarm], bool]:
+    """Go on with sequences whose message has ended unnoticed. Return alarms, and whether there may be more to do."""
+    _begin_with_write(database)
+    can_skip = database.connection.features.has_select_for_update_skip_locked
+    now = from_ms(database.now_ms())
+    due = _rows(database).filter(look_at__lte=now).order_by("look_at")
+    rows = list(due.select_for_update(skip_locked=can_skip)[:PAGE])
+    if not rows:
+        return [], False
+    states = _open_states(database, [row.message_id for row in rows])
+    still_open = [row for row in rows if row.message_id in states]
+    for row in still_open:
+        row.look_at = now + OPEN
+    _rows(database).bulk_update(still_open, ["look_at"])
+    gone = [row for row in rows if row.message_id not in states]
+    finished = _finished_among(database, gone)
+    _remove(database, [row.pk for row in gone if row.message_id not in finished and row.step])
+    return _go_on(database, [row for row in gone if row.message_id in finished or not row.step]), len(rows) == PAGE
+
+
+def _finished_among(database: Database, rows: Sequence[SequenceRow]) -> frozenset[str]:
+    """Return the ids of the messages of these sequences that have finished, and were not cancelled."""
+    ids = [row.message_id for row in rows]
+    ended = FinishMessage.objects.using(database.using).filter(alias=database.alias, message_id__in=ids)
+    last = {id: (at, outcome) for id, at, outcome in sorted(ended.values_list("message_id", "ended_at", "outcome"))}
+    return frozenset(
+        row.message_id
+        for row in rows
+        if row.message_id in last
+        and last[row.message_id][0] >= row.started_at  # else it is of an earlier start
+        and last[row.message_id][1] == FinishMessage.Outcome.FINISHED
+    )
+
+
+# Reading
+
+
+def under_way(database: Database, tag: str) -> list[SequenceRow]:
+    """Return the sequences under way that have the tag, by name and id."""
+    tagged = _tags(database).filter(tag=tag).values_list("sequence_pk", flat=True)
+    return list(_rows(database).filter(pk__in=list(tagged)).order_by("name", "sequence_id"))
+
+
+def find(database: Database, name: str, id: str) -> SequenceRow | None:
+    """Return the sequence under way that was started with this id."""
+    return _rows(database).filter(name=name, sequence_id=id).first()
+
+
+def of_message(database: Database, message_id: str) -> SequenceRow | None:
+    """Return the sequence under way that has come to the message with this id."""
+    return _rows(database).filter(message_id=message_id).first()
+
+
+def plan_of(row: SequenceRow) -> list[PlannedStep]:
+    """Return the steps with which a sequence was started."""
+    return read(row.plan, list[PlannedStep])
+
+
+def _open_states(database: Database, ids: Collection[str]) -> dict[str, State]:
+    """Return the states of the messages that wait, run or have failed under these ids."""
+    states: dict[str, State] = {}
+    for page in pages(sorted(ids), BATCH):
+        failed = ErrorMessage.objects.using(database.using).filter(alias=database.alias, message_id__in=page)
+        states |= dict.fromkeys(failed.values_list("message_id", flat=True), State.FAILED)
+        found = database.dialect.under_ids(database.alias, page)
+        rows = database.rows(f"SELECT r.message_id, r.token FROM {found.text}", found.parameters)
+        states |= {id: State.PENDING if token is None else State.RUNNING for id, token in rows}
+    return states
+
+
+def _rows(database: Database) -> QuerySet[SequenceRow]:
+    return SequenceRow.objects.using(database.using).filter(alias=database.alias)
+
+
+def _tags(database: Database) -> QuerySet[SequenceTag]:
+    return SequenceTag.objects.using(database.using).filter(alias=database.alias)
+
+
+def _begin_with_write(database: Database) -> None:
+    """Begin the transaction with a write: on SQLite, one that has read can't write once another has written."""
+    if database.vendor == "sqlite":
+        database.prove_writes()

@@ -1,0 +1,699 @@
+"""Sequences put each step once, in the transaction that ends the one before; a stop ends them before the next."""
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
+from pytest_django import Settings
+
+from django_delayq import (
+    At,
+    Message,
+    Send,
+    Sequence,
+    Snooze,
+    Step,
+    UnknownKey,
+    Unsupported,
+    Window,
+    cancel_delay_messages,
+    get_delay_message,
+    send_delay_message,
+    send_delay_messages,
+    stop_delay_sequences,
+)
+from django_delayq.api import sequences as api
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction, Transition
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, SequenceRow, SequenceTag
+from django_delayq.store import DatabaseBackend, sequences
+from django_delayq.support.timestamps import from_ms
+from django_delayq.worker import attempt
+from tests.brokers.rig import settlement
+from tests.scale import scaled
+from tests.store.skewed import DatabaseClock
+from tests.worker.rig import PATIENCE_S, make_handler
+
+START = datetime(2031, 3, 3, 9, 30, tzinfo=UTC)
+DAY = timedelta(days=1)
+LEASE_MS = 60_000
+THREE = [Step("a", "3d"), Step("b", "7d"), Step("c")]
+
+
+@pytest.fixture
+def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
+    """DELAYQ["default"] with the database alone, whose clock decides everything."""
+    alias = {
+        "BROKER": "django_delayq.brokers.database.DatabaseBroker",
+        "DATABASE": database,
+        "STORE": {},
+        "OPTIONS": {"unknown_keys": "allow"},
+    }
+    settings.DELAYQ = {"default": alias}
+    return alias
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "by_alias", {})
+
+
+@pytest.fixture
+def clock(broker: DatabaseBackend, database: str) -> Iterator[DatabaseClock]:
+    """The database's clock. It begins at `START`."""
+    clock = DatabaseClock(database)
+    with clock.in_use():
+        clock.jump((START - now(broker)) // timedelta(milliseconds=1) + 1)
+        yield clock
+
+
+def now(broker: DatabaseBackend) -> datetime:
+    return from_ms(broker.database.now_ms())
+
+
+def pass_time(clock: DatabaseClock, span: timedelta) -> None:
+    clock.jump(span // timedelta(milliseconds=1) + 1000)
+
+
+def waiting(database: str) -> list[str]:
+    """Return the ids that wait or run."""
+    return sorted(ReadyMessage.objects.using(database).values_list("message_id", flat=True))
+
+
+def ended(database: str) -> list[tuple[str, str]]:
+    rows = FinishMessage.objects.using(database).order_by("ended_at", "pk")
+    return list(rows.values_list("message_id", "outcome"))
+
+
+def claim(broker: DatabaseBackend, *keys: str) -> list[Claimed]:
+    requests = [ClaimRequest("default", key, 100) for key in keys or ("a", "b", "c")]
+    return broker.store.claim_all(requests, lease_ms=LEASE_MS, worker="w").messages
+
+
+def end(broker: DatabaseBackend, claimed: list[Claimed], action: SettleAction = SettleAction.FINISH) -> list[Any]:
+    return list(broker.queue.apply([settlement(one, action) for one in claimed]))
+
+
+def look(broker: DatabaseBackend) -> None:
+    """Let upkeep look, however lately it did."""
+    broker.store._sequences_rest_until = 0.0
+    broker.store.mend_sequences()
+
+
+def is_empty(database: str) -> bool:
+    return not (SequenceRow.objects.using(database).exists() or SequenceTag.objects.using(database).exists())
+
+
+# The walk
+
+
+def test_each_step_follows_the_end_of_the_one_before(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock
+) -> None:
+    dunning = Sequence("dunning", THREE)
+    sent = dunning.start({"invoice": 17}, id="invoice:17", tag=("invoice:17", "customer:3"))
+    assert (sent.id, sent.created) == ("dunning:invoice:17@1", True)
+    assert sent.due_at is not None
+    assert abs(sent.due_at - now(broker) - 3 * DAY) < timedelta(seconds=5)
+    for number, (key, span) in enumerate([("a", 3 * DAY), ("b", 7 * DAY), ("c", 0 * DAY)], 1):
+        assert waiting(database) == [f"dunning:invoice:17@{number}"]
+        pass_time(clock, span)
+        (claimed,) = claim(broker)
+        assert claimed.header is not None
+        assert (claimed.header.key, claimed.body) == (key, b'{"invoice":17}')
+        found = get_delay_message(claimed.id)
+        assert found is not None
+        assert found.tag == "invoice:17"
+        assert end(broker, [claimed]) == [True]
+    assert waiting(database) == []
+    assert ended(database) == [(f"dunning:invoice:17@{number}", "finished") for number in (1, 2, 3)]
+    assert is_empty(database)
+
+
+def test_a_retry_and_a_snooze_put_no_step(broker: DatabaseBackend, database: str, clock: DatabaseClock) -> None:
+    Sequence("s", [Step("a"), Step("b")]).start(id="x")
+    for action in (SettleAction.RETRY, SettleAction.SNOOZE, SettleAction.RELEASE):
+        pass_time(clock, 0 * DAY)
+        claimed = claim(broker)
+        assert end(broker, claimed, action) == [True]
+        assert waiting(database) == ["s:x@1"]
+
+
+def test_a_failed_step_stands_still_until_its_rescue_has_finished(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    end(broker, claim(broker), SettleAction.BURY)
+    look(broker)
+    assert waiting(database) == []
+    assert s.start(id="x").created is False
+    broker.queue.rescue(["s:x@1"])
+    end(broker, claim(broker))
+    assert waiting(database) == ["s:x@2"]
+
+
+def test_a_sequence_that_is_under_way_stays_as_it_is(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", THREE)
+    assert s.start(1, id="x").created is True
+    again = s.start(2, id="x")
+    assert (again.id, again.created, again.running) == ("s:x@1", False, False)
+    assert SequenceRow.objects.using(database).get().data == "1"
+    assert s.start(2, id="y").created is True
+
+
+@pytest.mark.parametrize("leave", [cancel_delay_messages, lambda message: get_backend().queue.purge([message])])
+def test_a_cancelled_or_purged_step_ends_it(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock, leave: Callable[[str], object]
+) -> None:
+    s = Sequence("s", THREE)
+    s.start(1, id="x", tag="t")
+    s.start(1, id="y", tag="t")
+    leave("s:x@1")
+    leave("s:y@1")
+    assert s.start(2, id="y").created is True
+    pass_time(clock, 3 * DAY + sequences.LATE)
+    look(broker)
+    assert waiting(database) == ["s:y@1"]
+    assert SequenceRow.objects.using(database).get().sequence_id == "y"
+    assert not SequenceTag.objects.using(database).exists()
+
+
+def test_a_sequence_keeps_the_steps_with_which_it_was_started(broker: DatabaseBackend, database: str) -> None:
+    Sequence("s", [Step("a"), Step("b")]).start(id="x")
+    api.by_alias.clear()
+    Sequence("s", [Step("c")])
+    end(broker, claim(broker))
+    end(broker, claim(broker, "b"))
+    assert ended(database) == [("s:x@1", "finished"), ("s:x@2", "finished")]
+
+
+def test_windows_and_local_times_count_from_the_end_of_the_step_before(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock
+) -> None:
+    office = Window("Mon-Fri", "09:00", "17:00", zone="UTC")
+    steps = [Step("a"), Step("b", "36h", window=office), Step("c", at=At(time="08:00", zone="UTC", days=2))]
+    Sequence("s", steps).start(id="x")
+    friday = datetime(2031, 3, 7, 12, tzinfo=UTC)
+    pass_time(clock, friday - now(broker))
+    end(broker, claim(broker))
+    row = ReadyMessage.objects.using(database).get()
+    assert row.due_at == datetime(2031, 3, 10, 9, tzinfo=UTC)
+    pass_time(clock, row.due_at - now(broker))
+    (claimed,) = claim(broker)
+    assert claimed.rule
+    end(broker, [claimed])
+    assert ReadyMessage.objects.using(database).get().due_at == datetime(2031, 3, 12, 8, tzinfo=UTC)
+
+
+def test_a_calendar_that_fails_holds_up_no_end_and_the_step_is_put_once_it_works(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock
+) -> None:
+    Sequence("s", [Step("a"), Step("b", window=Window("Mon-Sun", "00:00", "23:59", zone="UTC"))]).start(id="x")
+    row = SequenceRow.objects.using(database).get()
+    whole = row.plan
+    row.plan = whole.replace("UTC", "Nowhere/Land")
+    assert row.plan != whole
+    row.save(using=database)
+    assert end(broker, claim(broker)) == [True]
+    assert waiting(database) == []
+    SequenceRow.objects.using(database).update(plan=whole)
+    pass_time(clock, sequences.LATE)
+    look(broker)
+    assert waiting(database) == ["s:x@2"]
+
+
+def test_a_message_of_a_site_with_such_an_id_is_a_message_like_others(broker: DatabaseBackend, database: str) -> None:
+    send_delay_message("a", id="s:x@1")
+    assert end(broker, claim(broker)) == [True]
+    assert (waiting(database), ended(database)) == ([], [("s:x@1", "finished")])
+
+
+def test_an_end_whose_lease_was_lost_puts_nothing(broker: DatabaseBackend, database: str) -> None:
+    Sequence("s", [Step("a"), Step("b")]).start(id="x")
+    claimed = claim(broker)
+    ReadyMessage.objects.using(database).update(token=7)
+    assert end(broker, claimed) == [False]
+    assert waiting(database) == ["s:x@1"]
+
+
+def test_an_end_that_is_told_twice_puts_one_step(broker: DatabaseBackend, database: str) -> None:
+    Sequence("s", [Step("a"), Step("b")]).start(id="x")
+    claimed = claim(broker)
+    assert [end(broker, claimed), end(broker, claimed)] == [[True], [False]]
+    assert waiting(database) == ["s:x@2"]
+
+
+def test_upkeep_puts_what_a_worker_of_an_earlier_version_left_out(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Sequence("s", [Step("a"), Step("b")]).start(id="x")
+    with monkeypatch.context() as patched:
+        patched.setattr("django_delayq.store.settle.step_of", lambda message: None)
+        end(broker, claim(broker))
+    assert waiting(database) == []
+    look(broker)
+    assert waiting(database) == []  # it may be about to end
+    pass_time(clock, sequences.LATE)
+    look(broker)
+    assert waiting(database) == ["s:x@2"]
+
+
+def test_upkeep_leaves_what_waits_and_what_has_failed(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    s.start(id="y")
+    broker.queue.apply([settlement(one, SettleAction.BURY) for one in claim(broker) if one.id == "s:y@1"])
+    for _ in range(3):
+        pass_time(clock, sequences.OPEN)
+        look(broker)
+    assert waiting(database) == ["s:x@1"]
+    assert SequenceRow.objects.using(database).count() == 2
+    broker.queue.purge_failed(["s:y@1"])
+    pass_time(clock, sequences.OPEN)
+    look(broker)
+    assert SequenceRow.objects.using(database).get().sequence_id == "x"
+
+
+# Atomic handlers
+
+
+@pytest.fixture
+def run(database: str) -> Callable[[Claimed, Callable[[Message[Any]], None]], Transition]:
+    """Run a message as a slot does, in an atomic handler that does what is given."""
+
+    def run(claimed: Claimed, work: Callable[[Message[Any]], None]) -> Transition:
+        handler = make_handler(work, atomic=True)
+        message = attempt.begin(claimed, handler, claimed.due_ms, lambda: True)
+        if not isinstance(message, Message):
+            return message
+        exception = attempt.run_sync(claimed, handler, message, database)
+        return attempt.after(claimed, handler, exception, message.started_ms, message.started_ms)
+
+    return run
+
+
+Run = Callable[[Claimed, Callable[[Message[Any]], None]], Transition]
+
+
+def test_the_transaction_of_an_atomic_handler_puts_the_next_step(
+    broker: DatabaseBackend, database: str, run: Run
+) -> None:
+    Sequence("s", [Step("a"), Step("b")]).start(id="x")
+    (claimed,) = claim(broker)
+    seen: list[list[str]] = []
+
+    def work(message: Message[Any]) -> None:
+        transaction.on_commit(lambda: seen.append(waiting(database)), using=database)
+
+    settled = run(claimed, work)
+    assert settled.is_written
+    assert seen == [["s:x@2"]]
+    assert broker.queue.apply([settled]) == [True]
+    assert waiting(database) == ["s:x@2"]
+
+
+def test_an_atomic_handler_that_fails_puts_none(broker: DatabaseBackend, database: str, run: Run) -> None:
+    Sequence("s", [Step("a"), Step("b")]).start(id="x")
+    (claimed,) = claim(broker)
+
+    def work(message: Message[Any]) -> None:
+        raise Snooze("1s")
+
+    broker.queue.apply([run(claimed, work)])
+    assert waiting(database) == ["s:x@1"]
+
+
+def test_a_handler_stops_its_own_sequence(broker: DatabaseBackend, database: str, run: Run) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    (claimed,) = claim(broker)
+
+    def work(message: Message[Any]) -> None:
+        assert message.sequence == "x"
+        assert s.stop(message.sequence) == 1
+
+    broker.queue.apply([run(claimed, work)])
+    assert (waiting(database), ended(database)) == ([], [("s:x@1", "finished")])
+    assert is_empty(database)
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("by", [{"tag": "customer:3"}, {"tag": "invoice:17"}, {}])
+def test_a_stop_cancels_what_waits(broker: DatabaseBackend, database: str, by: dict[str, str]) -> None:
+    s = Sequence("s", THREE)
+    s.start(id="x", tag=("invoice:17", "customer:3"))
+    other = Sequence("other", THREE)
+    other.start(id="x", tag="customer:4")
+    assert s.stop(*([] if by else ["x"]), **by) == 1
+    assert waiting(database) == ["other:x@1"]
+    assert ended(database) == [("s:x@1", "cancelled")]
+    assert s.stop("x") == 0
+    assert SequenceRow.objects.using(database).get().name == "other"
+    assert stop_delay_sequences(tag="customer:4") == 1
+    assert is_empty(database)
+
+
+def test_a_rollback_takes_a_stop_and_a_start_back(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", THREE)
+    s.start(id="x")
+    with transaction.atomic(using=database):
+        s.stop("x")
+        s.start(id="y")
+        transaction.set_rollback(True, using=database)
+    assert waiting(database) == ["s:x@1"]
+    assert SequenceRow.objects.using(database).get().stopped_at is None
+
+
+@pytest.mark.parametrize("action", list(SettleAction))
+def test_a_step_that_runs_when_its_sequence_is_stopped_is_the_last_and_never_starts_again(
+    broker: DatabaseBackend, database: str, action: SettleAction
+) -> None:
+    if action in (SettleAction.LAPSE, SettleAction.INTERRUPT):
+        pytest.skip("no worker settles so, or the lease goes on")
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    claimed = claim(broker)
+    assert s.stop("x") == 1
+    assert s.stop("x") == 0
+    assert waiting(database) == ["s:x@1"]
+    assert end(broker, claimed, action) == [True]
+    assert waiting(database) == []
+    assert is_empty(database)
+    failed = ErrorMessage.objects.using(database).exists()
+    outcome = "finished" if action is SettleAction.FINISH else "cancelled"
+    assert ended(database) == ([] if failed else [("s:x@1", outcome)])
+
+
+def test_a_claimed_step_does_not_start_once_its_sequence_is_stopped(
+    broker: DatabaseBackend, database: str, run: Run
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    (claimed,) = claim(broker)
+    s.stop("x")
+    started: list[Message[Any]] = []
+    assert broker.queue.apply([run(claimed, started.append)]) == [True]
+    assert (started, waiting(database), ended(database)) == ([], [], [("s:x@1", "cancelled")])
+
+
+def test_a_lease_that_runs_out_after_a_stop_does_not_start_it_again(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    s.start(id="y")
+    claim(broker)
+    s.stop("x")
+    report = broker.database.now_ms() + LEASE_MS
+    pass_time(clock, timedelta(milliseconds=LEASE_MS))
+    from django_delayq.store import settle
+
+    pks = list(ReadyMessage.objects.using(database).values_list("pk", flat=True))
+    settle.reclaim(broker.database, pks, report + 1_000)
+    assert (waiting(database), ended(database)) == (["s:y@1"], [("s:x@1", "cancelled")])
+
+
+def test_a_rescue_after_a_stop_starts_nothing(broker: DatabaseBackend, database: str, run: Run) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    end(broker, claim(broker), SettleAction.BURY)
+    assert s.stop("x") == 1
+    broker.queue.rescue(["s:x@1"])
+    (claimed,) = claim(broker)
+    started: list[Message[Any]] = []
+    broker.queue.apply([run(claimed, started.append)])
+    assert (started, waiting(database)) == ([], [])
+
+
+def test_one_that_is_stopped_and_started_while_a_step_runs_begins_anew_when_that_ends(
+    broker: DatabaseBackend, database: str
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(1, id="x")
+    end(broker, claim(broker))
+    claimed = claim(broker)
+    with transaction.atomic(using=database):
+        s.stop("x")
+        sent = s.start(2, id="x")
+    assert (sent.id, sent.created, sent.running, sent.due_at) == ("s:x@2", True, True, None)
+    end(broker, claimed, SettleAction.RETRY)
+    row = ReadyMessage.objects.using(database).get()
+    assert (row.message_id, row.data) == ("s:x@1", "2")
+    end(broker, claim(broker))
+    assert waiting(database) == ["s:x@2"]
+
+
+def test_a_failed_one_that_is_stopped_and_started_begins_anew_at_once(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(1, id="x")
+    end(broker, claim(broker), SettleAction.BURY)
+    s.stop("x")
+    assert s.start(2, id="x").created is True
+    end(broker, claim(broker))
+    assert waiting(database) == ["s:x@2"]
+
+
+# Races of a stop with an end, in both orders
+
+
+def beside(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Begin some work in another thread. Return a function that waits for its end, and returns its answer."""
+    answers: list[Any] = []
+
+    def answer() -> None:
+        try:
+            answers.append(work())
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+
+    def join() -> Any:
+        thread.join(PATIENCE_S)
+        return answers[0]
+
+    return join
+
+
+@pytest.fixture
+def _locks_rows(database: str) -> None:
+    if connections[database].vendor == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+
+
+@pytest.mark.usefixtures("_locks_rows")
+def test_an_end_that_meets_a_stop_waits_for_nothing_and_holds_up_no_other(
+    broker: DatabaseBackend, database: str
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    s.start(id="y")
+    send_delay_message("a", id="z")
+    send_delay_messages(Send("filler", at=START) for _ in range(300))  # MariaDB locks all rows of a small table
+    claimed = sorted(claim(broker), key=lambda one: one.id)
+    with transaction.atomic(using=database):
+        s.stop("x")
+        assert beside(lambda: end(broker, claimed))() == [None, True, True]
+    ReadyMessage.objects.using(database).filter(key="filler").delete()
+    assert waiting(database) == ["s:x@1", "s:y@2"]
+    assert end(broker, claimed[:1]) == [True]
+    assert waiting(database) == ["s:y@2"]
+
+
+@pytest.mark.usefixtures("_locks_rows")
+def test_a_stop_that_is_rolled_back_lets_the_end_go_on(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    claimed = claim(broker)
+    with transaction.atomic(using=database):
+        s.stop("x")
+        assert beside(lambda: end(broker, claimed))() == [None]
+        transaction.set_rollback(True, using=database)
+    assert end(broker, claimed) == [True]
+    assert waiting(database) == ["s:x@2"]
+
+
+@pytest.mark.usefixtures("_locks_rows")
+@pytest.mark.parametrize("by", ["id", "tag"])
+def test_a_stop_that_meets_an_end_waits_for_it_and_cancels_the_step_that_it_put(
+    broker: DatabaseBackend, database: str, by: str
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x", tag="t")
+    claimed = claim(broker)
+    with transaction.atomic(using=database):
+        assert end(broker, claimed) == [True]
+        stopped = beside(lambda: s.stop("x") if by == "id" else s.stop(tag="t"))
+        waits_for_lock(database)
+    assert stopped() == 1
+    assert (waiting(database), is_empty(database)) == ([], True)
+    assert ended(database) == [("s:x@1", "finished"), ("s:x@2", "cancelled")]
+
+
+@pytest.mark.usefixtures("_locks_rows")
+def test_an_atomic_handler_that_ends_while_a_stop_is_under_way_puts_nothing(
+    broker: DatabaseBackend, database: str, run: Run
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    (claimed,) = claim(broker)
+    runs = threading.Event()
+    go_on = threading.Event()
+
+    def work(message: Message[Any]) -> None:
+        runs.set()
+        assert go_on.wait(PATIENCE_S)
+
+    ends = beside(lambda: run(claimed, work))
+    assert runs.wait(PATIENCE_S)
+    with transaction.atomic(using=database):
+        s.stop("x")
+        go_on.set()
+        waits_for_lock(database)
+    assert ends().is_written
+    assert (waiting(database), is_empty(database)) == ([], True)
+
+
+@pytest.mark.usefixtures("_locks_rows")
+def test_a_lease_that_runs_out_while_a_stop_is_under_way_is_left_for_the_next_look(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock
+) -> None:
+    from django_delayq.store import settle
+
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(id="x")
+    (claimed,) = claim(broker)
+    pass_time(clock, timedelta(milliseconds=LEASE_MS))
+    now_ms = broker.database.now_ms()
+    with transaction.atomic(using=database):
+        s.stop("x")
+        assert beside(lambda: settle.reclaim(broker.database, [int(claimed.pk)], now_ms))() == {}
+    assert settle.reclaim(broker.database, [int(claimed.pk)], now_ms) == {int(claimed.pk): None}
+    assert (waiting(database), ended(database)) == ([], [("s:x@1", "cancelled")])
+
+
+def waits_for_lock(database: str) -> None:
+    """Wait until another transaction waits for a lock on this server."""
+    asked = {
+        "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+        "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+    }[connections[database].vendor]
+    until = monotonic() + PATIENCE_S
+    while monotonic() < until:
+        with connections[database].cursor() as cursor:
+            cursor.execute(asked)
+            if cursor.fetchone()[0]:
+                return
+        sleep(0.2)  # InnoDB refreshes what it shows ten times a second, if nobody reads it meanwhile
+    pytest.fail("nobody waits")
+
+
+# Mistakes
+
+
+def test_wrong_steps_and_names_are_refused() -> None:
+    wrong: list[tuple[str, Any, type[Exception]]] = [
+        ("", THREE, ValueError),
+        ("a:b", THREE, ValueError),
+        ("a@b", THREE, ValueError),
+        ("delayq.own", THREE, ValueError),
+        ("s", [], ValueError),
+        ("s", [Step("a")] * 100, ValueError),
+        ("s", ["a"], TypeError),
+        ("s", [Step("a", "soon")], ValueError),
+        ("s", [Step("a", "1d", at=At(time="08:00", zone="UTC"))], TypeError),
+        ("s", [Step("a", at=START)], TypeError),  # type: ignore[arg-type]
+    ]
+    for name, steps, error in wrong:
+        with pytest.raises(error):
+            Sequence(name, steps)
+    Sequence("s", THREE)
+    with pytest.raises(ValueError, match="belongs to another"):
+        Sequence("s", THREE)
+
+
+@pytest.mark.usefixtures("broker")
+def test_a_start_that_can_not_be_is_refused_whole(database: str, stored_delayq: dict[str, Any]) -> None:
+    s = Sequence("s", THREE)
+    wrong: list[dict[str, Any]] = [{"id": ""}, {"id": "x" * 200}, {"id": "x", "tag": ""}, {"id": "x", "data": object()}]
+    for arguments in wrong:
+        with pytest.raises((TypeError, ValueError)):
+            s.start(**arguments)
+    with pytest.raises(TypeError):
+        s.stop()
+    assert (waiting(database), is_empty(database)) == ([], True)
+
+
+def test_an_unknown_key_and_a_missing_store_are_refused_with_words(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
+    s = Sequence("s", THREE)
+    for call in (lambda: s.start(id="x"), lambda: s.stop("x"), lambda: s.get("x")):
+        with pytest.raises(Unsupported, match="STORE"):
+            call()
+
+
+def test_an_unknown_key_is_refused_at_the_start(
+    broker: DatabaseBackend, stored_delayq: dict[str, Any], settings: Settings, database: str
+) -> None:
+    stored_delayq["OPTIONS"]["unknown_keys"] = "error"
+    settings.DELAYQ = {"default": stored_delayq}
+    with pytest.raises(UnknownKey):
+        Sequence("s", THREE).start(id="x")
+    assert is_empty(database)
+
+
+# Any walk
+
+
+ACTIONS = st.sampled_from(
+    ["finish", "retry", "fail", "rescue", "stop", "start", "cancel", "upkeep", "finish", "finish"]
+)
+
+
+@hypothesis_settings(
+    max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(ACTIONS, max_size=12))
+def test_any_walk_is_what_the_rules_say(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock, actions: list[str]
+) -> None:
+    for table in (ReadyMessage, FinishMessage, ErrorMessage, SequenceRow, SequenceTag):
+        table.objects.using(database).all().delete()
+    api.by_alias.clear()
+    s = Sequence("s", [Step("a"), Step("b"), Step("c")])
+    step, failed = 0, False  # the model: which step it has come to, 0 if none, and whether that has failed
+    for action in actions:
+        pass_time(clock, 0 * DAY)
+        if action == "start":
+            assert s.start(id="x").created is not bool(step)
+            step, failed = (step, failed) if step else (1, False)
+        elif action == "stop":
+            assert s.stop("x") == bool(step)
+            step, failed = 0, False
+        elif action == "cancel" and step and not failed:
+            assert cancel_delay_messages(f"s:x@{step}") == 1
+            step = 0
+        elif action == "rescue" and step:
+            assert broker.queue.rescue([f"s:x@{step}"]) == [failed]
+            failed = False
+        elif action == "upkeep":
+            SequenceRow.objects.using(database).update(look_at=START.replace(year=2020))
+            look(broker)
+        elif action in ("finish", "retry", "fail"):
+            claimed = claim(broker)
+            assert [one.id for one in claimed] == ([f"s:x@{step}"] if step and not failed else [])
+            verb = {"finish": SettleAction.FINISH, "retry": SettleAction.RETRY, "fail": SettleAction.BURY}[action]
+            assert end(broker, claimed, verb) == [True] * len(claimed)
+            if claimed and action == "finish":
+                step = step + 1 if step < 3 else 0
+            failed = failed or bool(claimed and action == "fail")
+        assert waiting(database) == ([f"s:x@{step}"] if step and not failed else [])
