@@ -10,8 +10,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from django.utils.text import capfirst
 
+from django_delayq.api import registry
 from django_delayq.api.handlers import DEFAULT_TIMEOUT, Handler, registered_handlers
-from django_delayq.api.registry import by_alias, name_of
+from django_delayq.api.registry import name_of
 from django_delayq.brokers import DATABASE_BACKEND, broker_class, get_backend, lacks_store
 from django_delayq.brokers.base import Risk
 from django_delayq.calendars import find_calendar
@@ -66,8 +67,8 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
 def check_sequences(**kwargs: Any) -> list[CheckMessage]:
     """Check each sequence.
 
-    - E021: its alias has no store.
-    - E022: a step has a key without a handler in its alias.
+    - E022: its alias has no store.
+    - E023: a step has a key without a handler in its alias.
 
     Wrong arguments of `Sequence` and `Step`, and two sequences with one name, raise at import.
     """
@@ -87,16 +88,16 @@ def _check_sequence(sequence: Any) -> Iterator[CheckMessage]:
             f"{sequence!r} is of alias {sequence.using!r}, which has no store to remember it: each start is refused.",
             hint='Set up a store ("STORE": {}).',
             obj=sequence,
-            id="delayq.E021",
+            id="delayq.E022",
         )
-    known = by_alias.get(sequence.using, {})
+    known = registry.by_alias.get(sequence.using, {})
     for step in sequence.steps:
         if step.key not in known and alias.options.unknown_keys == "error":
             yield Error(
                 f"{sequence!r} has a step with key {step.key!r}, which has no handler: each start is refused.",
                 hint=capfirst(did_you_mean(step.key, known)),
                 obj=sequence,
-                id="delayq.E022",
+                id="delayq.E023",
             )
 
 

@@ -9,7 +9,7 @@ from django.db import connections
 from django.views.debug import SafeExceptionReporterFilter
 from pytest_django import Settings
 
-from django_delayq import Message, delay_execute
+from django_delayq import Message, Sequence, Step, delay_execute
 from django_delayq.brokers import get_backend
 from django_delayq.store import DatabaseBackend
 from tests import scrubs
@@ -346,3 +346,24 @@ def test_django_hides_the_passwords_of_a_dict_in_its_error_mails(settings: Setti
     other = {"sentinels": ["h"], "name": "n", "password": "s3cr3t", "sentinel_password": "s3cr3t"}
     settings.DELAYQ = {"default": {"LOCATION": one}, "other": {"LOCATION": other}}
     assert "s3cr3t" not in str(SafeExceptionReporterFilter().get_safe_settings()["DELAYQ"])
+
+
+def test_a_sequence_without_a_store_or_with_an_unknown_key_is_found(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_delayq.api.sequences.by_alias", {})
+    delay_execute("order.remind")(handle)
+    settings.DELAYQ = {
+        "default": {"STORE": {}},
+        "other": {"BROKER": MEMORY, "STORE": None, "OPTIONS": {"unknown_keys": "allow"}},
+    }
+    Sequence("fine", [Step("order.remind")])
+    Sequence("wrong", [Step("order.remind"), Step("order.remnid")])
+    Sequence("storeless", [Step("a")], using="other")
+    checked = [message for message in found() if message.id in ("delayq.E022", "delayq.E023")]
+    assert [(message.id, str(message.obj)) for message in checked] == [
+        ("delayq.E023", "<Sequence 'wrong'>"),
+        ("delayq.E022", "<Sequence 'storeless'>"),
+    ]
+    assert "'order.remnid'" in checked[0].msg
+    assert checked[0].hint == "Did you mean 'order.remind'?"

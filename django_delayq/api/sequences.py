@@ -15,7 +15,6 @@ from django_delayq.brokers.base import NewMessage, Tables
 from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core.errors import Unsupported
 from django_delayq.core.human_time import At, Windows, check_windows
-from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Send, Sent, Tags
 from django_delayq.core.sequences import MOST_STEPS, PlannedStep, message_of
 from django_delayq.core.steps import StepName
@@ -209,7 +208,8 @@ def sequence_info(row: SequenceRow) -> SequenceInfo:
 class Following:
     """A step that has not been put yet, and when it will be due if each before it ends as soon as it is due.
 
-    `due_at` is None if its calendar can't say.
+    `queue` is the lane of its queue for its priority.
+    `due_at` is None if that can't be said: a step before it has failed, or a calendar raises.
     """
 
     number: int
@@ -218,17 +218,19 @@ class Following:
     due_at: datetime | None
 
 
-def following(row: SequenceRow, due_at: datetime) -> list[Following]:
-    """Return the steps that follow the one that a sequence has come to, if that ends at `due_at`."""
+def following(row: SequenceRow, ends_at: datetime | None) -> list[Following]:
+    """Return the steps that follow the one that a sequence has come to, if that ends at `ends_at`.
+
+    None means that nobody knows when it ends: it has failed.
+    """
     if row.stopped_at is not None and not row.restarts:
         return []
     found: list[Following] = []
-    at_ms: int | None = to_epoch_ms(due_at)
+    at_ms = None if ends_at is None else to_epoch_ms(ends_at)
     first = 1 if row.restarts else row.step + 1
     for number, step in enumerate(sequences.plan_of(row)[first - 1 :], first):
         at_ms = _due_ms(step, StepName(row.name, row.sequence_id, number), at_ms)
-        queue, _priority = split_lane(step.header.queue)
-        found.append(Following(number, step.header.key, queue, None if at_ms is None else from_ms(at_ms)))
+        found.append(Following(number, step.header.key, step.header.queue, None if at_ms is None else from_ms(at_ms)))
     return found
 
 

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _, ngettext
 from django_delayq.api.handlers import Handler, get_handler, later_version
 from django_delayq.api.registry import WHERE_HANDLERS_ARE
 from django_delayq.api.schedules import ScheduleInfo, get_delay_schedule
+from django_delayq.api.sequences import SequenceInfo, sequence_info
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import AlarmInfo, Backend, Info, Pause, Tables, WorkerInfo, covering, is_asked_for
 from django_delayq.conf import DEFAULT_ALIAS, Alias
@@ -18,8 +19,11 @@ from django_delayq.core.lanes import queue_of
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.core.occurrences import occurrence_of
+from django_delayq.core.steps import step_of
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.monitor.schedules import in_words, why_never_put
+from django_delayq.monitor.sequences import in_words as in_words_of_step
+from django_delayq.store import sequences
 from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
@@ -37,7 +41,8 @@ class Explanation:
     count: it gives the reason in English. `rule` has the steps of the rule that gave the message its due time, in
     English; it is empty if there was none, or no store to keep it. `schedule` is
     the schedule that the message is an occurrence of, and `schedule_words` says in the active language what that is,
-    and what follows.
+    and what follows. `sequence` and `sequence_words` say the same of the sequence under way that the message is a step
+    of.
     """
 
     info: Info
@@ -52,6 +57,8 @@ class Explanation:
     rule: tuple[str, ...] = ()
     schedule: ScheduleInfo | None = None
     schedule_words: str = ""
+    sequence: SequenceInfo | None = None
+    sequence_words: str = ""
 
 
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
@@ -74,10 +81,23 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     if facts is None:
         return None
     explanation, occurrence = _explain_facts(backend, store, facts, using), occurrence_of(id)
+    if step_of(id) is not None:
+        return _with_sequence(explanation, store, facts)
     if occurrence is None or (schedule := get_delay_schedule(occurrence[0], using=using)) is None:
         return explanation
     words = in_words(schedule, max(occurrence[1], from_ms(facts.now_ms)))
     return replace(explanation, schedule=schedule, schedule_words=words)
+
+
+def _with_sequence(explanation: Explanation, store: Tables, facts: MessageFacts) -> Explanation:
+    """Add the sequence under way that has come to a message, if there is one."""
+    info = facts.info
+    row = sequences.of_message(store.database, info.id)
+    if row is None or info.state in (State.FINISHED, State.CANCELLED):
+        return explanation
+    ends_ms = None if info.state is State.FAILED else max(info.due_ms, facts.now_ms)
+    words = in_words_of_step(row, None if ends_ms is None else from_ms(ends_ms))
+    return replace(explanation, sequence=sequence_info(row), sequence_words=words)
 
 
 def why_nowhere(id: str, using: str) -> str:

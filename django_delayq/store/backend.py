@@ -128,6 +128,8 @@ _WRITTEN = {
     "delayq_returned": ("INSERT", "UPDATE", "DELETE"),
     "delayq_rule": ("INSERT", "UPDATE", "DELETE"),
     "delayq_schedule": ("INSERT", "UPDATE", "DELETE"),
+    "delayq_sequence": ("INSERT", "UPDATE", "DELETE"),
+    "delayq_sequence_tag": ("INSERT", "DELETE"),
     "delayq_tag": ("INSERT", "DELETE"),
 }
 """The rights that workers need to end, rescue, prune, count and limit messages, by table."""

@@ -276,10 +276,10 @@ def _finished_among(database: Database, rows: Sequence[SequenceRow]) -> frozense
 # Reading
 
 
-def under_way(database: Database, tag: str) -> list[SequenceRow]:
-    """Return the sequences under way that have the tag, by name and id."""
-    tagged = _tags(database).filter(tag=tag).values_list("sequence_pk", flat=True)
-    return list(_rows(database).filter(pk__in=list(tagged)).order_by("name", "sequence_id"))
+def under_way(database: Database, tag: str, most: int) -> list[SequenceRow]:
+    """Return the sequences under way that have the tag, the last that were started first, `most` of them at most."""
+    tagged = _tags(database).filter(tag=tag).order_by("-sequence_pk").values_list("sequence_pk", flat=True)
+    return list(_rows(database).filter(pk__in=list(tagged[:most])).order_by("-pk"))
 
 
 def find(database: Database, name: str, id: str) -> SequenceRow | None:

@@ -1,12 +1,15 @@
 """Sequences put each step once, in the transaction that ends the one before; a stop ends them before the next."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connections, transaction
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 from pytest_django import Settings
@@ -31,6 +34,7 @@ from django_delayq.api import sequences as api
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction, Transition
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, SequenceRow, SequenceTag
+from django_delayq.monitor import explain
 from django_delayq.store import DatabaseBackend, sequences
 from django_delayq.support.timestamps import from_ms
 from django_delayq.worker import attempt
@@ -595,6 +599,40 @@ def waits_for_lock(database: str) -> None:
                 return
         sleep(0.2)  # InnoDB refreshes what it shows ten times a second, if nobody reads it meanwhile
     pytest.fail("nobody waits")
+
+
+# What is told
+
+
+def test_explain_names_the_sequence_and_what_follows(broker: DatabaseBackend, clock: DatabaseClock) -> None:
+    s = Sequence("s", [Step("a", "3d"), Step("b", "7d")])
+    s.start({"n": 1}, id="x", tag="t")
+    told = explain("s:x@1")
+    assert told is not None
+    assert told.sequence == s.get("x")
+    assert told.sequence is not None
+    assert (told.sequence.keys, told.sequence.step, told.sequence.data) == (("a", "b"), 1, {"n": 1})
+    at = from_ms(told.info.due_ms) + 7 * DAY
+    assert told.sequence_words == (
+        "It is step 1 of 2 of the sequence 's', started as 'x'."
+        f" Then 'b' follows, at {at:%Y-%m-%d %H:%M:%S} UTC at the earliest."
+    )
+    out = StringIO()
+    call_command("delayq", "explain", "s:x@1", stdout=out)
+    assert f"sequence: {told.sequence_words}" in out.getvalue()
+    out = StringIO()
+    call_command("delayq", "explain", "s:x@1", "--json", stdout=out)
+    shape = json.loads(out.getvalue())["sequence"]
+    assert (shape["name"], shape["id"], shape["step"], shape["keys"]) == ("s", "x", 1, ["a", "b"])
+    assert (shape["message_id"], shape["stopped_at"]) == ("s:x@1", None)
+
+
+@pytest.mark.usefixtures("broker")
+def test_explain_of_a_message_that_is_no_step_names_none() -> None:
+    send_delay_message("a", id="s:x@1")
+    told = explain("s:x@1")
+    assert told is not None
+    assert (told.sequence, told.sequence_words) == (None, "")
 
 
 # Mistakes

@@ -7,7 +7,15 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 from django.utils import timezone
 
-from django_delayq import Bury, Message, Retry, Snooze, delay_execute, send_delay_message
+from django_delayq import (
+    Bury,
+    Message,
+    Retry,
+    Snooze,
+    delay_execute,
+    send_delay_message,
+    stop_delay_sequences,
+)
 
 seen: list[Message[str]] = []
 
@@ -98,3 +106,9 @@ def make_group_twice(message: Message[str]) -> None:
     Group.objects.create(name=message.data)
     if message.attempt == 1:
         Group.objects.create(name=message.data)
+
+
+@delay_execute(key="testing.stop")
+def stop(message: Message[str]) -> None:
+    seen.append(message)
+    stop_delay_sequences(tag=message.tag or "")

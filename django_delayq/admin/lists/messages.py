@@ -1,4 +1,7 @@
-"""One page with the messages of all lists: how many each has, the first of them, and one search through all."""
+"""One page with the messages of all lists: how many each has, the first of them, and one search through all.
+
+Searched for a tag it shows the line of a customer, or of whatever the tag names: what was, what is, and what comes.
+"""
 
 from collections.abc import Iterator
 from copy import copy
@@ -24,6 +27,7 @@ from django_delayq.admin.access import (
 from django_delayq.admin.formatting import instant, number
 from django_delayq.admin.lists.admins import MessageAdmin, refusal
 from django_delayq.admin.lists.bounded import BoundedAdmin
+from django_delayq.admin.lists.coming import Coming, coming
 from django_delayq.admin.lists.filters import AliasFilter
 from django_delayq.admin.lists.kept_searches import is_sent, meant, redirect_to
 from django_delayq.admin.message.page import state_of
@@ -81,6 +85,7 @@ class AnyMessageAdmin(BoundedAdmin):
             aliases=[(name, query_of(name)) for name in aliases] if len(aliases := stored_aliases()) > 1 else [],
             asked=meant(request, asked),
             help_text=MessageAdmin.search_help_text,
+            coming=[] if why_not or not asked else _coming(request, alias, asked, lists),
             sections=[] if why_not else [_section(request, each, alias, asked) for each in lists],
             without_store=get_alias(alias).store is None,
         )
@@ -91,6 +96,11 @@ class AnyMessageAdmin(BoundedAdmin):
             found: Any = self.admin_site.get_model_admin(model) if self.admin_site.is_registered(model) else None
             if found is not None and found.has_view_permission(request):
                 yield found
+
+
+def _coming(request: HttpRequest, alias: str, asked: str, lists: list[MessageAdmin]) -> list[Coming]:
+    """Return what comes for the tag that is searched for."""
+    return coming(request, alias, meant(request, asked), [each.model for each in lists])
 
 
 def _section(request: HttpRequest, admin: MessageAdmin, alias: str, asked: str) -> Section:

@@ -26,7 +26,8 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.occurrences import occurrence_of
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
+from django_delayq.core.steps import step_of
+from django_delayq.models import AnyMessage, ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import to_text
 from django_delayq.translation import translated
@@ -100,7 +101,7 @@ def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
     """Return in words what happens next to a message if no operator acts, and the rule of its due time."""
     if isinstance(row, FinishMessage):
         return _("Nothing: it is over."), _rule(row)
-    if isinstance(row, ErrorMessage):
+    if isinstance(row, ErrorMessage) and step_of(row.message_id) is None:
         return _("Nothing until it is rescued, purged or pruned."), _rule(row)
     from django_delayq.monitor import explain  # late, as in dashboard/urls.py
 
@@ -113,7 +114,8 @@ def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
         return _("It can't be said now: %(error)s") % {"error": translated(error)}, ()
     if explanation is None:
         return _("It has just moved on."), ()
-    return " ".join(filter(None, [explanation.happens_next, explanation.schedule_words])), explanation.rule
+    words = explanation.happens_next, explanation.schedule_words, explanation.sequence_words
+    return " ".join(filter(None, words)), explanation.rule
 
 
 def _lateness(row: MessageRow) -> Iterator[Fact]:
@@ -288,6 +290,8 @@ def _tags(row: MessageRow) -> tuple[str, ...]:
 
 
 def _of_same_tag(admin: Any, request: HttpRequest, row: MessageRow, tag: str) -> Iterator[tuple[Any, str]]:
-    """Yield the name and address of each list of this site, searched for a tag."""
+    """Yield the name and address of each list of this site, and of the page of all, searched for a tag."""
+    if admin.admin_site.is_registered(AnyMessage):
+        yield AnyMessage._meta.verbose_name_plural, _list_address(request, AnyMessage, row.alias, q=tag)
     for model in filter(admin.admin_site.is_registered, TABLES):
         yield model._meta.verbose_name_plural, _list_address(request, model, row.alias, q=tag)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_delayq.api.sequences import SequenceInfo
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import AlarmInfo
 from django_delayq.conf import get_alias
@@ -19,7 +20,7 @@ from django_delayq.management.support.terminal import Write, counted, end_words,
 from django_delayq.monitor import Explanation, explain, why_nowhere
 from django_delayq.store import tags
 from django_delayq.store.queries import MOST_ROWS, MessageFacts
-from django_delayq.support.timestamps import from_ms
+from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.support.units import to_text
 
 HELP = "Where a message is, when it is due, its attempts, who holds it until when, and what happens next."
@@ -84,6 +85,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     yield f"next: {explanation.happens_next}"
     if explanation.schedule_words:
         yield f"schedule: {explanation.schedule_words}"
+    if explanation.sequence_words:
+        yield f"sequence: {explanation.sequence_words}"
     if explanation.facts is None:
         for line in info.detail.splitlines():
             yield f"    {line}"
@@ -130,7 +133,21 @@ def _shape(explanation: Explanation) -> dict[str, object]:
         "max_attempts": explanation.max_attempts,
         "happens_next": explanation.happens_next,
         "schedule": None if schedule is None else schedule_shape(schedule, from_ms(explanation.now_ms)),
+        "sequence": None if explanation.sequence is None else sequence_shape(explanation.sequence),
         "facts": facts_shape(explanation),
+    }
+
+
+def sequence_shape(info: SequenceInfo) -> dict[str, object]:
+    """Return the documented JSON shape of a sequence under way."""
+    return {
+        "name": info.name,
+        "id": info.id,
+        "keys": list(info.keys),
+        "step": info.step,
+        "message_id": info.message_id,
+        **instant("started", to_epoch_ms(info.started_at)),
+        **instant("stopped", None if info.stopped_at is None else to_epoch_ms(info.stopped_at)),
     }
 
 

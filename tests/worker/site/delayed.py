@@ -291,6 +291,18 @@ def record_too(message: Message[str]) -> None:
     record(message)
 
 
+@delay_execute(key="stamp")
+def stamp(message: Message[str]) -> None:
+    """Add the id and the time to a file."""
+    with open(os.environ["DELAYQ_TEST_RECORD"], "ab", buffering=0) as file:
+        file.write(f"{message.id} {time.time()}\n".encode())
+
+
+@delay_execute(key="stamp atomically", atomic=True)
+def stamp_atomically(message: Message[str]) -> None:
+    stamp(message)
+
+
 @delay_execute(key="leave", max_attempts=1)
 def leave(message: Message[str]) -> None:
     """Leave a transaction open."""
