@@ -19,6 +19,7 @@ from django_delayq.api.operations import (
     send_delay_messages_again,
 )
 from django_delayq.api.send import asend_delay_message, send_delay_message
+from django_delayq.core.batches import BatchDone
 from django_delayq.core.errors import (
     BrokerRefused,
     BrokerUnavailable,
@@ -41,6 +42,7 @@ from django_delayq.core.retry import Backoff, Exponential
 from django_delayq.support.units import Duration
 
 if TYPE_CHECKING:
+    from django_delayq.api.batches import Batch
     from django_delayq.api.schedules import (
         ScheduleInfo,
         backfill_delay_schedule,
@@ -55,11 +57,19 @@ if TYPE_CHECKING:
     )
     from django_delayq.api.sequences import Sequence, SequenceInfo, Step, stop_delay_sequences
 
-_OF_SEQUENCES = frozenset({"Sequence", "SequenceInfo", "Step", "stop_delay_sequences"})
+_MODULES = {
+    "Batch": "batches",
+    "Sequence": "sequences",
+    "SequenceInfo": "sequences",
+    "Step": "sequences",
+    "stop_delay_sequences": "sequences",
+}
 
 __all__ = [
     "At",
     "Backoff",
+    "Batch",
+    "BatchDone",
     "BrokerRefused",
     "BrokerUnavailable",
     "Bury",
@@ -123,5 +133,4 @@ def __getattr__(name: str) -> Any:
     """Import what needs the models when it is first asked for, because Django loads them later."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "sequences" if name in _OF_SEQUENCES else "schedules"
-    return getattr(import_module(f"django_delayq.api.{module}"), name)
+    return getattr(import_module(f"django_delayq.api.{_MODULES.get(name, 'schedules')}"), name)

@@ -114,7 +114,7 @@ class Sequence:
         store = _store_of(self.using)
         plan, body, tags = self._plan(backend.alias, data, id, tag, trace_id)
         store.note_lanes([NewMessage(id, step.header, body) for step in plan])
-        enqueued = store.change_sequences(
+        enqueued = store.change_follow_ups(
             partial(sequences.start, name=self.name, id=id, plan=plan, body=body, tags=tags)
         )
         due_ms = enqueued.due_ms or None
@@ -186,7 +186,7 @@ def _stop(using: str | None, name: str | None, ids: tuple[str, ...], tag: str | 
     if tag is not None:
         tag = check_name(tag, "tag")
     store = _store_of(using)
-    return store.change_sequences(lambda database: (sequences.stop(database, name, checked, tag), []))
+    return store.change_follow_ups(lambda database: (sequences.stop(database, name, checked, tag), []))
 
 
 def sequence_info(row: SequenceRow) -> SequenceInfo:

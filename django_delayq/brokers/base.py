@@ -542,8 +542,8 @@ class Tables(Queue, Protocol):
     def change_schedules(self, change: Callable[[Any], tuple[list[str], list[Alarm]]]) -> list[str]:
         """Call a function of store/schedules.py with the `database`. Return the names that it returns."""
 
-    def finish_step(self, id: str, pk: int, token: int, started_ms: int) -> bool:
-        """Finish a message that may be a step of a sequence, and put the next step, in an atomic handler's transaction.
+    def finish_here(self, id: str, pk: int, token: int, started_ms: int) -> bool:
+        """Finish a message in an atomic handler's transaction, and put what follows it: a step, or the end of a batch.
 
         Return False if the lease was lost.
         """
@@ -551,11 +551,11 @@ class Tables(Queue, Protocol):
     def may_start(self, id: str) -> bool:
         """Return whether a claimed message may start: False if it is a step of a sequence that was stopped."""
 
-    def mend_sequences(self) -> None:
-        """Go on with sequences whose last message has ended unnoticed, if it is time to look."""
+    def mend_follow_ups(self) -> None:
+        """Go on with sequences and batches whose last message has ended unnoticed, if it is time to look."""
 
-    def change_sequences(self, change: Callable[[Any], tuple[T, list[Alarm]]]) -> T:
-        """Call a function of store/sequences.py with the `database`. Return the answer that it returns."""
+    def change_follow_ups(self, change: Callable[[Any], tuple[T, list[Alarm]]]) -> T:
+        """Call a function of store/sequences.py or batches.py with the `database`. Return its answer."""
 
     def prune(self) -> bool:
         """Remove a batch of finished messages past the `retention`, and one of failed ones past the `failed_retention`.

@@ -500,6 +500,31 @@ class SequenceTag(models.Model):
         return f"{self.alias} {self.tag}"
 
 
+class BatchRow(models.Model):
+    """A batch of messages that have not all ended (django_delayq/store/batches.py).
+
+    `batch_id` is also the id of the message that follows, and `header` and `data` are that message's.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    batch_id = NameField("id", max_length=MAX_NAME)
+    header = models.TextField("header")
+    data = models.TextField(_("data"))
+    total = models.PositiveIntegerField("members")
+    look_at = InstantField("looked at again")
+
+    class Meta:
+        db_table = "delayq_batch"
+        verbose_name = "batch"
+        verbose_name_plural = "batches"
+        constraints = [models.UniqueConstraint(fields=["batch_id", "alias"], name="delayq_batch_id")]
+        indexes = [models.Index(fields=["alias", "look_at"], name="delayq_batch_look")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.batch_id}"
+
+
 class LimitRow(models.Model):
     """The permits of a key, or of one value of its `concurrency_key`, and when the key's next start is allowed.
 

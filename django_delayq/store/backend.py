@@ -120,6 +120,7 @@ _WRITTEN = {
     "delayq_ready": ("INSERT", "UPDATE", "DELETE"),
     "delayq_finish": ("INSERT", "DELETE"),
     "delayq_error": ("INSERT", "DELETE"),
+    "delayq_batch": ("INSERT", "UPDATE", "DELETE"),
     "delayq_difference": ("DELETE",),
     "delayq_figure": ("INSERT", "UPDATE", "DELETE"),
     "delayq_identity": ("INSERT",),

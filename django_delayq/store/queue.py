@@ -86,6 +86,8 @@ LOOK_S, LONGEST_REST_S = 0.5, 5.0
 Within these bounds, the gap is a third of a lease: a clock that jumps ahead must be noticed before a lease seems to
 have run out.
 """
+FOLLOW_UPS_S = 10.0
+"""How often upkeep looks after sequences and batches, in seconds."""
 LEFT_ALONE_MS = 60_000
 """How long to put off messages that the timer's server carries, so that alarms come before them."""
 
@@ -125,7 +127,7 @@ class DatabaseQueue:
         self._taken_to = START
         self._all_stale = False  # whether in the last claim all alarms of some pair were stale: it may have more
         self._timer_asked_at = self._rows_asked_at = 0.0
-        self._schedules_rest_until = self._sequences_rest_until = 0.0
+        self._schedules_rest_until = self._follow_ups_rest_until = 0.0
         # Whether the last claim did not ask the timer, which waits for what an earlier claim requested
         self._timer_skipped = False
 
@@ -378,11 +380,9 @@ class DatabaseQueue:
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return names
 
-    def finish_step(self, id: str, pk: int, token: int, started_ms: int) -> bool:
-        from django_delayq.store import sequences  # late, as above
-
+    def finish_here(self, id: str, pk: int, token: int, started_ms: int) -> bool:
         asked_at = monotonic()
-        was_held, alarms = sequences.finish_here(self.database, id, pk, token, started_ms)
+        was_held, alarms = settle.finish_here(self.database, id, pk, token, started_ms)
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return was_held
 
@@ -392,18 +392,21 @@ class DatabaseQueue:
         with self.database.available():
             return sequences.may_start(self.database, id)
 
-    def mend_sequences(self) -> None:
-        if monotonic() < self._sequences_rest_until:
+    def mend_follow_ups(self) -> None:
+        if monotonic() < self._follow_ups_rest_until:
             return
-        from django_delayq.store import sequences  # late, as above
+        from django_delayq.store import batches, sequences  # late, as above
 
-        with self.database.available():
-            asked_at = monotonic()
-            alarms, is_left = sequences.mend(self.database)
-        self._sequences_rest_until = 0.0 if is_left else asked_at + sequences.LOOK_S
-        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        is_any_left = False
+        asked_at = monotonic()
+        for mend in (sequences.mend, batches.mend):
+            with self.database.available():
+                alarms, is_left = mend(self.database)
+            is_any_left |= is_left
+            self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        self._follow_ups_rest_until = 0.0 if is_any_left else asked_at + FOLLOW_UPS_S
 
-    def change_sequences(self, change: Callable[[Database], tuple[T, list[Alarm]]]) -> T:
+    def change_follow_ups(self, change: Callable[[Database], tuple[T, list[Alarm]]]) -> T:
         asked_at = monotonic()
         with self.database.available():
             answer, alarms = change(self.database)

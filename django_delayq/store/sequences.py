@@ -38,8 +38,6 @@ LATE = timedelta(minutes=1)
 """How long after a step was due upkeep looks whether it has ended unnoticed."""
 OPEN = timedelta(minutes=10)
 """How long upkeep leaves a sequence alone whose message still waits, runs or has failed."""
-LOOK_S = 60.0
-"""How often upkeep looks, in seconds."""
 _PROGRESS = ("step", "message_id", "look_at", "stopped_at", "restarts")
 
 
@@ -48,6 +46,9 @@ class Locked(NamedTuple):
 
     rows: dict[str, SequenceRow]
     busy: frozenset[str]
+
+
+NONE = Locked({}, frozenset())
 
 
 class Ended(NamedTuple):
@@ -76,15 +77,9 @@ def lock(database: Database, ids: Collection[str]) -> Locked:
     return Locked(found, frozenset(standing))
 
 
-def finish_here(database: Database, id: str, pk: int, token: int, started_ms: int) -> tuple[bool, list[Alarm]]:
-    """Finish a message as the end of an atomic handler's transaction, and put the step that follows.
-
-    Return whether the lease was still held, and alarms to schedule.
-    """
-    rows = {row.message_id: row for row in _rows(database).filter(message_id=id).select_for_update()}
-    if not database.dialect.finish_here(database, pk, token, started_ms):
-        return False, []
-    return True, follow(database, rows, [Ended(id, pk, State.FINISHED)])
+def lock_one(database: Database, id: str) -> dict[str, SequenceRow]:
+    """Lock the sequence of the message with this id, and wait for it. Return it by that id, if there is one."""
+    return {row.message_id: row for row in _rows(database).filter(message_id=id).select_for_update()}
 
 
 def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[Ended]) -> list[Alarm]:

@@ -8,14 +8,15 @@ A *reclaim* ends the leases that ran out, or that dead workers hold, and counts 
 leased again.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import DatabaseError
 
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, Header, LeaseId, pages
+from django_delayq.core.batches import PREFIX, batch_of
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.kept import decode
 from django_delayq.core.message import State
@@ -27,6 +28,10 @@ from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.queries import REST_FACTOR, START, Position, page_after
 from django_delayq.store.sql.dialect import CRASHED, ONCE, SUSPECT, Row, Sql, checked, marks
 from django_delayq.store.sql.stepwise import TimedTransition, bury, leases, wait_again
+
+if TYPE_CHECKING:
+    from django_delayq.models import SequenceRow
+    from django_delayq.store.sequences import Ended
 
 
 @dataclass(slots=True)
@@ -42,18 +47,20 @@ class Settled:
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions. If the handler's own transaction has written one, only drop or rearm its alarm."""
     steps = [one.id for one in transitions if "@" in one.id and step_of(one.id) and not one.is_written]
-    return _settle_steps(database, transitions, steps) if steps else _settle(database, transitions)
+    if steps or any(one.id.startswith(PREFIX) for one in transitions):
+        return _settle_following(database, transitions, steps)
+    return _settle(database, transitions)
 
 
 @in_transaction
-def _settle_steps(database: Database, transitions: Sequence[Transition], steps: Sequence[str]) -> Settled:
-    """Write transitions, and in the same transaction put the steps that follow those of sequences.
+def _settle_following(database: Database, transitions: Sequence[Transition], steps: Sequence[str]) -> Settled:
+    """Write transitions, and in the same transaction put what follows steps of sequences and members of batches.
 
     A message whose sequence another transaction has locked is left as it is, and the answer for it is None.
     """
     from django_delayq.store import sequences  # late: most sites have none
 
-    rows, busy = sequences.lock(database, steps)
+    rows, busy = sequences.lock(database, steps) if steps else sequences.NONE
     left = [not one.is_written and one.id in busy for one in transitions]
     settled = _settle(database, [one for one, is_left in zip(transitions, left, strict=True) if not is_left])
     answers = iter(settled.answers)
@@ -63,8 +70,29 @@ def _settle_steps(database: Database, transitions: Sequence[Transition], steps: 
         for one, was_held in zip(transitions, settled.answers, strict=True)
         if was_held and not one.is_written
     ]
-    settled.following = sequences.follow(database, rows, ended)
+    settled.following = _follow(database, rows, ended)
     return settled
+
+
+def _follow(database: Database, rows: "Mapping[str, SequenceRow]", ended: "Sequence[Ended]") -> list[Alarm]:
+    """Put what follows messages whose leases the caller's transaction has ended. It has locked `rows` before."""
+    from django_delayq.store import batches, sequences  # late, as above
+
+    members = [batch_of(one.id) for one in ended if one.state in (State.FINISHED, State.FAILED)]
+    return [*sequences.follow(database, rows, ended), *batches.end(database, filter(None, members))]
+
+
+def finish_here(database: Database, id: str, pk: int, token: int, started_ms: int) -> tuple[bool, list[Alarm]]:
+    """Finish a message as the end of an atomic handler's transaction, and put what follows it.
+
+    Return whether the lease was still held, and alarms to schedule.
+    """
+    from django_delayq.store import sequences  # late, as above
+
+    rows = sequences.lock_one(database, id) if step_of(id) else {}
+    if not database.dialect.finish_here(database, pk, token, started_ms):
+        return False, []
+    return True, _follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)])
 
 
 def _settle(database: Database, transitions: Sequence[Transition]) -> Settled:
@@ -89,16 +117,17 @@ def _settle(database: Database, transitions: Sequence[Transition]) -> Settled:
 
 
 def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[list[Transition], list[Alarm]]:
-    """Write transitions in the caller's transaction, as its last step. Send what was kept for the end of their runs.
+    """Write transitions in the caller's transaction, as its last step, and put what follows them.
 
-    Return those whose lease is lost, and the alarms of what was sent. If another transaction has locked a row, such as
-    a renewal, wait for its end.
+    Return those whose lease is lost, and the alarms of what was put. If another transaction has locked a row, such as a
+    renewal, wait for its end.
     """
     steps = [one.id for one in transitions if "@" in one.id and step_of(one.id)]
-    if steps:
+    has_followers = bool(steps) or any(one.id.startswith(PREFIX) for one in transitions)
+    if has_followers:
         from django_delayq.store import sequences  # late: most sites have none
 
-        of_steps = {id: row for step in sorted(steps) for id, row in sequences.lock_one(database, step).items()}
+        rows = {id: row for step in sorted(steps) for id, row in sequences.lock_one(database, step).items()}
     found: dict[LeaseId, bool] = {}
     alarms: list[Alarm] = []
     for page in pages(transitions, PAGE):
@@ -108,10 +137,9 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
             ended, sent = kept.end(database, others)
             found |= ended
             alarms += sent
-    if steps:
+    if has_followers:
         written = [one for one in transitions if found.get((one.id, one.token))]
-        ends = [sequences.Ended(one.id, int(one.pk), one.state) for one in written]
-        alarms += sequences.follow(database, of_steps, ends)
+        alarms += _follow(database, rows, [sequences.Ended(one.id, int(one.pk), one.state) for one in written])
     return [one for one in transitions if not found.get((one.id, one.token))], alarms
 
 

@@ -252,7 +252,7 @@ class TableMaintenance:
                 self._try("sweeping", self._tables.sweep)
                 self._try("scheduling the window", partial(self._tables.keep_window, lease_ms=self._lease_ms))
                 self._try("putting occurrences of schedules", self._tables.put_occurrences)
-                self._try("looking for sequences that stand still", self._tables.mend_sequences)
+                self._try("looking after sequences and batches", self._tables.mend_follow_ups)
                 if self._parked is not None:
                     self._try("looking for keys without a handler", self._parked.warn_due)
                 if not self._try("pruning", self.prune_due):

@@ -25,6 +25,7 @@ from django.dispatch import receiver
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claimed, SettleAction, Tables, Transition
 from django_delayq.conf import get_alias
+from django_delayq.core.batches import PREFIX
 from django_delayq.core.errors import LeaseLost, Snooze
 from django_delayq.core.message import Message
 from django_delayq.core.steps import step_of
@@ -55,7 +56,7 @@ EndLeftOpen = Callable[[], Awaitable[str]]
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, store: Tables) -> None:
     """Run a handler and finish the row of its message, in one transaction. What follows on it is put in that, too.
 
-    That is a send that was kept until then, or the next step of a sequence.
+    That is a send that was kept until then, the next step of a sequence, or the message on the end of a batch.
 
     Raises the error of the handler or of the commit, `LeaseLost` if this worker no longer holds the message, or
     `TransactionManagementError` if the handler ended this transaction or left another one open. A commit can raise
@@ -69,8 +70,8 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, stor
         with LeavingNothingOpen(), transaction.atomic(using=database.using):
             with staying_in_it(database.using):
                 run()
-            if "@" in message.id and step_of(message.id):
-                was_held = store.finish_step(message.id, pk, message.token, message.started_ms)
+            if ("@" in message.id and step_of(message.id)) or message.id.startswith(PREFIX):
+                was_held = store.finish_here(message.id, pk, message.token, message.started_ms)
             else:
                 was_held = database.dialect.finish_here(database, pk, message.token, message.started_ms)
             if not was_held and not store.finish_and_send(pk, message.id, message.token, message.started_ms):

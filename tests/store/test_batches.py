@@ -1,124 +1,212 @@
-"""Atomic handlers of many, on each database: all ends are in the transaction of what the handler writes."""
+"""A batch: one message follows all members, in the transaction that ends the last of them, with their counts."""
 
-import time
-from collections.abc import Callable
+import json
+import threading
+from time import monotonic
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
+from django.db import connections, transaction
+from pytest_django import Settings
 
-from django_delayq import Bury, Message, Retry, Snooze, get_delay_message, send_delay_message
-from django_delayq.api import registry
-from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import SettleAction
-from django_delayq.conf import get_alias
-from django_delayq.core.message import State
-from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.signals import message_started
-from django_delayq.store import DatabaseBackend
-from django_delayq.worker.options import Options
-from django_delayq.worker.worker import Worker
-from tests.worker.rig import make_handler
+from django_delayq import Batch, BatchDone, DelayqError, Message, Send, UnknownKey, Unsupported, cancel_delay_messages
+from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
+from django_delayq.core.codec import decode_data
+from django_delayq.models import BatchRow, FinishMessage, ReadyMessage
+from django_delayq.store import DatabaseBackend, batches
+from django_delayq.worker import attempt
+from tests.brokers.rig import settlement
+from tests.scale import scaled
+from tests.worker.rig import PATIENCE_S, make_handler
 
-pytestmark = pytest.mark.usefixtures("registry")
-
-Messages = list[Message[Any]]
+LEASE_MS = 60_000
 
 
-def drain(broker: DatabaseBackend, handler: Handler[Any, Any]) -> Worker:
-    worker = Worker(get_alias("default"), broker, {"k": handler}, Options(drain=True))
-    assert worker.run()
-    return worker
-
-
-def atomic_handler(func: Callable[[Messages], Any]) -> Handler[Any, Any]:
-    handler = make_handler(func, batch=100, atomic=True, concurrency=1)
-    registry.register(handler)
-    return handler
-
-
-def send(*ids: str) -> None:
-    for id in ids:
-        send_delay_message("k", id=id)
-    time.sleep(0.002)  # due times are rounded up to whole milliseconds
-
-
-def state_of(id: str) -> State | None:
-    found = get_delay_message(id)
-    return None if found is None else found.state
-
-
-def test_what_it_writes_and_every_end_are_one_transaction(broker: DatabaseBackend, database: str) -> None:
-    ends = {"retry": Retry("1h"), "snooze": Snooze("1h"), "bury": Bury("no use")}
-
-    def index(messages: Messages) -> Any:
-        Group.objects.using(database).bulk_create(Group(name=message.id) for message in messages)
-        return ends
-
-    handler = atomic_handler(index)
-    send("a", "b", *ends)
-    worker = drain(broker, handler)
-    assert Group.objects.using(database).count() == 5
-    assert set(FinishMessage.objects.using(database).values_list("message_id", flat=True)) == {"a", "b"}
-    assert {id: state_of(id) for id in ends} == {
-        "retry": State.PENDING,
-        "snooze": State.PENDING,
-        "bury": State.FAILED,
+@pytest.fixture
+def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
+    """DELAYQ["default"] with the database alone."""
+    alias = {
+        "BROKER": "django_delayq.brokers.database.DatabaseBroker",
+        "DATABASE": database,
+        "STORE": {},
+        "OPTIONS": {"unknown_keys": "allow"},
     }
-    assert worker.counts == {
-        SettleAction.FINISH: 2,
-        SettleAction.RETRY: 1,
-        SettleAction.SNOOZE: 1,
-        SettleAction.BURY: 1,
-    }
+    settings.DELAYQ = {"default": alias}
+    return alias
 
 
-def test_a_message_whose_retry_was_in_the_transaction_runs_again(broker: DatabaseBackend, database: str) -> None:
-    runs: list[list[str]] = []
-
-    def index(messages: Messages) -> Any:
-        runs.append([message.id for message in messages])
-        return {"a": Retry(0)} if len(runs) == 1 else None
-
-    handler = atomic_handler(index)
-    send("a", "b")
-    drain(broker, handler)
-    assert [sorted(run) for run in runs] == [["a", "b"], ["a"]]
-    assert set(FinishMessage.objects.using(database).values_list("message_id", flat=True)) == {"a", "b"}
+def claim(broker: DatabaseBackend, number: int = 1) -> list[Claimed]:
+    """Claim so many members, in the order of their ids. They are due within a millisecond."""
+    claimed: list[Claimed] = []
+    until = monotonic() + PATIENCE_S
+    while len(claimed) < number and monotonic() < until:
+        request = ClaimRequest("default", "k", number - len(claimed))
+        claimed += broker.store.claim_all([request], lease_ms=LEASE_MS, worker="w").messages
+    return sorted(claimed, key=lambda one: one.id)
 
 
-def test_what_it_raises_rolls_all_back_and_fails_all(broker: DatabaseBackend, database: str) -> None:
-    def index(messages: Messages) -> None:
-        Group.objects.using(database).create(name="written")
-        raise ValueError("no index")
-
-    handler = atomic_handler(index)
-    send("a", "b")
-    drain(broker, handler)
-    assert not Group.objects.using(database).exists()
-    assert [(state_of(id), get_delay_message(id).failures) for id in "ab"] == [(State.PENDING, 1)] * 2  # type: ignore[union-attr]
+def end(broker: DatabaseBackend, claimed: list[Claimed], action: SettleAction = SettleAction.FINISH) -> None:
+    assert list(broker.queue.apply([settlement(one, action) for one in claimed])) == [True] * len(claimed)
 
 
-def test_a_message_that_is_lost_meanwhile_rolls_all_back_and_the_others_run_again_uncounted(
-    broker: DatabaseBackend, database: str
+def told(database: str) -> list[dict[str, Any]]:
+    """Return the data of the messages that follow batches, and wait."""
+    rows = ReadyMessage.objects.using(database).filter(key="done").order_by("pk")
+    return [json.loads(data) for data in rows.values_list("data", flat=True)]
+
+
+def look(broker: DatabaseBackend) -> None:
+    """Let upkeep look at all batches, however lately it did."""
+    BatchRow.objects.using(broker.database.using).update(look_at=0)
+    broker.store._follow_ups_rest_until = 0.0
+    broker.store.mend_follow_ups()
+
+
+def batch_of(number: int, **options: Any) -> Batch:
+    with Batch("done", **options) as batch:
+        batch.send_many(Send("k", n) for n in range(number))
+    return batch
+
+
+def test_one_message_follows_the_last_end_with_the_counts(broker: DatabaseBackend, database: str) -> None:
+    with Batch("done", data={"file": "a"}, tag="import:1", queue="mail", priority=3) as batch:
+        first = batch.send("k", 1, tag="row:1")
+        assert batch.send_many(Send("k", n) for n in range(3)).created == 3
+        batch.send("k", 5, delay="1h")
+    assert first.id == f"{batch.id}/000000001"
+    claimed = claim(broker, 4)
+    end(broker, claimed[:1])
+    end(broker, claimed[1:2], SettleAction.BURY)
+    end(broker, claimed[2:3], SettleAction.RETRY)
+    end(broker, claimed[3:])
+    end(broker, claim(broker))
+    assert told(database) == []
+    assert cancel_delay_messages(f"{batch.id}/000000005") == 1
+    assert told(database) == []
+    look(broker)
+    counts = {"total": 5, "finished": 3, "failed": 1, "cancelled": 1}
+    assert told(database) == [{"batch": batch.id, **counts, "data": {"file": "a"}}]
+    row = ReadyMessage.objects.using(database).get()
+    assert (row.message_id, row.tag, row.queue) == (batch.id, "import:1", "mail^3")
+    done = decode_data(row.data.encode(), BatchDone)
+    assert (done.total, done.data) == (5, {"file": "a"})
+    assert not BatchRow.objects.using(database).exists()
+    look(broker)
+    assert len(told(database)) == 1
+
+
+def test_the_last_end_puts_it_at_once(broker: DatabaseBackend, database: str) -> None:
+    three, two = batch_of(3), batch_of(2)
+    claimed = claim(broker, 5)
+    of_three = [one for one in claimed if one.id.startswith(three.id)]
+    of_two = [one for one in claimed if one.id.startswith(two.id)]
+    end(broker, of_three[:2])
+    assert told(database) == []
+    end(broker, of_three[2:])
+    assert [each["total"] for each in told(database)] == [3]
+    end(broker, of_two, SettleAction.BURY)
+    assert [(each["total"], each["failed"]) for each in told(database)] == [(3, 0), (2, 2)]
+
+
+def test_an_empty_batch_is_done_at_once(broker: DatabaseBackend, database: str) -> None:
+    with Batch("done") as batch:
+        pass
+    counts = {"total": 0, "finished": 0, "failed": 0, "cancelled": 0}
+    assert told(database) == [{"batch": batch.id, **counts, "data": None}]
+    look(broker)
+    assert len(told(database)) == 1
+
+
+def test_a_block_that_fails_sends_nothing(broker: DatabaseBackend, database: str) -> None:
+    def fail() -> None:
+        with Batch("done") as batch:
+            batch.send("k")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not ReadyMessage.objects.using(database).exists()
+    assert not BatchRow.objects.using(database).exists()
+
+
+def test_a_batch_is_a_part_of_the_callers_transaction(broker: DatabaseBackend, database: str) -> None:
+    with transaction.atomic(using=database):
+        batch_of(2)
+        transaction.set_rollback(True, using=database)
+    assert not ReadyMessage.objects.using(database).exists()
+    assert not BatchRow.objects.using(database).exists()
+
+
+def test_the_transaction_of_an_atomic_handler_puts_it(broker: DatabaseBackend, database: str) -> None:
+    batch_of(1)
+    (claimed,) = claim(broker)
+    seen: list[int] = []
+
+    def work(message: Message[Any]) -> None:
+        transaction.on_commit(lambda: seen.append(len(told(database))), using=database)
+
+    handler = make_handler(work, atomic=True)
+    message = attempt.begin(claimed, handler, claimed.due_ms, lambda: True)
+    assert isinstance(message, Message)
+    assert attempt.run_sync(claimed, handler, message, database) is None
+    assert seen == [1]
+
+
+def test_a_rescue_after_the_end_tells_nothing_more(broker: DatabaseBackend, database: str) -> None:
+    batch = batch_of(1)
+    end(broker, claim(broker), SettleAction.BURY)
+    assert len(told(database)) == 1
+    broker.queue.rescue([f"{batch.id}/000000001"])
+    end(broker, claim(broker))
+    assert len(told(database)) == 1
+
+
+@pytest.mark.parametrize("few", [1, 2 * 1000], ids=["all at once", "in turns"])
+def test_many_that_end_at_once_are_followed_by_one(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    runs: list[dict[str, int]] = []
+    monkeypatch.setattr(batches, "FEW", few)
+    parts, members = 4, scaled(40)
+    for _ in range(5):
+        batch_of(parts * members)
+        claimed = claim(broker, parts * members)
+        barrier = threading.Barrier(parts)
 
-    def steal(id: str, **_: Any) -> None:  # as if another had claimed it
-        ReadyMessage.objects.using(database).filter(message_id="a").update(token=1)
+        def settle(part: list[Claimed], barrier: threading.Barrier = barrier) -> None:
+            barrier.wait(PATIENCE_S)
+            for one in part:
+                while list(broker.queue.apply([settlement(one, SettleAction.FINISH)])) == [None]:
+                    pass  # MariaDB locks other rows of a small table too
+            connections.close_all()
 
-    def index(messages: Messages) -> None:
-        runs.append({message.id: message.attempt for message in messages})
-        for message in messages:
-            Group.objects.using(database).create(name=message.id)
+        threads = [threading.Thread(target=settle, args=[claimed[i::parts]]) for i in range(parts)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        if few == 1:
+            look(broker)
+        (each,) = told(database)
+        assert (each["total"], each["finished"]) == (parts * members, parts * members)
+        ReadyMessage.objects.using(database).all().delete()
+        FinishMessage.objects.using(database).all().delete()
 
-    message_started.connect(steal)
-    handler = atomic_handler(index)
-    send("a", "b")
-    try:
-        drain(broker, handler)
-    finally:
-        message_started.disconnect(steal)
-    assert runs == [{"a": 1, "b": 1}, {"b": 1}]
-    assert list(Group.objects.using(database).values_list("name", flat=True)) == ["b"]
-    assert state_of("a") is State.RUNNING
+
+@pytest.mark.usefixtures("broker")
+def test_mistakes_are_refused(database: str, stored_delayq: dict[str, Any], settings: Settings) -> None:
+    batch = batch_of(1)
+    with pytest.raises(DelayqError, match="entered already"):
+        batch.__enter__()
+    with pytest.raises(DelayqError, match="inside its block"):
+        Batch("done").send("k")
+    with Batch("done") as batch:
+        for call in (lambda: batch.send("k", id="x"), lambda: batch.send_many([Send("k", id="x")])):
+            with pytest.raises((TypeError, DelayqError)):
+                call()
+    stored_delayq["OPTIONS"]["unknown_keys"] = "error"
+    settings.DELAYQ = {"default": stored_delayq}
+    with pytest.raises(UnknownKey):
+        batch_of(0)
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
+    with pytest.raises(Unsupported, match="STORE"):
+        batch_of(0)

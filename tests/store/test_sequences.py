@@ -105,8 +105,8 @@ def end(broker: DatabaseBackend, claimed: list[Claimed], action: SettleAction = 
 
 def look(broker: DatabaseBackend) -> None:
     """Let upkeep look, however lately it did."""
-    broker.store._sequences_rest_until = 0.0
-    broker.store.mend_sequences()
+    broker.store._follow_ups_rest_until = 0.0
+    broker.store.mend_follow_ups()
 
 
 def is_empty(database: str) -> bool:

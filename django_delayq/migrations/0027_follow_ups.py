@@ -1,4 +1,4 @@
-"""Add the sequences that are under way (django_delayq/store/sequences.py)."""
+"""Add the sequences that are under way, and the batches that are not done (django_delayq/store/)."""
 
 from django.db import migrations, models
 
@@ -11,6 +11,25 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.CreateModel(
+            name="BatchRow",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("alias", django_delayq.models.fields.NameField(max_length=200, verbose_name="alias")),
+                ("batch_id", django_delayq.models.fields.NameField(max_length=200, verbose_name="id")),
+                ("header", models.TextField(verbose_name="header")),
+                ("data", models.TextField(verbose_name="data")),
+                ("total", models.PositiveIntegerField(verbose_name="members")),
+                ("look_at", django_delayq.models.fields.InstantField(verbose_name="looked at again")),
+            ],
+            options={
+                "verbose_name": "batch",
+                "verbose_name_plural": "batches",
+                "db_table": "delayq_batch",
+                "indexes": [models.Index(fields=["alias", "look_at"], name="delayq_batch_look")],
+                "constraints": [models.UniqueConstraint(fields=("batch_id", "alias"), name="delayq_batch_id")],
+            },
+        ),
         migrations.CreateModel(
             name="SequenceRow",
             fields=[

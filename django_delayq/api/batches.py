@@ -1,0 +1,123 @@
+"""Send many messages as one batch: another message follows once all of them have ended."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Unpack
+
+from django.db import transaction
+
+from django_delayq.api.bulk import send_delay_messages
+from django_delayq.api.send import new_id, prepare, send_delay_message
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import NewMessage, Tables
+from django_delayq.conf import DEFAULT_ALIAS
+from django_delayq.core.batches import PREFIX, member_id
+from django_delayq.core.codec import dumps, loads
+from django_delayq.core.errors import DelayqError, Unsupported
+from django_delayq.core.message import Send, Sent, SentMany, Tags, When
+from django_delayq.store import batches
+
+
+class Batch:
+    """A set of messages, and one that follows once all of them have ended: with their counts, and only once.
+
+    ```python
+    with Batch(on_done="import.done", data={"file": "orders.csv"}) as batch:
+        batch.send("import.row", 1)
+        batch.send_many(Send("import.row", row) for row in rows)
+    ```
+
+    The block is a transaction, or a part of yours: the members and the batch are committed together. The message that
+    follows is put in the transaction that ends the last member. Its data is a `BatchDone`. It has the id of the batch,
+    `batch:…`; each member has an id that begins with this. A batch without members is done at once.
+
+    A member ends when it has finished, failed for good or was cancelled. What becomes of a failed one after that, such
+    as a rescue, tells nothing more.
+    """
+
+    def __init__(
+        self,
+        on_done: str,
+        *,
+        data: Any = None,
+        tag: Tags | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        using: str = DEFAULT_ALIAS,
+    ) -> None:
+        self.id = f"{PREFIX}{new_id()}"
+        self._using = using
+        self._send = Send(on_done, None, tag=tag, queue=queue, priority=priority, id=self.id)
+        self._data = data
+        self._number = self._total = 0
+        self._block: Any = None
+
+    def __enter__(self) -> "Batch":
+        if self._block is not None:
+            raise DelayqError(f"{self.id} was entered already; make a new Batch for each set.")
+        backend = get_backend(self._using)
+        store = self._store()
+        told = {"batch": self.id, "total": 0, "finished": 0, "failed": 0, "cancelled": 0, "data": self._data}
+        message = prepare(replace(self._send, data=told), backend.alias)
+        self._message = replace(message, body=dumps(loads(message.body)["data"]))
+        self._block = transaction.atomic(using=store.database.using)
+        self._block.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._block.__exit__(kind, error, frames)
+            return
+        try:
+            self._create()
+        except BaseException as failed:
+            self._block.__exit__(type(failed), failed, failed.__traceback__)
+            raise
+        self._block.__exit__(None, None, None)
+
+    def send(self, key: str, data: Any = None, **when: Unpack[When]) -> Sent:
+        """Send one member, with options of `send_delay_message`, except `id` and `on_conflict`."""
+        self._refuse_id(when.get("id"))
+        when["id"] = self._next_id()
+        sent = send_delay_message(key, data, using=self._using, **when)
+        self._total += 1
+        return sent
+
+    def send_many(self, sends: Iterable[Send]) -> SentMany:
+        """Send many members, like `send_delay_messages`. None of them has an `id` of its own."""
+        sent = send_delay_messages(self._members(sends), using=self._using)
+        self._total += sent.created
+        return sent
+
+    def _members(self, sends: Iterable[Send]) -> Iterator[Send]:
+        for send in sends:
+            self._refuse_id(send.id)
+            yield replace(send, id=self._next_id())
+
+    def _next_id(self) -> str:
+        if self._block is None:
+            raise DelayqError("a batch takes messages inside its block; write `with Batch(...) as batch:`.")
+        self._number += 1
+        return member_id(self.id, self._number)
+
+    def _refuse_id(self, id: str | None) -> None:
+        if id is not None:
+            raise TypeError(f"id={id!r}: the batch gives its members their ids; leave it out.")
+
+    def _create(self) -> None:
+        store, message = self._store(), self._message
+        store.note_lanes([NewMessage(message.id, message.header, b"")])
+        create = partial(batches.create, id=self.id, header=message.header, data=message.body, total=self._total)
+        store.change_follow_ups(lambda database: (None, create(database)))
+
+    def _store(self) -> Tables:
+        backend = get_backend(self._using)
+        if backend.store is None:
+            raise Unsupported(
+                f"A batch needs a store, which counts its members: set up STORE in DELAYQ[{backend.alias.name!r}]."
+            )
+        return backend.store

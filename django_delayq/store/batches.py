@@ -1,0 +1,135 @@
+"""Put the message that follows a batch, in the transaction that ends the last of its members.
+
+The ids of members begin with that of their batch. So the index of ids says how many still wait or run, and no member
+costs a row of its own, nor a counter that all workers would write. A row of `delayq_batch` is there until the batch is
+done.
+
+While very many members are left, an end only looks. Once few are, ends of one batch take turns by its row: the last one
+sees that none is left. If so many end at once that each sees the others' members, or if the last is cancelled, upkeep
+puts the message.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from django.db.models import QuerySet
+
+from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
+from django_delayq.core.codec import dumps, read
+from django_delayq.core.requests import Enqueued
+from django_delayq.models import BatchRow
+from django_delayq.store.database import Database, in_transaction
+from django_delayq.store.enqueue import enqueue
+from django_delayq.support.timestamps import from_ms
+
+FEW = 2 * BATCH
+"""From how many members on, ends of a batch take turns."""
+PAGE = 100
+"""How many batches upkeep looks at in one transaction."""
+AGAIN = timedelta(seconds=10)
+"""How often upkeep looks at a batch."""
+
+
+def create(database: Database, id: str, header: Header, data: bytes, total: int) -> list[Alarm]:
+    """Write a batch in the transaction that has enqueued its members. One without members is done at once."""
+    row = BatchRow(
+        alias=database.alias,
+        batch_id=id,
+        header=dumps(header).decode(),
+        data=data.decode(),
+        total=total,
+    )
+    row.look_at = from_ms(database.now_ms()) + AGAIN
+    if not total:
+        return _finish(database, [row])[1]
+    row.save(using=database.using, force_insert=True)
+    return []
+
+
+def end(database: Database, ids: Iterable[str]) -> list[Alarm]:
+    """Put what follows those of the batches of which no member is left. The caller's transaction has ended some.
+
+    Return alarms to schedule.
+    """
+    near = [id for id in sorted(set(ids)) if _left(database, id, FEW) < FEW]
+    done = [row for id in near if (row := _locked(database, id)) and not _left(database, id, 1)]
+    return _finish(database, done)[1]
+
+
+@in_transaction
+def mend(database: Database) -> tuple[list[Alarm], bool]:
+    """Put what follows batches whose last member has ended unnoticed. Return alarms, and whether there may be more."""
+    if database.vendor == "sqlite":
+        database.prove_writes()  # in SQLite, a transaction that has read can't write once another has written
+    can_skip = database.connection.features.has_select_for_update_skip_locked
+    now = from_ms(database.now_ms())
+    due = _rows(database).filter(look_at__lte=now).order_by("look_at")
+    rows = list(due.select_for_update(skip_locked=can_skip)[:PAGE])
+    done = [row for row in rows if not _left(database, row.batch_id, 1)]
+    left = [row for row in rows if row not in done]
+    for row in left:
+        row.look_at = now + AGAIN
+    _rows(database).bulk_update(left, ["look_at"])
+    return _finish(database, done)[1], len(rows) == PAGE
+
+
+def _locked(database: Database, id: str) -> BatchRow | None:
+    return _rows(database).filter(batch_id=id).select_for_update().first()
+
+
+def _left(database: Database, id: str, most: int) -> int:
+    """Return how many members wait or run, counted up to `most`.
+
+    They are read from the last that was sent on, because the entries of those that have ended are at the other end.
+    """
+    ((number,),) = database.rows(
+        "SELECT count(*) FROM (SELECT 1 AS one FROM delayq_ready r"
+        f" WHERE {database.dialect.of_alias_by_id} AND r.message_id >= %s AND r.message_id < %s"
+        f" ORDER BY r.message_id DESC LIMIT {most}) AS members",
+        [database.alias, *_span(id)],
+    )
+    return int(number)
+
+
+def _span(id: str) -> tuple[str, str]:
+    """Return the ids between which those of all members are."""
+    return f"{id}/", f"{id}0"  # the character after "/"
+
+
+def _finish(database: Database, rows: Sequence[BatchRow]) -> tuple[list[Enqueued], list[Alarm]]:
+    """Put the message that follows each of these batches, and remove their rows."""
+    messages = [NewMessage(row.batch_id, read(row.header, Header), _told(database, row)) for row in rows]
+    enqueued: list[Enqueued] = []
+    alarms: list[Alarm] = []
+    for page in pages(messages, BATCH):
+        answers, new = enqueue(database, page, "keep")
+        enqueued, alarms = [*enqueued, *answers], [*alarms, *new]
+    if pks := [row.pk for row in rows if row.pk]:
+        _rows(database).filter(pk__in=pks).delete()
+    return enqueued, alarms
+
+
+def _told(database: Database, row: BatchRow) -> bytes:
+    """Return the data of the message that follows, as JSON."""
+    of_alias = database.dialect.of_alias_by_ended_id
+    counts: dict[str, int] = dict(
+        database.rows(
+            f"SELECT outcome, count(*) FROM delayq_finish r WHERE {of_alias} AND r.message_id >= %s"
+            " AND r.message_id < %s GROUP BY outcome UNION ALL"
+            f" SELECT 'failed', count(*) FROM delayq_error r WHERE {of_alias} AND r.message_id >= %s"
+            " AND r.message_id < %s",
+            [database.alias, *_span(row.batch_id)] * 2,
+        )
+    )
+    told = {
+        "batch": row.batch_id,
+        "total": row.total,
+        "finished": int(counts.get("finished", 0)),
+        "failed": int(counts.get("failed", 0)),
+        "cancelled": int(counts.get("cancelled", 0)),
+    }
+    return dumps(told)[:-1] + b',"data":' + row.data.encode() + b"}"
+
+
+def _rows(database: Database) -> QuerySet[BatchRow]:
+    return BatchRow.objects.using(database.using).filter(alias=database.alias)
