@@ -292,14 +292,14 @@ def record_too(message: Message[str]) -> None:
 
 
 @delay_execute(key="stamp")
-def stamp(message: Message[str]) -> None:
+def stamp(message: Message[Any]) -> None:
     """Add the id and the time to a file."""
     with open(os.environ["DELAYQ_TEST_RECORD"], "ab", buffering=0) as file:
         file.write(f"{message.id} {time.time()}\n".encode())
 
 
 @delay_execute(key="stamp atomically", atomic=True)
-def stamp_atomically(message: Message[str]) -> None:
+def stamp_atomically(message: Message[Any]) -> None:
     stamp(message)
 
 
