@@ -191,14 +191,15 @@ def _stop(using: str | None, name: str | None, ids: tuple[str, ...], tag: str | 
 
 def sequence_info(row: SequenceRow) -> SequenceInfo:
     """Return what the row of a sequence says."""
-    keys = tuple(step.header.key for step in sequences.plan_of(row))
+    plan = sequences.plan_of(row)
+    keys, version = tuple(step.header.key for step in plan), plan[0].header.version
     return SequenceInfo(
         name=row.name,
         id=row.sequence_id,
         keys=keys,
         step=row.step,
         message_id=row.message_id,
-        data=readable(row.alias, keys[0], row.data.encode()),
+        data=readable(row.alias, keys[0], row.data.encode(), version),
         started_at=row.started_at,
         stopped_at=row.stopped_at,
     )

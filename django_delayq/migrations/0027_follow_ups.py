@@ -7,7 +7,7 @@ import django_delayq.models.fields
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("delayq", "0024_rules"),
+        ("delayq", "0026_version"),
     ]
 
     operations = [

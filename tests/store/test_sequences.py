@@ -580,8 +580,8 @@ def test_a_lease_that_runs_out_while_a_stop_is_under_way_is_left_for_the_next_lo
     now_ms = broker.database.now_ms()
     with transaction.atomic(using=database):
         s.stop("x")
-        assert beside(lambda: settle.reclaim(broker.database, [int(claimed.pk)], now_ms))() == {}
-    assert settle.reclaim(broker.database, [int(claimed.pk)], now_ms) == {int(claimed.pk): None}
+        assert beside(lambda: settle.reclaim(broker.database, [int(claimed.pk)], now_ms))().rows == {}
+    assert settle.reclaim(broker.database, [int(claimed.pk)], now_ms).rows == {int(claimed.pk): None}
     assert (waiting(database), ended(database)) == ([], [("s:x@1", "cancelled")])
 
 

@@ -74,22 +74,26 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"{pause.names} is paused {end_words(pause.until_ms, now_ms)}: {pause.reason}"
     yield from _failures(explanation)
     yield from _sends(explanation)
-    if info.lease_end_ms is not None:
-        yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
-    if info.buried_ms is not None:
-        yield f"failed: {to_words(info.buried_ms, now_ms)}"
+    yield from _lease_or_end(explanation)
     if info.header.version is not None:
         yield f"version of the data: {info.header.version}"
     yield f"data: {data_text(info.body)}"
     yield from facts_lines(explanation)
     yield f"next: {explanation.happens_next}"
-    if explanation.schedule_words:
-        yield f"schedule: {explanation.schedule_words}"
-    if explanation.sequence_words:
-        yield f"sequence: {explanation.sequence_words}"
+    for name, words in (("schedule", explanation.schedule_words), ("sequence", explanation.sequence_words)):
+        if words:
+            yield f"{name}: {words}"
     if explanation.facts is None:
         for line in info.detail.splitlines():
             yield f"    {line}"
+
+
+def _lease_or_end(explanation: Explanation) -> Iterator[str]:
+    info, now_ms = explanation.info, explanation.now_ms
+    if info.lease_end_ms is not None:
+        yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
+    if info.buried_ms is not None:
+        yield f"failed: {to_words(info.buried_ms, now_ms)}"
 
 
 def _due(explanation: Explanation) -> Iterator[str]:
