@@ -16,6 +16,7 @@ from django_delayq.models import BatchRow, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend, batches
 from django_delayq.worker import attempt
 from tests.brokers.rig import settlement
+from tests.races import while_another_did
 from tests.scale import scaled
 from tests.worker.rig import PATIENCE_S, make_handler
 
@@ -159,6 +160,16 @@ def test_a_rescue_after_the_end_tells_nothing_more(broker: DatabaseBackend, data
     broker.queue.rescue([f"{batch.id}/000000001"])
     end(broker, claim(broker))
     assert len(told(database)) == 1
+
+
+def test_of_two_ends_at_once_the_second_waits_and_puts_it(broker: DatabaseBackend, database: str) -> None:
+    if connections[database].vendor != "postgresql":
+        pytest.skip("only there the look at locks is exact; the next test runs on all")
+    batch_of(2)
+    first, second = claim(broker, 2)
+    while_another_did(database, lambda: end(broker, [first]), lambda: end(broker, [second]))
+    put = told(database)
+    assert [(each["total"], each["finished"]) for each in put] == [(2, 2)]
 
 
 @pytest.mark.parametrize("few", [1, 2 * 1000], ids=["all at once", "in turns"])
