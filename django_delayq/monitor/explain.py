@@ -201,9 +201,9 @@ def _unless_limited(limits: Limits) -> str:
         allowed.append(_for_each(text, limits.concurrency_key))
     if limits.interval_us is not None:
         every = {"burst": limits.burst, "interval": _interval_text(limits.interval_us)}
-        text = ngettext(
-            "one start every %(interval)s", "%(burst)s starts, and then one every %(interval)s", limits.burst
-        )
+        text = _("one start every %(interval)s")
+        if limits.burst > 1:
+            text = _("%(burst)s starts, and then one every %(interval)s")
         allowed.append(_for_each(text % every, limits.rate_key))
     return _("While a limit over all workers is reached it is due later: %(limits)s.") % {"limits": "; ".join(allowed)}
 

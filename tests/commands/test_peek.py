@@ -82,10 +82,11 @@ def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Backend) -> 
     shape = [
         *("id", "state", "queue", "priority", "key", "tag", "tags", "trace_id", "due_at", "due_ms"),
         *("sent_at", "sent_ms"),
-        *("expires_at", "expires_ms", "at_most_once", "failures", "crashes", "suspect", "holder"),
+        *("expires_at", "expires_ms", "at_most_once", "failures", "crashes"),
+        *("merged", "again_at", "again_ms", "suspect", "holder"),
         *("lease_end_at", "lease_end_ms", "buried_at", "buried_ms", "error", "detail"),
         *("version", "data", "unreadable"),
     ]
     assert [list(each) for each in delayq_json("peek", "default") + delayq_json("errors")] == [shape, shape]
-    more = ["now_at", "now_ms", "parked", "pauses", "max_attempts", "happens_next", "schedule", "facts"]
+    more = ["now_at", "now_ms", "parked", "pauses", "max_attempts", "happens_next", "schedule", "sequence", "facts"]
     assert list(delayq_json("explain", "held")) == shape + more

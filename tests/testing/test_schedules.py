@@ -95,12 +95,13 @@ def test_the_schedules_of_the_code_run_once_they_are_written() -> None:
 def test_the_code_says_when_its_schedules_begin_and_end() -> None:
     ran: list[tuple[str, datetime]] = []
     bounds: dict[str, Any] = {"counted": {"count": 2}, "bounded": {"start": nine(2), "until": nine(3)}}
+
+    def report(message: Message[None]) -> None:
+        assert message.occurrence is not None
+        ran.append((message.key, timezone.now().replace(microsecond=0)))
+
     for key, options in bounds.items():
-
-        @delay_execute(key=key, every=DAILY, **options)
-        def report(message: Message[None], key: str = key) -> None:
-            ran.append((key, timezone.now().replace(microsecond=0)))
-
+        delay_execute(key=key, every=DAILY, **options)(report)
     with time_machine.travel(START, tick=False):
         sync_delay_schedules()
         run_due(until="5d")

@@ -45,6 +45,7 @@ def test_each_step_runs_at_its_time() -> None:
 def test_each_step_runs_as_messages_get_older(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "time_machine", None)
     monkeypatch.setitem(sys.modules, "freezegun", None)
+    monkeypatch.delitem(sys.modules, "freezegun.api", raising=False)
     Sequence("s", [Step("testing.note", "3d"), Step("testing.note", "7d")]).start("x", id="1")
     assert [attempt.id for attempt in run_due(until="4d")] == ["s:1@1"]
     assert run_due(until="5d") == []
