@@ -209,7 +209,7 @@ def test_who_moves_what_at_once_and_by_a_job(
                         run_job(row, database)
                     found = moved(before, state(database))
                     transaction.set_rollback(True, using=database)
-                suffix = "waits" if model is ReadyMessage else "failed"
+                suffix = {ReadyMessage: "waits", FinishMessage: "finished", ErrorMessage: "failed"}[model]
                 all_ids = {f"{OWN}-{suffix}", f"{FOREIGN}-{suffix}"}
                 allowed = all_ids if account.sees_all else {f"{OWN}-{suffix}"}
                 assert found == (allowed if may else set()), (account.name, action, at_once, options)

@@ -46,7 +46,9 @@ class Told(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.silent += tag in ("script", "style")
         given = dict(attrs)
-        shown = ["aria-label", "alt", "placeholder", "title"] + ["value"] * (given.get("type") == "submit")
+        shown = ["aria-label", "alt", "placeholder", "title"] + ["value"] * (
+            tag == "input" and given.get("type") == "submit"
+        )
         self.texts += [value for name in shown if (value := given.get(name))]
 
     def handle_endtag(self, tag: str) -> None:

@@ -149,9 +149,11 @@ def test_what_empties_a_key_of_a_slot_that_moves_loses_nothing(
 ) -> None:
     """A script that emptied a key and then named it would end half-way: it would be looked for at the other node."""
     rig, shard = cluster_rig, SHARDS.all[0]
-    first, second, suspect = [id for id in map(str, range(60)) if SHARDS.of(id) is shard][:3]
+    first, second, suspect, merged = [id for id in map(str, range(90)) if SHARDS.of(id) is shard][:4]
     rig.send(suspect, key="m")
     rig.broker.queue.cancel([suspect])  # all the keys that a cancel names are there
+    for _ in range(2):
+        rig.send(merged, key="n", delay_ms=LEASE_MS, on_conflict="replace")
     rig.send(suspect)
     rig.crash(2)
     rig.send(first)

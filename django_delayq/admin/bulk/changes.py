@@ -197,6 +197,8 @@ def _newest(alias: str, page: Sequence[MessageRow]) -> list[MessageRow]:
     So a message that has ended again since it was sent again is not sent once more. Messages of jobs are left out too,
     because the right to move messages does not include the rights of a job.
     """
+    if not page:
+        return []
     model = type(page[0])
     rows = model._default_manager.using(get_alias(alias).database).filter(
         alias=alias, message_id__in={row.message_id for row in page}

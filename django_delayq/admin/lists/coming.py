@@ -34,6 +34,8 @@ def coming(request: HttpRequest, alias: str, text: str, models: Collection[type[
     """
     from django_delayq.store import sequences  # late, as in dashboard/urls.py
 
+    if "\0" in text:  # no tag and no id has it, and PostgreSQL takes no such text
+        return []
     database = database_of(alias)
     rows = [*sequences.under_way(database, text, MOST), *filter(None, [sequences.of_message(database, text)])]
     if not rows:

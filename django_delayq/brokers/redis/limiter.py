@@ -81,7 +81,8 @@ class RedisLimiter:
 def _acquire_call(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: int) -> Call:
     keys = LimitKeys(prefix, limit.key, limit.value)
     most, interval_us = ("" if each is None else each for each in (limit.most, limit.interval_us))
-    arguments = most, lease_ms, interval_us, limit.tolerance_us, limit.within_us, *tokens
+    expires = int(bool(limit.rate_value))  # a turn for all messages stays: with some policies Redis evicts what expires
+    arguments = most, lease_ms, interval_us, limit.tolerance_us, limit.within_us, expires, *tokens
     return Call(load("acquire"), (keys.permits, keys.line, keys.turn_of(limit.rate_value)), arguments)
 
 

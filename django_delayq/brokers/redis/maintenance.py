@@ -7,7 +7,6 @@ out.
 
 import time
 from collections.abc import Sequence
-from itertools import compress
 
 from django_delayq.brokers.base import BuriedInfo, Claimed, MaintenanceResult, Transition, earliest
 from django_delayq.brokers.redis.claim import ALONE_S, ClaimPlanner, PollOwnership
@@ -24,7 +23,7 @@ from django_delayq.brokers.redis.client import (
     split,
 )
 from django_delayq.brokers.redis.records import unpack_message, unpack_state
-from django_delayq.brokers.redis.settle import settle
+from django_delayq.brokers.redis.settle import ENDED, LOST, settle_or_send
 from django_delayq.brokers.redis.shards import Keys, load, names_of_sets
 from django_delayq.conf import Alias, Options
 from django_delayq.core.message import State
@@ -184,13 +183,15 @@ def _end_lapsed(keys: Keys, transitions: Sequence[Transition], result: Maintenan
 
     Add them to the counts of `result`.
     """
-    held = (yield from settle(keys, transitions)) if transitions else ()
-    for transition in compress(transitions, held):
+    answers = (yield from settle_or_send(keys, transitions)) if transitions else ()
+    for transition, answer in zip(transitions, answers, strict=True):
+        if answer == LOST:
+            continue
         if transition.state is State.FAILED:
             result.buried.append(buried_info(transition))
         else:
             result.reclaimed += 1
-            result.suspects_due += transition.is_suspect
+            result.suspects_due += transition.is_suspect and answer == ENDED  # a message that was sent is new
 
 
 def take_over(keys: Keys, workers: Sequence[str]) -> Operation[list[BuriedInfo]]:

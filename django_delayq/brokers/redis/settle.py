@@ -21,20 +21,30 @@ def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool
 
     If a send is kept for the end of a run, a call of its own ends that. Return whether each lease was still held.
     """
-    held: list[bool] = [False] * len(transitions)
+    answers = yield from settle_or_send(keys, transitions)
+    return [answer != LOST for answer in answers]
+
+
+LOST, ENDED, SENT = 0, 1, 2
+"""The answers of `settle_or_send`: the lease was lost, it was ended, or what was kept for its end was sent, too."""
+
+
+def settle_or_send(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[int]]:
+    """End leases like `settle`. Return `LOST`, `ENDED` or `SENT` for each."""
+    found = [LOST] * len(transitions)
     todo: Sequence[int] = range(len(transitions))
     while todo:
         answers = yield from _end(keys, [transitions[i] for i in todo])
         kept = [i for i, answer in zip(todo, answers, strict=True) if answer == KEPT]
         for i, answer in zip(todo, answers, strict=True):
-            held[i] = answer == 1
+            found[i] = ENDED if answer == 1 else LOST
         todo = []
         for i in kept:
             answer = yield from _end_and_send(keys, transitions[i])
-            held[i] = answer == 1
+            found[i] = SENT if answer == 1 else LOST
             if answer == KEPT:  # there is nothing, or of another run
                 todo.append(i)
-    return held
+    return found
 
 
 KEPT = 2

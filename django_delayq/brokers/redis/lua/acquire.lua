@@ -2,7 +2,7 @@
 -- acquire: decide which leased messages of one limit may start now. core/limits.py explains the arithmetic.
 -- KEYS  1 permits 2 line 3 turn
 -- ARGV  1 the most permits, or '' 2 lease in ms 3 µs between two starts, or '' 4 µs before its turn that a start is allowed
---       5 µs within which it is used; then the tokens
+--       5 µs within which it is used 6 1 if its turn is forgotten once it is over, else 0; then the tokens
 -- Returns two values per token: after how many ms to ask again (0: the message may start), and 1 if it waits for its turn, else
 -- 0. The last value is the identity of the data (lib/epoch.lua).
 local most, lease, interval = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -18,7 +18,7 @@ for _, late in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * lease, '+i
   redis.call('ZADD', KEYS[1], now + 10 * lease, late) -- the clock went back
 end
 local held, waits = redis.call('ZCOUNT', KEYS[1], now + 1, '+inf'), {}
-for i = 6, #ARGV do
+for i = 7, #ARGV do
   local holds = most and tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]) or '0') > now
   local is_free = not most or held < most
   if holds or (is_free and turn - tolerance <= now_us) then
@@ -39,7 +39,8 @@ end
 for _, lapsed in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)) do redis.call('ZREM', KEYS[1], lapsed) end
 write_line(KEYS[2], line)
 if interval and turn > now_us then
-  redis.call('SET', KEYS[3], string.format('%.0f', turn), 'PX', math.ceil((turn - now_us) / 1000) + 1000)
+  redis.call('SET', KEYS[3], string.format('%.0f', turn))
+  if ARGV[6] == '1' then redis.call('PEXPIRE', KEYS[3], math.ceil((turn - now_us) / 1000) + 1000) end
 end
 waits[#waits + 1] = identity()
 return waits
