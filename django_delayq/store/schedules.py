@@ -9,7 +9,7 @@ was due.
 With `overlap="allow"` nothing waits for an end: maintenance puts each occurrence some seconds before its time.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import wraps
@@ -31,9 +31,10 @@ from django_delayq.core.recurrence import (
     next_to_put,
     not_before,
     rule_of,
+    to_come,
 )
 from django_delayq.core.rules import decode, encode
-from django_delayq.models import ReadyMessage, Schedule
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.enqueue import ended_under, enqueue
 from django_delayq.store.operations import cancel
@@ -50,6 +51,8 @@ NONE_MS = 60_000
 """How often maintenance looks while there are no schedules, in ms: most sites have none."""
 MISTAKE = timedelta(minutes=1)
 """How long a schedule is left alone after its rule could not be read or resolved."""
+WITHDRAWN = "withdrawn: its schedule was paused, changed or removed"
+"""The error of a cancelled occurrence that may be put again, unlike one that somebody else has cancelled."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _PROGRESS = ("last_at", "message_id", "look_at", "put_count", "error")
@@ -265,7 +268,7 @@ def _restart(database: Database, row: Schedule) -> list[Alarm]:
     """
     now = from_ms(database.now_ms())
     last_id, last_at, row.error = row.message_id, row.last_at, ""
-    waiting = _waiting_of(database, row.name, due_after=now)
+    waiting = _put_by_rule(database, row, due_after=now)
     cancelled = _cancel(database, row, {id: at for id, at in waiting.items() if last_at and at <= last_at}, now)
     if row.overlap != "allow" and _open_among(database, [last_id]):
         row.look_at = now
@@ -273,11 +276,20 @@ def _restart(database: Database, row: Schedule) -> list[Alarm]:
     if last_id in cancelled and last_at is not None and last_at <= now:
         row.put_count = max(row.put_count - 1, 0)
         return _enqueued(database, [_put(row, last_at)])
-    at = rule_of(row.rule).after(not_before(now, row.start_at))
-    if at is None or _is_past_end(row, at):
-        row.look_at = None
-        return []
-    return _enqueued(database, [_put(row, at)])
+    for at in to_come(rule_of(row.rule), now, row.start_at, None, None):
+        if _is_past_end(row, at):
+            break
+        if not _has_ended(database, occurrence_id(row.name, at)):
+            return _enqueued(database, [_put(row, at)])
+    row.look_at = None
+    return []
+
+
+def _has_ended(database: Database, id: str) -> bool:
+    """Return whether an occurrence has run before its time, or was cancelled by somebody: then it is not put again."""
+    failed = ErrorMessage.objects.using(database.using).filter(alias=database.alias, message_id=id)
+    ended = FinishMessage.objects.using(database.using).filter(alias=database.alias, message_id=id)
+    return failed.exists() or ended.exclude(error=WITHDRAWN).exists()
 
 
 class Misplaced(NamedTuple):
@@ -350,22 +362,20 @@ def note_gone(database: Database, in_code: Collection[str]) -> Changed:
 def remove(database: Database, names: Collection[str]) -> Changed:
     """Remove schedules, and cancel what waits of them."""
     rows = list(_locked(database).filter(name__in=names))
-    _cancel_all(database, rows, from_ms(database.now_ms()))
+    now = from_ms(database.now_ms())
+    for row in rows:
+        _cancel(database, row, _waiting_of(database, row.name), now)
     for page in pages([row.pk for row in rows], BATCH):
         Schedule.objects.using(database.using).filter(pk__in=page).delete()
     return Changed([row.name for row in rows], [])
 
 
 def _stop(database: Database, rows: Sequence[Schedule], now: datetime, changed: Sequence[str]) -> Changed:
-    _cancel_all(database, rows, now)
+    for row in rows:
+        _cancel(database, row, _put_by_rule(database, row), now)
     if rows:
         Schedule.objects.using(database.using).bulk_update(rows, [*changed, "put_count"], batch_size=PAGE)
     return Changed([row.name for row in rows], [])
-
-
-def _cancel_all(database: Database, rows: Iterable[Schedule], now: datetime) -> None:
-    for row in rows:
-        _cancel(database, row, _waiting_of(database, row.name), now)
 
 
 def _cancel(database: Database, row: Schedule, waiting: Mapping[str, datetime], now: datetime) -> set[str]:
@@ -373,10 +383,20 @@ def _cancel(database: Database, row: Schedule, waiting: Mapping[str, datetime], 
 
     Those that were put and still to come count no more.
     """
-    cancelled = {id for page in pages(list(waiting), BATCH) for id in cancel(database, page)}
+    cancelled: set[str] = set()
+    for page in pages(list(waiting), BATCH):
+        free = ReadyMessage.objects.using(database.using).filter(alias=database.alias, message_id__in=page, token=None)
+        free.update(error=WITHDRAWN)
+        cancelled |= cancel(database, page)
     never_came = sum(row.last_at is not None and now < waiting[id] <= row.last_at for id in cancelled)
     row.put_count = max(row.put_count - never_came, 0)
     return cancelled
+
+
+def _put_by_rule(database: Database, row: Schedule, due_after: datetime = EPOCH) -> dict[str, datetime]:
+    """Return what waits of a schedule, without what was run now or backfilled if the rule puts one at a time."""
+    waiting = _waiting_of(database, row.name, due_after)
+    return waiting if row.overlap == "allow" else {id: at for id, at in waiting.items() if id == row.message_id}
 
 
 def _waiting_of(database: Database, name: str, due_after: datetime = EPOCH) -> dict[str, datetime]:

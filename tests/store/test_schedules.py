@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ from django_delayq import (
     get_delay_schedule,
     list_delay_schedules,
     pause_delay_schedules,
+    reschedule_delay_messages,
     resume_delay_schedules,
     run_delay_schedule,
     schedule_delay_message,
@@ -291,6 +292,58 @@ def test_nothing_of_a_paused_schedule_runs(broker: DatabaseBackend, clock: Datab
     assert (info.reason, info.is_over) == ("stocktaking", False)
     assert resume_delay_schedules("s") == 1
     assert ids(database) == [f"s@{hours(2.5) + timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"]  # the next one alone
+
+
+def _resume() -> None:
+    pause_delay_schedules("s", reason="stocktaking")
+    resume_delay_schedules("s")
+
+
+def _change() -> None:
+    schedule_delay_message("k", 2, name="s", every=HOURLY)
+
+
+@pytest.mark.parametrize("restart", [_resume, _change])
+@pytest.mark.parametrize("action", [SettleAction.FINISH, SettleAction.BURY])
+def test_an_occurrence_that_ran_before_its_time_is_not_put_again(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    restart: Callable[[], None],
+    action: SettleAction,
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY)
+    reschedule_delay_messages(id_at(1), delay=0)
+    go_to(broker, clock, START + timedelta(seconds=1))
+    assert run_due(broker, action) == [id_at(1)]
+    assert ids(database) == [id_at(2)]
+    restart()
+    assert ids(database) == [id_at(2)]
+    restart()
+    assert ids(database) == [id_at(2)]
+
+
+@pytest.mark.parametrize("restart", [_resume, _change])
+def test_an_occurrence_that_was_cancelled_does_not_come_back(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, restart: Callable[[], None]
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY)
+    cancel_delay_messages(id_at(1))
+    restart()
+    assert ids(database) == [id_at(2)]
+
+
+def test_a_pause_leaves_what_was_asked_for_beside_the_rule(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    backfill_delay_schedule("s", start=hours(-2), until=hours(-1))
+    pause_delay_schedules("s", reason="stocktaking")
+    assert ids(database) == sorted([id_at(-2), id_at(-1)])
+    resume_delay_schedules("s")
+    go_to(broker, clock, START + timedelta(seconds=1))
+    assert run_due(broker) == sorted([id_at(-2), id_at(-1)])
+    assert ids(database) == [id_at(1)]
 
 
 def test_a_removed_schedule_puts_nothing_more(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
