@@ -55,6 +55,7 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     - E018: `id_scope` is "all", and its alias has no store.
     - E019: it has `every`, and its alias has no store.
     - E020: it has `every`, and its data can't be None.
+    - E024: it has `every` with a calendar that is not in CALENDARS.
     - E021: it upgrades data of an old version, but not of every version after that.
     - W001: it is `atomic`, and its alias has no store.
 
@@ -355,6 +356,17 @@ def _check_every(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage
             hint='Set up a store ("STORE": {}).',
             obj=handler,
             id="delayq.E019",
+        )
+    calendar = getattr(handler.every, "calendar", None)
+    try:
+        if isinstance(calendar, str):
+            find_calendar(calendar)
+    except ValueError as error:
+        yield Error(
+            f"{name} has every=..., whose rule can't be resolved, so it never runs: {error}",
+            hint=f'Set up CALENDARS={{"{calendar}": ...}} in DELAYQ[{handler.using!r}].',
+            obj=handler,
+            id="delayq.E024",
         )
     try:
         encode_data(None, handler.data_type)

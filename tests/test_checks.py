@@ -9,7 +9,7 @@ from django.db import connections
 from django.views.debug import SafeExceptionReporterFilter
 from pytest_django import Settings
 
-from django_delayq import Message, Sequence, Step, delay_execute
+from django_delayq import Every, Message, Sequence, Step, delay_execute
 from django_delayq.brokers import get_backend
 from django_delayq.store import DatabaseBackend
 from tests import scrubs
@@ -346,6 +346,19 @@ def test_django_hides_the_passwords_of_a_dict_in_its_error_mails(settings: Setti
     other = {"sentinels": ["h"], "name": "n", "password": "s3cr3t", "sentinel_password": "s3cr3t"}
     settings.DELAYQ = {"default": {"LOCATION": one}, "other": {"LOCATION": other}}
     assert "s3cr3t" not in str(SafeExceptionReporterFilter().get_safe_settings()["DELAYQ"])
+
+
+def test_a_calendar_that_a_recurring_handler_lacks_is_found(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"STORE": {}, "CALENDARS": {"shop": ["2030-12-25"]}}}
+    for name in ("shop", "shpo"):
+        every = Every(days=1, time="09:00", zone="Europe/Rome", calendar=name)
+        delay_execute(name, every=every)(handle_nothing)
+    (error,) = [message for message in found() if message.id == "delayq.E024"]
+    assert "calendar='shpo' is not in CALENDARS" in error.msg
+    assert "'shop'" in error.msg
+
+
+def handle_nothing(message: Message[None]) -> None: ...
 
 
 def test_a_sequence_without_a_store_or_with_an_unknown_key_is_found(
