@@ -217,7 +217,8 @@ def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]
 def save(database: Database, wanted: NewSchedule) -> Changed:
     """Write a schedule. One that has its name is changed to it, and keeps its pause and its number of occurrences.
 
-    If it was like this already, nothing changes. Otherwise the next occurrence from now on is put in place of the one
+    If it was like this already, nothing changes. Raises `ValueError` for the name of a schedule that is in the code,
+    unless that is written. Otherwise the next occurrence from now on is put in place of the one
     that waits. One that is overdue or runs stays as it is, and its end puts the next.
     """
     asked = columns_of(wanted)
@@ -229,6 +230,10 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
         # Of two processes that write it for the first time, the second finds the row of the first
         Schedule.objects.using(database.using).bulk_create([new], ignore_conflicts=True)
         row = _locked(database).filter(name=wanted.name).first()
+    if row.origin == Schedule.Origin.CODE != wanted.origin and row.gone_at is None:
+        raise ValueError(
+            f"name={wanted.name!r} is a schedule of the code, which a worker would write again; choose another name."
+        )
     if row.message_id and row.gone_at is None and all(getattr(row, name) == value for name, value in asked.items()):
         return Changed([], [])
     for name, value in asked.items():

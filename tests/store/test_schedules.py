@@ -16,9 +16,11 @@ from pytest_django import Settings
 from django_delayq import (
     DelayqError,
     Every,
+    Message,
     Window,
     backfill_delay_schedule,
     cancel_delay_messages,
+    delay_execute,
     get_delay_message,
     get_delay_schedule,
     list_delay_schedules,
@@ -28,6 +30,7 @@ from django_delayq import (
     run_delay_schedule,
     schedule_delay_message,
     send_delay_message,
+    sync_delay_schedules,
     unschedule_delay_messages,
 )
 from django_delayq.brokers import get_backend
@@ -258,6 +261,22 @@ def test_the_same_schedule_again_changes_nothing(broker: DatabaseBackend, clock:
     schedule_delay_message("k", 1, name="s", every=HOURLY, count=5, start=START)
     assert list(Schedule.objects.using(database).values()) == before
     assert ReadyMessage.objects.using(database).get().pk == message.pk
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_call_does_not_take_over_a_schedule_of_the_code(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    delay_execute("k", every=HOURLY)(handle)
+    sync_delay_schedules()
+    with pytest.raises(ValueError, match="'k' is a schedule of the code"):
+        schedule_delay_message("k", name="k", every=Every(minutes=5))
+    assert ids(database) == [id_at(1, "k")]
+    sync_delay_schedules()
+    assert ids(database) == [id_at(1, "k")]
+
+
+def handle(message: Message[None]) -> None: ...
 
 
 def test_a_changed_schedule_moves_what_waits(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
