@@ -23,7 +23,7 @@ from tests.database.conftest import ALONE
 from tests.scale import scaled
 from tests.servers import PostgresServer
 from tests.store.skewed import FastClock
-from tests.worker.processes import PATIENCE_S, Site, WorkerProcess, site_with
+from tests.worker.processes import Site, WorkerProcess, site_with
 
 BEGINS = datetime(2026, 10, 24, 21, tzinfo=UTC)
 START = BEGINS + timedelta(hours=1)
@@ -33,6 +33,8 @@ RATE = 1440
 BACK = timedelta(minutes=20)
 """How far the clock is put back or ahead at most."""
 WORKERS = 3
+PATIENCE_S = 300
+"""With such a clock, what is put late waits for the next look at overdue rows, a second each: 24 minutes of the day."""
 RULES: dict[str, Rule] = {
     "quarters": Cron("*/15 * * * *", zone="Europe/Rome"),
     "night": Cron("30 2,3,4 * * *", zone="Europe/Rome"),
@@ -79,9 +81,7 @@ def test_each_occurrence_of_a_day_that_passes_in_a_minute_ends_once(
     site: Site, server: PostgresServer, database: str, clock: FastClock
 ) -> None:
     if "DELAYQ_SCALE" not in os.environ:
-        pytest.skip(
-            "of four runs one was not caught up in a minute, and it is to be found why: run it with DELAYQ_SCALE=1"
-        )
+        pytest.skip("it takes over a minute: run it with DELAYQ_SCALE=1")
     chance = random.Random(os.environ.get("PYTEST_RANDOM_SEED"))
     for name, rule in RULES.items():
         overlap: Overlap = "allow" if name == "allowed" else "after"
