@@ -515,10 +515,11 @@ class Tables(Queue, Protocol):
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""
 
-    def finish_and_send(self, pk: int, id: str, token: int, started_ms: int) -> bool:
-        """Finish a message and send what was kept for its end, in the transaction of an atomic handler.
+    def finish_here(self, id: str, pk: int, token: int, started_ms: int) -> bool:
+        """Finish a message as the last step of the caller's transaction, and put what follows it.
 
-        Return False if nothing was kept, or the lease is lost.
+        That is a send that was kept for its end, the next step of a sequence, or the message on the end of a batch.
+        Return False if the lease is lost.
         """
 
     def settle_here(self, transitions: Sequence[Transition]) -> list[Transition]:
@@ -541,12 +542,6 @@ class Tables(Queue, Protocol):
 
     def change_schedules(self, change: Callable[[Any], tuple[list[str], list[Alarm]]]) -> list[str]:
         """Call a function of store/schedules.py with the `database`. Return the names that it returns."""
-
-    def finish_here(self, id: str, pk: int, token: int, started_ms: int) -> bool:
-        """Finish a message in an atomic handler's transaction, and put what follows it: a step, or the end of a batch.
-
-        Return False if the lease was lost.
-        """
 
     def may_start(self, id: str) -> bool:
         """Return whether a claimed message may start: False if it is a step of a sequence that was stopped."""

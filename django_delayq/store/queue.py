@@ -49,7 +49,6 @@ from django_delayq.store import (
     claim,
     due_times,
     enqueue,
-    kept,
     limits,
     listing,
     operations,
@@ -331,9 +330,9 @@ class DatabaseQueue:
             self._put_following(ends)
         return settled.answers
 
-    def finish_and_send(self, pk: int, id: str, token: int, started_ms: int) -> bool:
+    def finish_here(self, id: str, pk: int, token: int, started_ms: int) -> bool:
         asked_at = monotonic()
-        alarms = kept.finish_here(self.database, pk, id, token, started_ms)
+        alarms = settle.finish_here(self.database, id, pk, token, started_ms)
         if alarms is None:
             return False
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
@@ -379,12 +378,6 @@ class DatabaseQueue:
         self._schedules_rest_until = 0.0
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return names
-
-    def finish_here(self, id: str, pk: int, token: int, started_ms: int) -> bool:
-        asked_at = monotonic()
-        was_held, alarms = settle.finish_here(self.database, id, pk, token, started_ms)
-        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
-        return was_held
 
     def may_start(self, id: str) -> bool:
         from django_delayq.store import sequences  # late, as above

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
-from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, pages
+from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, Transition, pages
 from django_delayq.core.codec import dumps, read
 from django_delayq.core.message import State
 from django_delayq.core.sequences import PlannedStep, message_of
@@ -66,8 +66,15 @@ class Started(NamedTuple):
     alarms: list[Alarm]
 
 
+def ended_of(transitions: Iterable[Transition]) -> list[Ended]:
+    """Return the leases that these transitions have ended."""
+    return [Ended(one.id, int(one.pk), one.state) for one in transitions]
+
+
 def lock(database: Database, ids: Collection[str]) -> Locked:
     """Lock the sequences whose current messages have these ids, except those that another transaction has locked."""
+    if not ids:
+        return NONE
     _begin_with_write(database)
     can_skip = database.connection.features.has_select_for_update_skip_locked
     rows = _rows(database).filter(message_id__in=ids).select_for_update(skip_locked=can_skip)

@@ -46,31 +46,36 @@ class Settled:
 
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions. If the handler's own transaction has written one, only drop or rearm its alarm."""
-    steps = [one.id for one in transitions if "@" in one.id and step_of(one.id) and not one.is_written]
-    if steps or any(one.id.startswith(PREFIX) for one in transitions):
-        return _settle_following(database, transitions, steps)
+    if any(_may_be_followed(one.id) and not one.is_written for one in transitions):
+        return _settle_following(database, transitions)
     return _settle(database, transitions)
 
 
+def _may_be_followed(id: str) -> bool:
+    """Return whether something may follow the end of a message: it may be a step of a sequence, or in a batch."""
+    return id.startswith(PREFIX) or _is_step(id)
+
+
+def _is_step(id: str) -> bool:
+    return "@" in id and step_of(id) is not None
+
+
 @in_transaction
-def _settle_following(database: Database, transitions: Sequence[Transition], steps: Sequence[str]) -> Settled:
+def _settle_following(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions, and in the same transaction put what follows steps of sequences and members of batches.
 
     A message whose sequence another transaction has locked is left as it is, and the answer for it is None.
     """
     from django_delayq.store import sequences  # late: most sites have none
 
-    rows, busy = sequences.lock(database, steps) if steps else sequences.NONE
+    rows, busy = sequences.lock(database, [one.id for one in transitions if _is_step(one.id) and not one.is_written])
     left = [not one.is_written and one.id in busy for one in transitions]
     settled = _settle(database, [one for one, is_left in zip(transitions, left, strict=True) if not is_left])
     answers = iter(settled.answers)
     settled.answers = [None if is_left else next(answers) for is_left in left]
-    ended = [
-        sequences.Ended(one.id, int(one.pk), one.state)
-        for one, was_held in zip(transitions, settled.answers, strict=True)
-        if was_held and not one.is_written
-    ]
-    settled.following = _follow(database, rows, ended)
+    answered = zip(transitions, settled.answers, strict=True)
+    ended = [one for one, was_held in answered if was_held and not one.is_written]
+    settled.following = _follow(database, rows, sequences.ended_of(ended))
     return settled
 
 
@@ -82,17 +87,22 @@ def _follow(database: Database, rows: "Mapping[str, SequenceRow]", ended: "Seque
     return [*sequences.follow(database, rows, ended), *batches.end(database, filter(None, members))]
 
 
-def finish_here(database: Database, id: str, pk: int, token: int, started_ms: int) -> tuple[bool, list[Alarm]]:
-    """Finish a message as the end of an atomic handler's transaction, and put what follows it.
+def finish_here(database: Database, id: str, pk: int, token: int, started_ms: int) -> list[Alarm] | None:
+    """Finish a message as the end of an atomic handler's transaction. Put what follows it, and what was kept for it.
 
-    Return whether the lease was still held, and alarms to schedule.
+    Return alarms to schedule; None if the lease is lost.
     """
-    from django_delayq.store import sequences  # late, as above
+    rows: Mapping[str, SequenceRow] = {}
+    if is_followed := _may_be_followed(id):
+        from django_delayq.store import sequences  # late, as above
 
-    rows = sequences.lock_one(database, id) if step_of(id) else {}
+        rows = sequences.lock_one(database, id) if _is_step(id) else {}
+    alarms: list[Alarm] | None = []
     if not database.dialect.finish_here(database, pk, token, started_ms):
-        return False, []
-    return True, _follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)])
+        alarms = kept.finish_here(database, pk, id, token, started_ms)
+    if is_followed and alarms is not None:
+        alarms += _follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)])
+    return alarms
 
 
 def _settle(database: Database, transitions: Sequence[Transition]) -> Settled:
@@ -122,12 +132,11 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
     Return those whose lease is lost, and the alarms of what was put. If another transaction has locked a row, such as a
     renewal, wait for its end.
     """
-    steps = [one.id for one in transitions if "@" in one.id and step_of(one.id)]
-    has_followers = bool(steps) or any(one.id.startswith(PREFIX) for one in transitions)
-    if has_followers:
-        from django_delayq.store import sequences  # late: most sites have none
+    if are_followed := any(_may_be_followed(one.id) for one in transitions):
+        from django_delayq.store import sequences  # late, as above
 
-        rows = {id: row for step in sorted(steps) for id, row in sequences.lock_one(database, step).items()}
+        steps = sorted(one.id for one in transitions if _is_step(one.id))
+        rows = {id: row for step in steps for id, row in sequences.lock_one(database, step).items()}
     found: dict[LeaseId, bool] = {}
     alarms: list[Alarm] = []
     for page in pages(transitions, PAGE):
@@ -137,9 +146,9 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
             ended, sent = kept.end(database, others)
             found |= ended
             alarms += sent
-    if has_followers:
+    if are_followed:
         written = [one for one in transitions if found.get((one.id, one.token))]
-        alarms += _follow(database, rows, [sequences.Ended(one.id, int(one.pk), one.state) for one in written])
+        alarms += _follow(database, rows, sequences.ended_of(written))
     return [one for one in transitions if not found.get((one.id, one.token))], alarms
 
 
@@ -251,9 +260,8 @@ class Reclaimed(NamedTuple):
 def reclaim(database: Database, pks: Sequence[int], now_ms: int) -> Reclaimed:
     """End the leases that ran out. Their rows are ready again, or buried if they must not start twice.
 
-    A row that another transaction holds is left
-    alone. `now_ms` is the database's time at which `ClockMonitor` allowed this: later statements don't read the clock
-    again, because it may jump.
+    A row that another transaction holds is left alone. `now_ms` is the database's time at which `ClockMonitor` allowed
+    this: later statements don't read the clock again, because it may jump.
     """
     return _reclaim(database, pks, now_ms, Sql("r.lease_until <= %s", [now_ms]))
 
@@ -281,7 +289,7 @@ def _reclaim_all(
         f" WHERE {of_pks.text} AND r.token IS NOT NULL AND {over.text} ORDER BY r.id{database.dialect.skip_locked}",
         [*of_pks.parameters, *over.parameters],
     )
-    steps = [id for _, id, *_ in rows if "@" in id and step_of(id)]
+    steps = [id for _, id, *_ in rows if _is_step(id)]
     if steps:
         from django_delayq.store import sequences  # late, as above
 
@@ -300,9 +308,7 @@ def _reclaim_all(
     wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
     alarms = kept.send(database, {id: decode(text) for id, text in again.values()})
     if steps:
-        alarms += sequences.follow(
-            database, of_steps, [sequences.Ended(one.id, int(one.pk), one.state) for one, _, _ in ended]
-        )
+        alarms += sequences.follow(database, of_steps, sequences.ended_of(one for one, _, _ in ended))
     ready = dict.fromkeys(int(one.transition.pk) for one in ended)
     return Reclaimed(ready | {int(one.pk): buried_info(one) for one, _, _ in buried}, alarms)
 

@@ -25,10 +25,8 @@ from django.dispatch import receiver
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claimed, SettleAction, Tables, Transition
 from django_delayq.conf import get_alias
-from django_delayq.core.batches import PREFIX
 from django_delayq.core.errors import LeaseLost, Snooze
 from django_delayq.core.message import Message
-from django_delayq.core.steps import step_of
 from django_delayq.store.database import Database, takes_no_writes
 from django_delayq.store.settle import is_finished
 from django_delayq.support.logging import logger
@@ -54,9 +52,7 @@ EndLeftOpen = Callable[[], Awaitable[str]]
 
 
 def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, store: Tables) -> None:
-    """Run a handler and finish the row of its message, in one transaction. What follows on it is put in that, too.
-
-    That is a send that was kept until then, the next step of a sequence, or the message on the end of a batch.
+    """Run a handler and finish the row of its message, in one transaction. What follows it is put in that, too.
 
     Raises the error of the handler or of the commit, `LeaseLost` if this worker no longer holds the message, or
     `TransactionManagementError` if the handler ended this transaction or left another one open. A commit can raise
@@ -70,11 +66,7 @@ def run_and_finish(run: Callable[[], None], message: Message[Any], pk: int, stor
         with LeavingNothingOpen(), transaction.atomic(using=database.using):
             with staying_in_it(database.using):
                 run()
-            if ("@" in message.id and step_of(message.id)) or message.id.startswith(PREFIX):
-                was_held = store.finish_here(message.id, pk, message.token, message.started_ms)
-            else:
-                was_held = database.dialect.finish_here(database, pk, message.token, message.started_ms)
-            if not was_held and not store.finish_and_send(pk, message.id, message.token, message.started_ms):
+            if not store.finish_here(message.id, pk, message.token, message.started_ms):
                 raise LeaseLost(f"Message {message.id!r} (key {message.key!r}) is another's now: all is rolled back.")
             ended = True
     except Exception as error:
@@ -95,19 +87,19 @@ class BatchLost(LeaseLost):
         self.ids = ids
 
 
-def run_and_settle(run: Callable[[], list[Transition]], queue: Tables) -> list[Transition]:
+def run_and_settle(run: Callable[[], list[Transition]], store: Tables) -> list[Transition]:
     """Run a handler of many messages, and write how they end, in one transaction. Return the transitions, as written.
 
     `run` runs the handler, and returns the transitions. Raises like `run_and_finish`, but `BatchLost` in place of
     `LeaseLost`.
     """
-    database: Database = queue.database
+    database: Database = store.database
     ended: list[Transition] = []
     try:
         with LeavingNothingOpen(), transaction.atomic(using=database.using):
             with staying_in_it(database.using):
                 transitions = run()
-            if lost := queue.settle_here(transitions):
+            if lost := store.settle_here(transitions):
                 raise BatchLost([one.id for one in lost])
             ended = transitions
     except Exception as error:
