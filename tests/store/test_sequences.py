@@ -41,6 +41,7 @@ from django_delayq.worker import attempt
 from tests.brokers.rig import settlement
 from tests.scale import scaled
 from tests.store.skewed import DatabaseClock
+from tests.store.support import MOMENT_MS
 from tests.worker.rig import PATIENCE_S, make_handler
 
 START = datetime(2031, 3, 3, 9, 30, tzinfo=UTC)
@@ -95,8 +96,17 @@ def ended(database: str) -> list[tuple[str, str]]:
 
 
 def claim(broker: DatabaseBackend, *keys: str) -> list[Claimed]:
+    while _is_due_in_a_moment(broker):
+        pass
     requests = [ClaimRequest("default", key, 100) for key in keys or ("a", "b", "c")]
     return broker.store.claim_all(requests, lease_ms=LEASE_MS, worker="w").messages
+
+
+def _is_due_in_a_moment(broker: DatabaseBackend) -> bool:
+    """Return whether a message was sent for now: it is due a little later, at the next whole millisecond."""
+    at = now(broker)
+    rows = ReadyMessage.objects.using(broker.database.using)
+    return rows.filter(due_at__gt=at, due_at__lte=at + timedelta(milliseconds=MOMENT_MS)).exists()
 
 
 def end(broker: DatabaseBackend, claimed: list[Claimed], action: SettleAction = SettleAction.FINISH) -> list[Any]:
