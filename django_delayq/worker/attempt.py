@@ -65,7 +65,7 @@ def begin(
         return refused
     if header.version is not None and header.version > handler.version:
         return _leave_to_later_code(claimed, later_version(header.version, handler.version))
-    if "@" in claimed.id and needs_look(claimed) and not _may_start(claimed, handler):
+    if needs_look(claimed) and not _may_start(claimed, handler):
         return transitions.release(claimed)  # which cancels it
     try:
         data = handler.accepted(claimed.body, header.version)
@@ -101,7 +101,7 @@ def _leave_to_later_code(claimed: Claimed, why: str) -> Transition:
 
 def needs_look(claimed: Claimed) -> bool:
     """Return whether `begin` may ask the database whether a message may start: it may be a step of a sequence."""
-    return bool(claimed.pk) and step_of(claimed.id) is not None
+    return "@" in claimed.id and bool(claimed.pk) and step_of(claimed.id) is not None
 
 
 def _may_start(claimed: Claimed, handler: Handler[Any, Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group
 
-from django_delayq import Bury, Message, Retry, Snooze, get_delay_message, send_delay_message
+from django_delayq import Bury, Message, Retry, Sequence, Snooze, Step, get_delay_message, send_delay_message
 from django_delayq.api import registry
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import SettleAction
@@ -71,6 +71,30 @@ def test_what_it_writes_and_every_end_are_one_transaction(broker: DatabaseBacken
         SettleAction.SNOOZE: 1,
         SettleAction.BURY: 1,
     }
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_steps_of_sequences_run_together(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setattr("django_delayq.api.sequences.by_alias", {})
+    runs: list[list[str]] = []
+
+    def index(messages: Messages) -> None:
+        runs.append(sorted(message.id for message in messages))
+
+    async def aindex(messages: Messages) -> None:
+        index(messages)
+
+    handler = make_handler(aindex if is_async else index, batch=100, concurrency=1)
+    registry.register(handler)
+    sequence = Sequence("s", [Step("k"), Step("k", "1h")])
+    for id in ("a", "b"):
+        sequence.start(id=id)
+    time.sleep(0.002)  # due times are rounded up to whole milliseconds
+    drain(broker, handler)
+    assert runs == [["s:a@1", "s:b@1"]]
+    assert set(ReadyMessage.objects.using(database).values_list("message_id", flat=True)) == {"s:a@2", "s:b@2"}
 
 
 def test_a_message_whose_retry_was_in_the_transaction_runs_again(broker: DatabaseBackend, database: str) -> None:

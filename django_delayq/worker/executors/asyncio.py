@@ -163,7 +163,9 @@ class AsyncioExecutor(Executor):
     ) -> dict[Lease, Transition | None]:
         """Run a batch, and return how each lease ends; None leaves it to lapse."""
         handler, ends = leases[0].handler, dict[Lease, Transition | None]()
-        started, refused = batches.begin(leases, self._events, has_deadline=False)
+        begin = partial(batches.begin, leases, self._events, has_deadline=False)
+        may_ask = any(attempt.needs_look(lease.claimed) for lease in leases)
+        started, refused = await sync_to_async(begin)() if may_ask else begin()
         for lease, transition in refused.items():
             await self._events.aended(lease, transition, None, None)
             ends[lease] = transition
@@ -230,8 +232,7 @@ class AsyncioExecutor(Executor):
         self._events.starting(lease)
         claimed, handler = lease.claimed, lease.handler
         begin = partial(attempt.begin, claimed, handler, lease.now_ms(), lease.check_held)
-        may_ask = "@" in claimed.id and attempt.needs_look(claimed)
-        begun = await sync_to_async(begin)() if may_ask else begin()
+        begun = await sync_to_async(begin)() if attempt.needs_look(claimed) else begin()
         if not isinstance(begun, Message):
             await self._events.aended(lease, begun, None, None)
             return begun
