@@ -16,7 +16,6 @@ from django.db.models import QuerySet
 
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, read
-from django_delayq.core.requests import Enqueued
 from django_delayq.models import BatchRow
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.enqueue import enqueue
@@ -41,7 +40,7 @@ def create(database: Database, id: str, header: Header, data: bytes, total: int)
     )
     row.look_at = from_ms(database.now_ms()) + AGAIN
     if not total:
-        return _finish(database, [row])[1]
+        return _finish(database, [row])
     row.save(using=database.using, force_insert=True)
     return []
 
@@ -53,24 +52,22 @@ def end(database: Database, ids: Iterable[str]) -> list[Alarm]:
     """
     near = [id for id in sorted(set(ids)) if _left(database, id, FEW) < FEW]
     done = [row for id in near if (row := _locked(database, id)) and not _left(database, id, 1)]
-    return _finish(database, done)[1]
+    return _finish(database, done)
 
 
 @in_transaction
 def mend(database: Database) -> tuple[list[Alarm], bool]:
     """Put what follows batches whose last member has ended unnoticed. Return alarms, and whether there may be more."""
-    if database.vendor == "sqlite":
-        database.prove_writes()  # in SQLite, a transaction that has read can't write once another has written
-    can_skip = database.connection.features.has_select_for_update_skip_locked
+    database.begin_with_write()
     now = from_ms(database.now_ms())
     due = _rows(database).filter(look_at__lte=now).order_by("look_at")
-    rows = list(due.select_for_update(skip_locked=can_skip)[:PAGE])
+    rows = list(database.lock_free(due)[:PAGE])
     done = [row for row in rows if not _left(database, row.batch_id, 1)]
     left = [row for row in rows if row not in done]
     for row in left:
         row.look_at = now + AGAIN
     _rows(database).bulk_update(left, ["look_at"])
-    return _finish(database, done)[1], len(rows) == PAGE
+    return _finish(database, done), len(rows) == PAGE
 
 
 def _locked(database: Database, id: str) -> BatchRow | None:
@@ -96,20 +93,16 @@ def _span(id: str) -> tuple[str, str]:
     return f"{id}/", f"{id}0"  # the character after "/"
 
 
-def _finish(database: Database, rows: Sequence[BatchRow]) -> tuple[list[Enqueued], list[Alarm]]:
-    """Put the message that follows each of these batches, and remove their rows."""
-    messages = [NewMessage(row.batch_id, read(row.header, Header), _told(database, row)) for row in rows]
-    enqueued: list[Enqueued] = []
-    alarms: list[Alarm] = []
-    for page in pages(messages, BATCH):
-        answers, new = enqueue(database, page, "keep")
-        enqueued, alarms = [*enqueued, *answers], [*alarms, *new]
+def _finish(database: Database, rows: Sequence[BatchRow]) -> list[Alarm]:
+    """Put the message that follows each of these batches, and remove their rows. Return alarms to schedule."""
+    messages = [NewMessage(row.batch_id, read(row.header, Header), _data_of(database, row)) for row in rows]
+    alarms = [alarm for page in pages(messages, BATCH) for alarm in enqueue(database, page, "keep")[1]]
     if pks := [row.pk for row in rows if row.pk]:
         _rows(database).filter(pk__in=pks).delete()
-    return enqueued, alarms
+    return alarms
 
 
-def _told(database: Database, row: BatchRow) -> bytes:
+def _data_of(database: Database, row: BatchRow) -> bytes:
     """Return the data of the message that follows, as JSON."""
     of_alias = database.dialect.of_alias_by_ended_id
     counts: dict[str, int] = dict(
@@ -121,14 +114,14 @@ def _told(database: Database, row: BatchRow) -> bytes:
             [database.alias, *_span(row.batch_id)] * 2,
         )
     )
-    told = {
+    done = {
         "batch": row.batch_id,
         "total": row.total,
         "finished": int(counts.get("finished", 0)),
         "failed": int(counts.get("failed", 0)),
         "cancelled": int(counts.get("cancelled", 0)),
     }
-    return dumps(told)[:-1] + b',"data":' + row.data.encode() + b"}"
+    return dumps(done)[:-1] + b',"data":' + row.data.encode() + b"}"
 
 
 def _rows(database: Database) -> QuerySet[BatchRow]:

@@ -28,6 +28,7 @@ from django.db import (
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
+from django.db.models import Model, QuerySet
 
 from django_delayq.core.errors import BrokerRefused, StoreUnavailable
 from django_delayq.models.fields import database_name
@@ -169,6 +170,7 @@ One client of MySQL calls this an operational error, another a data error.
 """
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 
 DEADLOCKS = 5
 """How often a transaction that was chosen as the victim of a deadlock is tried again."""
@@ -337,6 +339,18 @@ class Database:
     def prove_writes(self) -> None:
         """Run an UPDATE that changes no row. It raises if the database takes no writes."""
         self.changed("UPDATE delayq_ready SET lease_until = lease_until WHERE 1 = 0")
+
+    def begin_with_write(self) -> None:
+        """Begin a transaction with a write on SQLite, where one that has read can't write once another has written."""
+        if self.vendor == "sqlite":
+            self.prove_writes()
+
+    def lock_free(self, rows: QuerySet[M]) -> QuerySet[M]:
+        """Return the query with a lock on its rows, without those that another transaction has locked.
+
+        Where the database can't leave these out, it waits for them.
+        """
+        return rows.select_for_update(skip_locked=self.connection.features.has_select_for_update_skip_locked)
 
     @contextmanager
     def available(self) -> Iterator[None]:

@@ -165,8 +165,7 @@ def _replace_or_keep(
     begins or ends to run meanwhile.
     """
     dialect = database.dialect
-    if database.vendor == "sqlite":
-        database.prove_writes()  # in SQLite, a transaction that has read can't write once another has written
+    database.begin_with_write()
     by_id = {message.id: message for message in messages}
     found = dialect.under_ids(database.alias, by_id, lock=dialect.lock)
     rows = database.rows(
@@ -290,8 +289,7 @@ def _enqueue_unless_ended(
     """
     once = [message.id for message in messages.values() if message.id_scope == "all"]
     _refuse_hiding_level(database)
-    if database.vendor == "sqlite":
-        database.prove_writes()  # in SQLite, a transaction that has read can't write once another has written
+    database.begin_with_write()
     ended = ended_under(database, once)
     not_ended = {id: message for id, message in messages.items() if id not in ended}
     if not not_ended:

@@ -66,17 +66,13 @@ class Changed(NamedTuple):
 
 
 def _writing(work: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
-    """Make a function of a database run in a transaction that begins with a write.
-
-    On SQLite a transaction that has read can't write once another has written.
-    """
+    """Make a function of a database run in a transaction that may write after it has read."""
 
     @in_transaction
     @wraps(work)
     def run(database: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with database.telling_what_it_lacks():
-            if database.vendor == "sqlite":
-                database.prove_writes()
+            database.begin_with_write()
             return work(database, *args, **kwargs)
 
     return run
@@ -138,7 +134,7 @@ def _put_alone(database: Database, found: Mapping[str, Collection[object]]) -> l
 
 @_writing
 def _put_following(database: Database, found: Mapping[str, Collection[object]]) -> list[Alarm]:
-    rows = list(_locked(database, skip_locked=True).filter(look_at__isnull=False, **found))
+    rows = list(database.lock_free(rows_of(database).filter(look_at__isnull=False, **found)))
     if not rows:
         return []
     now = from_ms(database.now_ms())
@@ -217,9 +213,9 @@ def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]
 def save(database: Database, wanted: NewSchedule) -> Changed:
     """Write a schedule. One that has its name is changed to it, and keeps its pause and its number of occurrences.
 
-    If it was like this already, nothing changes. Raises `ValueError` for the name of a schedule that is in the code,
-    unless that is written. Otherwise the next occurrence from now on is put in place of the one
-    that waits. One that is overdue or runs stays as it is, and its end puts the next.
+    If it was like this already, nothing changes. Otherwise the next occurrence from now on is put in place of the one
+    that waits. One that is overdue or runs stays as it is, and its end puts the next. Raises `ValueError` for the name
+    of a schedule that is in the code, unless the code writes it.
     """
     asked = columns_of(wanted)
     paused_at = from_ms(database.now_ms()) if wanted.paused else None
@@ -439,9 +435,8 @@ def rows_of(database: Database) -> QuerySet[Schedule]:
     return Schedule.objects.using(database.using).filter(alias=database.alias).order_by("name")
 
 
-def _locked(database: Database, *, skip_locked: bool = False) -> QuerySet[Schedule]:
-    can_skip = database.connection.features.has_select_for_update_skip_locked
-    return rows_of(database).select_for_update(skip_locked=skip_locked and can_skip)
+def _locked(database: Database) -> QuerySet[Schedule]:
+    return rows_of(database).select_for_update()
 
 
 def _open_among(database: Database, ids: Collection[str]) -> frozenset[str]:

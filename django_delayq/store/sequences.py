@@ -75,10 +75,8 @@ def lock(database: Database, ids: Collection[str]) -> Locked:
     """Lock the sequences whose current messages have these ids, except those that another transaction has locked."""
     if not ids:
         return NONE
-    _begin_with_write(database)
-    can_skip = database.connection.features.has_select_for_update_skip_locked
-    rows = _rows(database).filter(message_id__in=ids).select_for_update(skip_locked=can_skip)
-    found = {row.message_id: row for row in rows}
+    database.begin_with_write()
+    found = {row.message_id: row for row in database.lock_free(_rows(database).filter(message_id__in=ids))}
     left = set(ids).difference(found)
     standing = _rows(database).filter(message_id__in=left).values_list("message_id", flat=True) if left else ()
     return Locked(found, frozenset(standing))
@@ -175,7 +173,7 @@ def start(
     If that was stopped, and its last message still runs, this one begins when that ends. If its message was cancelled
     or purged, it is over, and this one takes its place.
     """
-    _begin_with_write(database)
+    database.begin_with_write()
     now = from_ms(database.now_ms())
     written: dict[str, Any] = {"plan": dumps(list(plan)).decode(), "data": body.decode(), "started_at": now}
     row = None
@@ -209,7 +207,7 @@ def stop(database: Database, name: str | None, ids: Collection[str], tag: str | 
     A message that runs is let end; of one that has failed, a rescue starts nothing. With no `name`, sequences of all
     names are stopped.
     """
-    _begin_with_write(database)
+    database.begin_with_write()
     named = _rows(database) if name is None else _rows(database).filter(name=name)
     rows = {row.pk: row for row in named.filter(sequence_id__in=ids).order_by("pk").select_for_update()} if ids else {}
     if tag is not None:  # their rows are locked by primary key: no lock may depend on how a database finds them
@@ -243,11 +241,10 @@ def may_start(database: Database, id: str) -> bool:
 @in_transaction
 def mend(database: Database) -> tuple[list[Alarm], bool]:
     """Go on with sequences whose message has ended unnoticed. Return alarms, and whether there may be more to do."""
-    _begin_with_write(database)
-    can_skip = database.connection.features.has_select_for_update_skip_locked
+    database.begin_with_write()
     now = from_ms(database.now_ms())
     due = _rows(database).filter(look_at__lte=now).order_by("look_at")
-    rows = list(due.select_for_update(skip_locked=can_skip)[:PAGE])
+    rows = list(database.lock_free(due)[:PAGE])
     if not rows:
         return [], False
     states = _open_states(database, [row.message_id for row in rows])
@@ -317,9 +314,3 @@ def _rows(database: Database) -> QuerySet[SequenceRow]:
 
 def _tags(database: Database) -> QuerySet[SequenceTag]:
     return SequenceTag.objects.using(database.using).filter(alias=database.alias)
-
-
-def _begin_with_write(database: Database) -> None:
-    """Begin the transaction with a write: on SQLite, one that has read can't write once another has written."""
-    if database.vendor == "sqlite":
-        database.prove_writes()
