@@ -1,4 +1,4 @@
-"""Two at once, on PostgreSQL: the second comes while what the first did is not committed."""
+"""Two at once, on PostgreSQL or MariaDB: the second comes while what the first did is not committed."""
 
 import threading
 from collections.abc import Callable
@@ -10,6 +10,11 @@ from django.db import connections, transaction
 from tests.worker.rig import PATIENCE_S
 
 T = TypeVar("T")
+
+_LOCKS_WAITED_FOR = {
+    "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+    "mysql": "SELECT count(*) FROM information_schema.innodb_lock_waits",
+}
 
 
 def while_another_did(database: str, first: Callable[[], object], then: Callable[[], T]) -> T:
@@ -33,6 +38,7 @@ def while_another_did(database: str, first: Callable[[], object], then: Callable
 
 def waits_for_a_lock(database: str) -> bool:
     """Return whether anybody waits for a lock on this server."""
-    with connections[database].cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    connection = connections[database]
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCKS_WAITED_FOR[connection.vendor])
         return bool(cursor.fetchone()[0])

@@ -36,6 +36,19 @@ def stored_delayq(settings: Settings, redis_url: str, database: str) -> dict[str
 
 
 @pytest.fixture
+def alone_delayq(settings: Settings, database: str) -> dict[str, Any]:
+    """DELAYQ["default"] with the database alone, whose clock decides everything: for a `stored_delayq` of a module."""
+    alias = {
+        "BROKER": "django_delayq.brokers.database.DatabaseBroker",
+        "DATABASE": database,
+        "STORE": {},
+        "OPTIONS": {"unknown_keys": "allow"},
+    }
+    settings.DELAYQ = {"default": alias}
+    return alias
+
+
+@pytest.fixture
 def broker(stored_delayq: dict[str, Any]) -> DatabaseBackend:
     """The broker of that alias."""
     found = get_backend()

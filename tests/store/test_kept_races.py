@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from functools import partial
-from time import monotonic, sleep
 from typing import Any, TypeVar
 
 import pytest
@@ -16,8 +15,8 @@ from django_delayq.core.errors import LeaseLost
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.worker import attempt
-from tests import races
 from tests.brokers.rig import settlement
+from tests.races import while_another_did
 from tests.store.support import claim
 from tests.worker.rig import PATIENCE_S, make_handler
 
@@ -37,33 +36,6 @@ def started(broker: DatabaseBackend) -> Claimed:
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker)
     return claimed
-
-
-def while_another_did(database: str, first: Callable[[], object], then: Callable[[], T]) -> T:
-    """Return what `then` answers in another thread that comes while `first` is done and not yet committed."""
-    if connections[database].vendor == "postgresql":
-        return races.while_another_did(database, first, then)
-    answers: list[T] = []
-
-    def answer() -> None:
-        answers.append(then())
-        connections.close_all()
-
-    other = threading.Thread(target=answer)
-    with transaction.atomic(using=database):
-        first()
-        other.start()
-        until = monotonic() + PATIENCE_S
-        while other.is_alive() and not _waits_for_a_lock(database) and monotonic() < until:
-            sleep(0.01)
-    other.join(PATIENCE_S)
-    return answers[0]
-
-
-def _waits_for_a_lock(database: str) -> bool:
-    with connections[database].cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM information_schema.innodb_lock_waits")
-        return bool(cursor.fetchone()[0])
 
 
 def in_a_thread(work: Callable[[], T]) -> T:

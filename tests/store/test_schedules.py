@@ -53,16 +53,8 @@ LEASE_MS = 60_000
 
 
 @pytest.fixture
-def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
-    """DELAYQ["default"] with the database alone, whose clock decides everything."""
-    alias = {
-        "BROKER": "django_delayq.brokers.database.DatabaseBroker",
-        "DATABASE": database,
-        "STORE": {},
-        "OPTIONS": {"unknown_keys": "allow"},
-    }
-    settings.DELAYQ = {"default": alias}
-    return alias
+def stored_delayq(alone_delayq: dict[str, Any]) -> dict[str, Any]:
+    return alone_delayq
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ from django_delayq.store import DatabaseBackend, sequences
 from django_delayq.support.timestamps import from_ms
 from django_delayq.worker import attempt
 from tests.brokers.rig import settlement
+from tests.races import waits_for_a_lock
 from tests.scale import scaled
 from tests.store.skewed import DatabaseClock
 from tests.store.support import MOMENT_MS
@@ -51,16 +52,8 @@ THREE = [Step("a", "3d"), Step("b", "7d"), Step("c")]
 
 
 @pytest.fixture
-def stored_delayq(settings: Settings, database: str) -> dict[str, Any]:
-    """DELAYQ["default"] with the database alone, whose clock decides everything."""
-    alias = {
-        "BROKER": "django_delayq.brokers.database.DatabaseBroker",
-        "DATABASE": database,
-        "STORE": {},
-        "OPTIONS": {"unknown_keys": "allow"},
-    }
-    settings.DELAYQ = {"default": alias}
-    return alias
+def stored_delayq(alone_delayq: dict[str, Any]) -> dict[str, Any]:
+    return alone_delayq
 
 
 @pytest.fixture(autouse=True)
@@ -597,18 +590,10 @@ def test_a_lease_that_runs_out_while_a_stop_is_under_way_is_left_for_the_next_lo
 
 def waits_for_lock(database: str) -> None:
     """Wait until another transaction waits for a lock on this server."""
-    asked = {
-        "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
-        "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-    }[connections[database].vendor]
     until = monotonic() + PATIENCE_S
-    while monotonic() < until:
-        with connections[database].cursor() as cursor:
-            cursor.execute(asked)
-            if cursor.fetchone()[0]:
-                return
+    while not waits_for_a_lock(database):
+        assert monotonic() < until, "nobody waits"
         sleep(0.2)  # InnoDB refreshes what it shows ten times a second, if nobody reads it meanwhile
-    pytest.fail("nobody waits")
 
 
 # What is told
