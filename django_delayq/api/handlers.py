@@ -183,7 +183,10 @@ class Handler(Generic[T, R]):
         return decode_data(self.upgraded(body, version), self.data_type)
 
     def accepted(self, body: bytes, version: int | None) -> Any:
-        """Return the same. Raises `DataMismatch` also if the data lacks what `concurrency_key` or `rate_key` names."""
+        """Return the data like `data_of`.
+
+        Raises `DataMismatch` also if the data lacks what `concurrency_key` or `rate_key` names.
+        """
         body = self.upgraded(body, version)
         data = decode_data(body, self.data_type)
         if self.limits is not None and self.limits.has_keys:

@@ -162,9 +162,9 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
     form = move.form(request.POST if is_typed else None) if move.form else None
     if not confirmed or (form and not form.is_valid()):
         return _confirmation(model_admin, request, rows, move, form, count)
-    if "one" in request.POST:
-        return _one_first(model_admin, request, rows, move, form)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
+    if "one" in request.POST:
+        return _one_first(model_admin, request, rows, move, form, change)
     name = _job_name(request)
     if is_all(request) and jobs.progress(alias_of(request), name):
         messages.info(request, _("This was asked for already, and is done once."))
@@ -176,10 +176,9 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
 
 
 def _one_first(
-    model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, form: ChangeForm | None
+    model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move, form: ChangeForm | None, change: Change
 ) -> HttpResponse:
     """Move the first of the rows alone, and ask again for the rest: the page shows what became of it."""
-    change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
     alias, first = alias_of(request), rows.order_by("pk").values_list("pk", flat=True).first()
     page = list(rows.filter(pk=first).defer("data"))
     tried = ""

@@ -27,7 +27,7 @@ from django_delayq.admin.access import (
 from django_delayq.admin.formatting import instant, number
 from django_delayq.admin.lists.admins import MessageAdmin, refusal
 from django_delayq.admin.lists.bounded import BoundedAdmin
-from django_delayq.admin.lists.coming import Coming, coming
+from django_delayq.admin.lists.coming import coming
 from django_delayq.admin.lists.filters import AliasFilter
 from django_delayq.admin.lists.kept_searches import is_sent, meant, redirect_to
 from django_delayq.admin.message.page import state_of
@@ -75,6 +75,7 @@ class AnyMessageAdmin(BoundedAdmin):
         why_not = refusal(request, meant(request, asked))
         if why_not:
             messages.warning(request, why_not)
+        sought = meant(request, asked)
         return render_about(
             self,
             request,
@@ -83,9 +84,9 @@ class AnyMessageAdmin(BoundedAdmin):
             alias=alias,
             search_address=address(request, "delayq_anymessage_changelist", alias),
             aliases=[(name, query_of(name)) for name in aliases] if len(aliases := stored_aliases()) > 1 else [],
-            asked=meant(request, asked),
+            asked=sought,
             help_text=MessageAdmin.search_help_text,
-            coming=[] if why_not or not asked else _coming(request, alias, asked, lists),
+            coming=[] if why_not or not asked else coming(request, alias, sought, [each.model for each in lists]),
             sections=[] if why_not else [_section(request, each, alias, asked) for each in lists],
             without_store=get_alias(alias).store is None,
         )
@@ -96,11 +97,6 @@ class AnyMessageAdmin(BoundedAdmin):
             found: Any = self.admin_site.get_model_admin(model) if self.admin_site.is_registered(model) else None
             if found is not None and found.has_view_permission(request):
                 yield found
-
-
-def _coming(request: HttpRequest, alias: str, asked: str, lists: list[MessageAdmin]) -> list[Coming]:
-    """Return what comes for the tag that is searched for."""
-    return coming(request, alias, meant(request, asked), [each.model for each in lists])
 
 
 def _section(request: HttpRequest, admin: MessageAdmin, alias: str, asked: str) -> Section:

@@ -27,7 +27,7 @@ from django_delayq.admin.log import hashed, log_rows
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import kept_difference, payload_of, pretty
 from django_delayq.api.handlers import get_handler
-from django_delayq.api.send import body_of, check_has_fields, send_delay_message
+from django_delayq.api.send import body_of, check_has_fields, header_of, send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
@@ -159,9 +159,7 @@ def _checked(row: MessageRow, typed: str) -> Any:
 def _version_after(row: MessageRow) -> int | None:
     """Return the version of the data of a row once it is changed: the handler's, or the same if none is known here."""
     handler = get_handler(row.alias, row.key)
-    if handler is None:
-        return row.version
-    return None if handler.version == 1 else handler.version
+    return row.version if handler is None else header_of(handler, row.key, is_own=True).version
 
 
 def _data_type(row: MessageRow) -> Any:
