@@ -3,12 +3,16 @@
 All are whole or half minutes: Monrovia's clocks were 44 and a half minutes behind until 1972.
 """
 
+import os
 import random
+import sys
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
+from time import monotonic
 from zoneinfo import ZoneInfo, available_timezones
 
 from dateutil.relativedelta import relativedelta
@@ -68,6 +72,32 @@ def _offset(zone: ZoneInfo, minute: float) -> float:
     offset = instant(minute).astimezone(zone).utcoffset()
     assert offset is not None
     return offset / MINUTE
+
+
+Compare = Callable[[Clocks, float, random.Random, Counter[str]], Iterable[str]]
+"""A function that asks random rules around a change of a zone, counts them, and returns what is wrong, a line each."""
+
+
+def sweep(rules: int, compare: Compare) -> int:
+    """Compare at each change of each zone, as often as RULES says, or else `rules`. Return the exit code of a sweep.
+
+    SEED is what the rules are drawn by. The numbers are printed at the end, and what is wrong before.
+    """
+    times, seed = int(os.environ.get("RULES", rules)), int(os.environ.get("SEED", "1"))
+    counts = Counter(wrong=0)
+    started = monotonic()
+    for name in distinct():
+        zone = clocks(name)
+        choose = random.Random(f"{seed} {name}")
+        for change in zone.changes:
+            counts["changes"] += 1
+            for _ in range(times):
+                for line in compare(zone, change, choose, counts):
+                    counts["wrong"] += 1
+                    sys.stdout.write(f"{line}\n")
+    counts["zones"], counts["names"] = len(distinct()), len(NAMES)
+    sys.stdout.write(f"{dict(sorted(counts.items()))} in {monotonic() - started:.0f} s\n")
+    return 1 if counts["wrong"] else 0
 
 
 @dataclass(frozen=True)

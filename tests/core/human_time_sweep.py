@@ -5,23 +5,19 @@ minute by minute, local times with dateutil. Prints the numbers, and exits 1 if 
 each change, SEED what they are drawn by. It takes some minutes on a core.
 """
 
-import os
 import random
 import sys
-import time
 from collections import Counter
 
 from django_delayq.core.human_time import At, Window, due_in_window_ms
 from tests.core.clocks import (
-    NAMES,
     Clocks,
-    clocks,
-    distinct,
     first_closed,
     first_open,
     instant,
     some_hours,
     some_later,
+    sweep,
     text,
 )
 
@@ -30,27 +26,16 @@ AROUND = 3 * 1440
 
 def main() -> int:
     """Sweep, and return the exit code."""
-    rules, seed = int(os.environ.get("RULES", "3")), int(os.environ.get("SEED", "1"))
-    counts: Counter[str] = Counter()
-    started = time.monotonic()
-    for name in distinct():
-        zone = clocks(name)
-        choose = random.Random(f"{seed} {name}")
-        for change in zone.changes:
-            counts["changes"] += 1
-            for _ in range(rules):
-                now = change + choose.randrange(-AROUND, 120)
-                wrong = [
-                    *compare_windows(zone, change, now, choose, counts),
-                    *compare_at(zone, change, now, choose, counts),
-                ]
-                counts["wrong"] += len(wrong)
-                for line in wrong:
-                    sys.stdout.write(f"{line}\n")
-    counts["zones"] = len(distinct())
-    counts["names"] = len(NAMES)
-    sys.stdout.write(f"{dict(sorted(counts.items()))} in {time.monotonic() - started:.0f} s\n")
-    return 1 if counts["wrong"] else 0
+    return sweep(3, compare)
+
+
+def compare(zone: Clocks, change: float, choose: random.Random, counts: Counter[str]) -> list[str]:
+    """Return what is wrong with windows and local times that are asked at one moment near a change."""
+    now = change + choose.randrange(-AROUND, 120)
+    return [
+        *compare_windows(zone, change, now, choose, counts),
+        *compare_at(zone, change, now, choose, counts),
+    ]
 
 
 def compare_windows(zone: Clocks, change: float, now: float, choose: random.Random, counts: Counter[str]) -> list[str]:
