@@ -67,11 +67,11 @@ def test_a_message_with_any_properties_holds_up_no_alarm(
             message = Message(b"\xff", delivery_mode=2, **properties)
             match place:
                 case "ready":
-                    channel.basic_publish(message, NAMES.direct, NAMES.ready("q", "k"))
+                    channel.basic_publish_confirm(message, NAMES.direct, NAMES.ready("q", "k"))
                 case "stray":
-                    channel.basic_publish(message, NAMES.stray, b"\xff\xfe")
+                    channel.basic_publish_confirm(message, NAMES.stray, b"\xff\xfe")
                 case "pauses":
-                    channel.basic_publish(message, NAMES.pause_notices, b"\xff\xfe")
+                    channel.basic_publish_confirm(message, NAMES.pause_notices, b"\xff\xfe")
     put(broker, {"ours": 1})
     found: list[str] = []
     while "ours" not in found:

@@ -180,7 +180,7 @@ class RabbitMQServer(PrivateServer):
         names = Names("delayq")
         with self.client() as client, suppress(NotFound), client.channel() as channel:
             _take_register(channel, names.register)
-            channel.basic_publish(amqp.Message("{}"), names.direct, names.register)
+            channel.basic_publish_confirm(amqp.Message("{}"), names.direct, names.register)
             while self.hands_on() or _purge_levels(channel, names):
                 sleep(0.01)
             for queue in self.queues(f"{names.prefix}.ready."):
