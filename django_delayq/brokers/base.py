@@ -15,7 +15,7 @@ Times are epoch milliseconds by the broker's own clock; lengths of time are mill
 secrets. All methods may be called from several threads at once.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -26,10 +26,12 @@ from django_delayq.core.message import (
 )
 from django_delayq.core.requests import (  # part of this contract
     BATCH as BATCH,
+    NO_PROGRESS as NO_PROGRESS,
     Alarm as Alarm,
     AlarmInfo as AlarmInfo,
     Audit as Audit,
     BuriedInfo as BuriedInfo,
+    CancelRequest as CancelRequest,
     Claimed as Claimed,
     ClaimRequest as ClaimRequest,
     Claims as Claims,
@@ -308,19 +310,24 @@ class Queue(Protocol):
     def due_pairs(self, pairs: Collection[Pair]) -> Collection[Pair]:
         """Return those of `pairs` that have something due, or for which that can't be told, by one cheap query."""
 
-    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
+    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | CancelRequest | None]:
         """End leases, and return for each whether it was still held.
 
         False means that nothing was changed: the lease was lost, or it is interrupted already and would be interrupted
-        again. None means that another transaction holds the row: try again. Repeating a call is harmless, but returns
+        again. None means that another transaction holds the row: try again. A `CancelRequest` means that nothing was
+        changed because somebody has asked to cancel the message, and the transition yields to that: cancel it.
+        Repeating a call is harmless, but returns
         False for each lease that the first call has ended. If the backend itself repeats the call because a reply was
         lost, it returns True for all of its leases, because it can't tell which ones the first call has ended.
         """
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
-        """Make each lease end `lease_ms` from now. Return True for each that was still held, else False.
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> Sequence[bool | CancelRequest | None]:
+        """Make each lease end `lease_ms` from now, and write the `progress` of those that have some.
 
-        None means that another transaction holds the row: try again.
+        Return True for each that was still held, else False. A `CancelRequest` means that it was held, and that
+        somebody has asked to cancel its message. None means that another transaction holds the row: try again.
         """
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
@@ -357,10 +364,14 @@ class Queue(Protocol):
         once.
         """
 
-    def cancel(self, ids: Sequence[str]) -> list[bool]:
-        """Stop waiting messages. Return True for each that was waiting and now never starts."""
+    def cancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
+        """Stop waiting messages. Return True for each that was waiting and now never starts.
 
-    async def acancel(self, ids: Sequence[str]) -> list[bool]: ...
+        If `running_by` is not None, it says who asks ('' for nobody): those that run get a `CancelRequest`, and count
+        as well. Each is cancelled when its lease ends, unless it finishes. A request that is there stays.
+        """
+
+    async def acancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]: ...
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         """Give waiting messages a new due time. Return True for each that was waiting."""
@@ -558,8 +569,11 @@ class Tables(Queue, Protocol):
         Return whether there may be more.
         """
 
-    def ids_by_tag(self, tag: str) -> list[str]:
-        """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end."""
+    def ids_by_tag(self, tag: str, *, running: bool = False) -> list[str]:
+        """Return the ids of the messages that wait with a tag. Inside `atomically` they stay waiting until its end.
+
+        With `running`, those that run are among them.
+        """
 
     def note_lanes(self, messages: Iterable[NewMessage]) -> None:
         """Make workers ask for the lanes of messages that are about to be inserted without `enqueue`."""

@@ -73,6 +73,10 @@ class LeaseLost(DelayqError):
     """The right to work on this message was lost: another worker may have it."""
 
 
+class Cancelled(DelayqError):
+    """Somebody has asked to cancel the message that this handler runs; see `Message.ensure_not_cancelled`."""
+
+
 class HandlerTimeout(DelayqError):
     """A handler ran for longer than its time-out. It counts as a failure like any other."""
 

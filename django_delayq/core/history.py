@@ -23,6 +23,7 @@ class Ended(StrEnum):
     CRASHED = "crashed"  # the process that ran it died
     INTERRUPTED = "interrupted"  # by the stop of its worker
     LOST = "lost"  # its lease ran out: the worker died, or could not renew it
+    CANCELLED = "cancelled"  # while it ran; the last one, like one that finished
     BURIED = "buried"  # and was rescued later
 
 

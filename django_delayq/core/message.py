@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypedDict, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
-from django_delayq.core.errors import LeaseLost
+from django_delayq.core.errors import Cancelled, LeaseLost
 from django_delayq.core.human_time import At, Windows
 from django_delayq.core.occurrences import occurrence_of
 from django_delayq.core.steps import step_of
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration
+from django_delayq.support.validation import MAX_NAME, check_name, short_repr
 
 T = TypeVar("T")
 
@@ -29,8 +30,53 @@ class State(StrEnum):
     GONE = "gone"
 
 
+MOST_PROGRESS = MAX_NAME + 20
+"""The most characters that `write_progress` returns."""
+
+
+class Progress(NamedTuple):
+    """How far a handler is: a fraction from 0 to 1, and a text for people."""
+
+    fraction: float
+    text: str = ""
+
+
+def write_progress(fraction: float, text: str) -> str:
+    """Return a progress as one text, for example "0.4 12 of 30". Raises `TypeError` or `ValueError`."""
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float):
+        raise TypeError(f"fraction={short_repr(fraction)} is {type(fraction).__name__}; give a number from 0 to 1.")
+    if not 0 <= fraction <= 1:  # also refuses NaN
+        raise ValueError(f"fraction={short_repr(fraction)} is not from 0 to 1.")
+    return f"{fraction:.4g} {check_name(text, 'text') if text != '' else ''}".rstrip()
+
+
+def read_progress(written: str) -> Progress | None:
+    """Return the progress that `write_progress` wrote; None for "" and for what someone else wrote."""
+    fraction, _, text = written.partition(" ")
+    try:
+        return Progress(float(fraction), text)
+    except ValueError:
+        return None
+
+
+def progress_words(written: str) -> str:
+    """Return a written progress for people, for example "40 %, 12 of 30"; '' if there is none."""
+    progress = read_progress(written)
+    if progress is None:
+        return ""
+    return f"{100 * progress.fraction:.3g} %" + (f", {progress.text}" if progress.text else "")
+
+
 def _always_held() -> bool:
     return True
+
+
+def _never_cancelled() -> bool:
+    return False
+
+
+def _forget_progress(written: str) -> None:
+    """Do nothing: outside of a worker, nobody sees the progress."""
 
 
 @dataclass(slots=True)
@@ -56,11 +102,21 @@ class Message(Generic[T]):
     worker: str = ""
     priority: int = 0
     more_tags: tuple[str, ...] = ()
+    _is_cancelled: Callable[[], bool] = field(default=_never_cancelled, repr=False, compare=False)
+    _note_progress: Callable[[str], object] = field(default=_forget_progress, repr=False, compare=False)
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Return all tags, as they were sent; `tag` is the first of them."""
         return all_tags(self.tag, self.more_tags)
+
+    @property
+    def cancelled(self) -> bool:
+        """Return whether somebody has asked to cancel this message while it runs.
+
+        A worker learns it with the next renewal of the lease: after at most a third of the lease, or 5 s.
+        """
+        return self._is_cancelled()
 
     @property
     def due_at(self) -> datetime:
@@ -104,6 +160,21 @@ class Message(Generic[T]):
         """
         if not self.is_held():
             raise LeaseLost(f"Message {self.id!r} (key {self.key!r}) is no longer held: its lease was lost.")
+
+    def ensure_not_cancelled(self) -> None:
+        """Raise `Cancelled` if somebody has asked to cancel this message. An atomic handler's writes are rolled back.
+
+        Call it in a long handler wherever it may stop. A handler that returns has finished, whatever was asked.
+        """
+        if self.cancelled:
+            raise Cancelled(f"Message {self.id!r} (key {self.key!r}) is cancelled.")
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Say how far the handler is: a `fraction` from 0 to 1, and a `text` of at most 200 characters.
+
+        This writes nothing: the latest one goes with the next renewal of the lease. Raises `TypeError` or `ValueError`.
+        """
+        self._note_progress(write_progress(fraction, text))
 
 
 def all_tags(tag: str | None, more_tags: tuple[str, ...]) -> tuple[str, ...]:
@@ -225,7 +296,8 @@ class MessageInfo:
     `data` has the type that the handler asks for if it fits that type. Otherwise it is plain values from JSON, or text
     if the body is no JSON. `merged` is how many sends were merged into it: each took the place of the one before, while
     it waited or was kept until a run ended. `again_at` is when the send is due that is kept until this run ends; None
-    if there is none.
+    if there is none. `progress` and `cancelled_by` are of a message that runs: what its handler last reported, as the
+    last renewal of its lease wrote it, and who asked to cancel it ('' if nobody said; None if nobody asked).
     """
 
     id: str
@@ -246,6 +318,8 @@ class MessageInfo:
     more_tags: tuple[str, ...] = ()
     merged: int = 0
     again_at: datetime | None = None
+    progress: Progress | None = None
+    cancelled_by: str | None = None
 
     @property
     def tags(self) -> tuple[str, ...]:

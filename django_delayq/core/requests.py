@@ -4,7 +4,7 @@ First come the values of sends, claims and limits: messages, alarms, leases, per
 maintenance, heartbeats and pauses. At the end are functions for batches of values.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -248,12 +248,25 @@ LEFT = ("finished", "cancelled", "purged", "dropped")
 """The totals of messages that are gone. "sent" is their sum plus the number of messages that are still there."""
 
 
+NO_PROGRESS: Mapping[LeaseId, str] = {}
+"""The progress to write with a renewal if no handler has reported any."""
+
+
+class CancelRequest(NamedTuple):
+    """The request to cancel a message that runs: who asked ('' if nobody said), and when."""
+
+    by: str
+    at_ms: int
+
+
 @dataclass(slots=True)
 class Info:
     """One message as the backend sees it now.
 
     `holder` (the worker's name) and `lease_end_ms` are set while it runs, `buried_ms` and `detail` (the traceback) once
-    it is buried. `merged` and `again_ms` are those of `MessageInfo`.
+    it is buried. `merged` and `again_ms` are those of `MessageInfo`. While it runs, `cancel_request` says who has asked
+    to cancel it, and `progress` is what its handler last reported (message.py), as the last renewal of its lease wrote
+    it.
     """
 
     id: str
@@ -271,6 +284,8 @@ class Info:
     suspect: bool = False
     merged: int = 0
     again_ms: int | None = None
+    cancel_request: CancelRequest | None = None
+    progress: str = ""
 
 
 class Waiting(NamedTuple):

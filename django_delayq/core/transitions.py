@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from django_delayq.core.history import Ended, PastAttempt, add
 from django_delayq.core.message import State
-from django_delayq.core.requests import BuriedInfo, Claimed
+from django_delayq.core.requests import BuriedInfo, CancelRequest, Claimed
 from django_delayq.support.units import to_text
 
 _WAITING = frozenset({State.PENDING, State.READY})
@@ -32,7 +32,8 @@ MOVES: dict[str, tuple[frozenset[State], frozenset[State]]] = {
     "crash": (_RUNNING, frozenset({State.READY})),
     "reclaim": (_RUNNING, frozenset({State.READY})),
     "bury": (frozenset({State.READY, State.RUNNING}), frozenset({State.FAILED})),
-    "cancel": (_WAITING, frozenset({State.CANCELLED})),
+    "cancel": (_WAITING | _RUNNING, frozenset({State.CANCELLED})),
+    "ask to cancel": (_RUNNING, _RUNNING),
     "replace": (_WAITING, _WAITING),
     "reschedule": (_WAITING, _WAITING),
     "rescue": (frozenset({State.FAILED}), _WAITING),
@@ -69,6 +70,7 @@ class SettleAction(StrEnum):
     CRASH = "crash"  # the process that ran it died: ready again, with one crash more, but never the fatal one
     LAPSE = "lapse"  # its lease ran out: ready again, with one crash more, but never the fatal one
     BURY = "bury"
+    CANCEL = "cancel"  # somebody asked for it while it ran, and it has not finished
 
 
 STATE_AFTER = {
@@ -80,6 +82,7 @@ STATE_AFTER = {
     SettleAction.CRASH: State.PENDING,
     SettleAction.LAPSE: State.PENDING,
     SettleAction.BURY: State.FAILED,
+    SettleAction.CANCEL: State.CANCELLED,
 }
 """The state in which each action leaves the message. `PENDING` stands for `READY` too: only the due time differs."""
 
@@ -90,6 +93,7 @@ TOTALS = {
     SettleAction.RELEASE: "released",
     SettleAction.LAPSE: "reclaimed",
     SettleAction.BURY: "buried",
+    SettleAction.CANCEL: "cancelled",
 }
 """The total that counts each action, where a backend keeps totals."""
 
@@ -145,6 +149,15 @@ class Transition:
     def state(self) -> State:
         """Return the state of the message once this transition is written."""
         return STATE_AFTER[self.action]
+
+    @property
+    def yields_to_cancel(self) -> bool:
+        """Return whether the message is cancelled instead if somebody has asked for that while it ran.
+
+        What has finished has finished. An interrupted lease lapses soon: then the message is cancelled. SQL and Lua
+        check the same.
+        """
+        return self.state in (State.PENDING, State.FAILED)
 
     @property
     def is_suspect(self) -> bool:
@@ -292,6 +305,16 @@ def bury(
     return transition
 
 
+def cancel(claimed: Claimed, request: CancelRequest, span: Span = UNSTARTED) -> Transition:
+    """Return the transition of a message that somebody has asked to cancel while it ran, and that has not finished.
+
+    No failure and no crash is counted. The row says in its error who asked.
+    """
+    transition = _of(claimed, SettleAction.CANCEL, span)
+    transition.error = _storable(f"cancelled while it ran, by {request.by}" if request.by else "cancelled while it ran")
+    return transition
+
+
 def interrupt(claimed: Claimed, policy: Policy, span: Span = UNSTARTED) -> Transition:
     """Return the transition of a message that still runs while its worker stops.
 
@@ -329,13 +352,24 @@ def crash_alone(claimed: Claimed, death: str, policy: Policy, span: Span = UNSTA
     return bury(claimed, Failure(f"{_KILLED} {crashes} times: {death}"), since_claim, crashed=True)
 
 
-def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrupted: bool = False) -> Transition:
+def lapse(
+    claimed: Claimed,
+    lease_until_ms: int,
+    *,
+    at_most_once: bool,
+    interrupted: bool = False,
+    cancel_request: CancelRequest | None = None,
+) -> Transition:
     """Return the transition of a message whose lease ran out at `lease_until_ms`.
 
     Nobody knows whether it killed its worker, or another message did. So a lapse counts a crash, but never the fatal
     one; it counts none if the lease was `interrupted` by the stop of its worker. A message that must not start twice is
-    buried, and so is one whose header can't be read.
+    buried, and so is one whose header can't be read. One that somebody has asked to cancel is cancelled.
     """
+    if cancel_request is not None:
+        transition = cancel(claimed, cancel_request, Span(claimed.claimed_ms, lease_until_ms))
+        transition.lease_until_ms = lease_until_ms
+        return transition
     crashes = claimed.crashes if interrupted else min(claimed.crashes + 1, SUSPECT_CRASHES)
     span = Span(claimed.claimed_ms, lease_until_ms)
     if claimed.header is None:
@@ -349,14 +383,21 @@ def lapse(claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrup
 
 
 def lapse_unburied(
-    claimed: Claimed, lease_until_ms: int, *, at_most_once: bool, interrupted: bool = False
+    claimed: Claimed,
+    lease_until_ms: int,
+    *,
+    at_most_once: bool,
+    interrupted: bool = False,
+    cancel_request: CancelRequest | None = None,
 ) -> Transition:
     """Return the transition to try if the backend refuses that of `lapse`: the message waits again.
 
     A failure is counted for one that must not start twice, so that `refuse` buries it at its next claim.
     """
-    transition = lapse(claimed, lease_until_ms, at_most_once=False, interrupted=interrupted)
-    if at_most_once:
+    transition = lapse(
+        claimed, lease_until_ms, at_most_once=False, interrupted=interrupted, cancel_request=cancel_request
+    )
+    if at_most_once and cancel_request is None:
         transition.failures, transition.crashes = claimed.failures + 1, 0
     return transition
 
@@ -382,11 +423,16 @@ def in_place_of(
 
     The attempt counts as failed. If attempts are left, the only transition is a retry after `wait_ms(attempt)`. If not,
     the first one buries the message; the second is such a retry, for the case that the burial is refused too. (At the
-    next claim, `refuse` keeps the message from starting once more.) Return none if the message has ended already, or if
-    no attempt has ended. `refusal` says in one line why the backend refuses.
+    next claim, `refuse` keeps the message from starting once more.) Return none if the message has ended already, if
+    no attempt has ended, or if it is cancelled: then its lease lapses, and it is cancelled again. `refusal` says in one
+    line why the backend refuses.
     """
-    if transition.is_written or transition.action in (SettleAction.RELEASE, SettleAction.INTERRUPT):
-        return []  # the message has ended already, or no attempt has ended
+    if transition.is_written or transition.action in (
+        SettleAction.RELEASE,
+        SettleAction.INTERRUPT,
+        SettleAction.CANCEL,
+    ):
+        return []
     kind = f"its {transition.action} is refused"
     why = f"{kind}: {refusal}"
     error = f"{transition.error} ({why})" if transition.error else why
@@ -424,11 +470,13 @@ def describe(transition: Transition) -> str:
             return f"is left to others for {to_text(transition.delay_ms or 0)}: {transition.error}"
         case SettleAction.BURY:
             return f"failed for good: {transition.error}"
+        case SettleAction.CANCEL:
+            return str(transition.error)
         case _:
             return str(transition.state.value)
 
 
-_OWN_WORDS = ("its ", "it ", "at_most_once: ", "asked to snooze", "expired ", f"{_KILLED} ")
+_OWN_WORDS = ("its ", "it ", "cancelled ", "at_most_once: ", "asked to snooze", "expired ", f"{_KILLED} ")
 _REFUSED = " is refused: "
 
 

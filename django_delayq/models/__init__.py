@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_delayq.core.figures import COUNTS
 from django_delayq.core.kept import decode
-from django_delayq.core.message import all_tags
+from django_delayq.core.message import MOST_PROGRESS, all_tags
 from django_delayq.models.fields import InstantField, NameField
 from django_delayq.models.indexes import PageIndex, PartialIndex
 from django_delayq.support.sanitize import one_line
@@ -26,7 +26,8 @@ class MessageRow(models.Model):
     `history` holds the earlier attempts (django_delayq/core/history.py). `worker` and `started_at` are about the last
     claim. While the message is leased, `started_at` is when it was claimed; after its end, when its handler started. If
     the message was buried because its lease ran out, `started_at` is still when it was claimed; if it was buried before
-    its handler started, `started_at` is empty. Both are empty if the message waits, or was cancelled.
+    its handler started, `started_at` is empty. Both are empty if the message waits, or was
+    cancelled while it waited.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -79,6 +80,8 @@ class ReadyMessage(MessageRow):
     """A message that waits or runs. While it has a `token`, which proves the lease, it runs, even past `lease_until`.
 
     `interrupted` means that the stop of its worker has cut the lease short: no crash is counted when it runs out.
+    `cancel_at` and `cancel_by` say when somebody asked to cancel it while it runs, and who. `progress` is how far its
+    handler is (`read_progress` in core/message.py), as the last renewal of its lease wrote it.
     `placed` is not used any more. The previous release still writes it, and the next one will drop it.
 
     The `max_wait` of sends counts from `first_at`; if it is empty, from `sent_at`.
@@ -92,6 +95,9 @@ class ReadyMessage(MessageRow):
     first_at = InstantField(_("first sent at"), null=True)
     merged = models.PositiveIntegerField(_("merged sends"), null=True)
     again = models.TextField(_("runs again with"), null=True)  # noqa: DJ001 - inserts leave it out
+    cancel_at = InstantField(_("asked to cancel at"), null=True)
+    cancel_by = NameField(_("asked to cancel by"), max_length=MAX_NAME, null=True)
+    progress = NameField(_("progress"), max_length=MOST_PROGRESS, null=True)
 
     class Meta:
         db_table = "delayq_ready"

@@ -5,40 +5,59 @@ so that the others cost nothing more. A sender writes `again` under the row's lo
 has taken the row before the sender could, who then finds the id free, or waiting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from django_delayq.brokers.base import Alarm, LeaseId, Transition
 from django_delayq.core.kept import Kept, decode
+from django_delayq.core.requests import CancelRequest
 from django_delayq.store import enqueue
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql.dialect import JOIN_LEASES, LEASES, Sql
 
 
 @in_transaction
-def end(database: Database, transitions: Sequence[Transition]) -> tuple[dict[LeaseId, bool], list[Alarm]]:
+def end(
+    database: Database, transitions: Sequence[Transition]
+) -> tuple[dict[LeaseId, bool | CancelRequest], list[Alarm]]:
     """Write transitions of messages for whose end something was kept, and send that.
 
-    Return the leases that still stood, as `Dialect.apply` does, and the alarms of what was sent.
+    Return the leases that still stood, as `Dialect.apply` does, and the alarms of what was sent. A row is left alone if
+    somebody has asked meanwhile to cancel its message, and the transition yields to that.
     """
-    kept = _take(database, [(int(one.pk), one.id, one.token) for one in transitions])
+    yielding = {(one.id, one.token) for one in transitions if one.yields_to_cancel}
+    kept = _take(database, [(int(one.pk), one.id, one.token) for one in transitions], yielding)
     ended = [one for one in transitions if (one.id, one.token) in kept]
     found = database.dialect.apply(database, ended) if ended else {}
     return found, send(database, {id: each for (id, _), each in kept.items()})
 
 
-def _take(database: Database, leases: Sequence[tuple[int, str, int]], *, waits: bool = False) -> dict[LeaseId, Kept]:
+def _take(
+    database: Database,
+    leases: Sequence[tuple[int, str, int]],
+    yielding: Collection[LeaseId] = (),
+    *,
+    waits: bool = False,
+) -> dict[LeaseId, Kept]:
     """Lock the rows of leases that still stand, and take what was kept out of them. Return it by lease.
 
-    Unless it `waits`, a row that another transaction holds is left out.
+    Unless it `waits`, a row that another transaction holds is left out. So is a lease of `yielding` whose message is to
+    be cancelled.
     """
     dialect = database.dialect
     held = dialect.values_table("held", LEASES, leases)
     found = dialect.joined(
         held, Sql(f"{JOIN_LEASES} AND r.again IS NOT NULL"), dialect.lock if waits else dialect.skip_locked
     )
-    rows = database.rows(f"SELECT r.id, r.message_id, r.token, r.again FROM {found.text}", found.parameters)
-    forget(database, [pk for pk, *_ in rows])
-    return {(id, token): decode(text) for _, id, token, text in rows}
+    rows = database.rows(
+        f"SELECT r.id, r.message_id, r.token, r.again, r.cancel_at IS NOT NULL FROM {found.text}", found.parameters
+    )
+    taken = {
+        (id, token): (pk, text)
+        for pk, id, token, text, is_cancelled in rows
+        if not is_cancelled or (id, token) not in yielding
+    }
+    forget(database, [pk for pk, _ in taken.values()])
+    return {lease: decode(text) for lease, (_, text) in taken.items()}
 
 
 def forget(database: Database, pks: Sequence[int]) -> None:

@@ -19,11 +19,27 @@ from django_delayq.store.sql.stepwise import PAGE, count, delete
 
 
 @in_transaction
-def cancel(database: Database, ids: Sequence[str]) -> set[str]:
-    """Move waiting rows from ready to finish, with the outcome cancelled. Return the ids that waited."""
-    by_pk = _locked(database, ids, WAITING)
-    stepwise.cancel(database, list(by_pk))
-    return set(by_pk.values())
+def cancel(database: Database, ids: Sequence[str], running_by: str | None = None) -> set[str]:
+    """Move waiting rows from ready to finish, with the outcome cancelled. Return the ids that waited.
+
+    If `running_by` says who asks, rows that run are marked too, and are among the ids. Who asked first stays the one
+    who asked. What was kept for the ends of their runs (kept.py) is cancelled with them; what is sent later is kept.
+    """
+    if running_by is None:
+        by_pk = _locked(database, ids, WAITING)
+        stepwise.cancel(database, list(by_pk))
+        return set(by_pk.values())
+    found = database.dialect.under_ids(database.alias, ids, "", database.dialect.lock) if ids else None
+    rows = database.rows(f"SELECT r.id, r.message_id, r.token FROM {found.text}", found.parameters) if found else []
+    stepwise.cancel(database, [pk for pk, _, token in rows if token is None])
+    if running := [pk for pk, _, token in rows if token is not None]:
+        of_pks = database.dialect.among("id", running)
+        database.changed(  # MariaDB sets the columns in this order
+            "UPDATE delayq_ready SET again = NULL, cancel_by = CASE WHEN cancel_at IS NULL THEN %s ELSE cancel_by END,"
+            f" cancel_at = coalesce(cancel_at, {database.dialect.now}) WHERE {of_pks.text}",
+            [running_by, *of_pks.parameters],
+        )
+    return {id for _, id, _ in rows}
 
 
 @in_transaction

@@ -20,6 +20,7 @@ from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import tags
 from django_delayq.store.database import Database
 from django_delayq.store.sql.dialect import MESSAGE, WAITING, Row, Sql
+from django_delayq.store.sql.stepwise import request_of
 
 SelectRuns = tuple[str, Sequence[tuple[Any, ...]]]
 """A SELECT, and the parameters of each of its runs. In its text, `{i}` stands for the number of the run."""
@@ -164,13 +165,15 @@ def buried(database: Database, id: str) -> Info | None:
     return found[0][1] if found else None
 
 
-def ids_by_tag(database: Database, tag: str) -> list[str]:
+def ids_by_tag(database: Database, tag: str, *, running: bool = False) -> list[str]:
     """Return the ids that wait under a tag, in order. Their rows stay locked until the end of the transaction.
+
+    With `running`, those that run are among them.
 
     A message may have been replaced by one with other tags before its row was locked. Its first tag is that of the
     locked row; the others are read again.
     """
-    found = tags.rows_with(database, tag, WAITING)
+    found = tags.rows_with(database, tag, *([] if running else [WAITING]))
     rows = database.rows(
         f"SELECT r.id, r.message_id, r.tag FROM {found.text} ORDER BY {database.dialect.id_in_order}"
         f"{database.dialect.lock}",
@@ -257,16 +260,19 @@ def _ready(
     database: Database, condition: str, parameters: Sequence[Any], columns: Sequence[str] = ()
 ) -> list[tuple[Info, Row]]:
     """Return messages of the ready table, each with the values of `columns`."""
-    of_info = (database.dialect.now, WAITING, "r.lease_until", "r.merged", "r.again")
+    waits_until = (database.dialect.now, WAITING, "r.lease_until")
+    of_info = (*waits_until, "r.merged", "r.again", "r.cancel_by", "r.cancel_at", "r.progress")
     found = database.rows(
         f"SELECT {', '.join((*columns, *of_info))}, {MESSAGE} FROM delayq_ready r WHERE {condition}",
         parameters,
     )
     infos = []
     for row in found:
-        now_ms, is_free, end_ms, merged, again, *message = row[len(columns) :]
+        now_ms, is_free, end_ms, merged, again, cancel_by, cancel_at, progress, *message = row[len(columns) :]
         info = _info(now_ms, is_free, end_ms, tuple(message))
         info.merged, info.again_ms = merged or 0, None if again is None else decode(again).due_ms
+        if not is_free:
+            info.cancel_request, info.progress = request_of(cancel_by, cancel_at), progress or ""
         infos.append((info, row[: len(columns)]))
     return infos
 
@@ -375,9 +381,10 @@ def _finished_facts(database: Database, id: str, rows: int, now_ms: int) -> Mess
     for pk, outcome, started_ms, ended_ms, history, rule, rule_due_ms, *row in found:
         info = info_of(tuple(row), State(outcome))
         attempts = read(history)
-        if started_ms is not None:  # a message that was cancelled after its worker died: that attempt was lost
-            how = Ended.FINISHED if info.state is State.FINISHED else Ended.LOST
-            attempts.append(PastAttempt(info.failures + 1, started_ms, ended_ms, row[16], how))
+        if started_ms is not None:
+            how = Ended.FINISHED if info.state is State.FINISHED else Ended.CANCELLED
+            error = "" if how is Ended.FINISHED else info.error
+            attempts.append(PastAttempt(info.failures + 1, started_ms, ended_ms, row[16], how, error))
         past = tuple(attempts)
         return MessageFacts(info, str(pk), past, rows, now_ms, ended_ms=ended_ms, rule=rule, rule_due_ms=rule_due_ms)
     return None

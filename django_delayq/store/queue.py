@@ -1,7 +1,7 @@
 """The tables as the owner of the messages: the rows decide, and a timer says where to look."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -11,15 +11,18 @@ from asgiref.sync import sync_to_async
 
 from django_delayq.brokers.base import (
     BATCH,
+    NO_PROGRESS,
     Alarm,
     Audit,
     Broker,
+    CancelRequest,
     Claimed,
     ClaimRequest,
     Claims,
     Counts,
     Enqueued,
     Info,
+    LeaseId,
     MaintenanceResult,
     NewMessage,
     OnConflict,
@@ -314,7 +317,7 @@ class DatabaseQueue:
             rows = claim.claim_suspect(self.database, requests, lease_ms, worker)
         return Claims(rows.messages, [], rows.now_ms, None)
 
-    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
+    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | CancelRequest | None]:
         check_batch(transitions)
         asked_at = monotonic()
         with self.database.available():
@@ -406,10 +409,12 @@ class DatabaseQueue:
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return answer
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> Sequence[bool | CancelRequest | None]:
         check_batch(leases)
         with self.database.available():
-            return settle.renew(self.database, leases, lease_ms)
+            return settle.renew(self.database, leases, lease_ms, progress)
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         result = None if self.degraded.on else self._maintain_timer(lease_ms)
@@ -582,12 +587,12 @@ class DatabaseQueue:
     def atomically(self, work: Callable[[], T]) -> T:
         return self.database.transaction(work)
 
-    def cancel(self, ids: Sequence[str]) -> list[bool]:
+    def cancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
         check_batch(ids)
-        return operations.answers(ids, operations.cancel(self.database, ids))
+        return operations.answers(ids, operations.cancel(self.database, ids, running_by))
 
-    async def acancel(self, ids: Sequence[str]) -> list[bool]:
-        return await sync_to_async(self.cancel)(ids)
+    async def acancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
+        return await sync_to_async(self.cancel)(ids, running_by)
 
     def reschedule(
         self,
@@ -650,9 +655,9 @@ class DatabaseQueue:
     async def aget(self, id: str) -> Info | None:
         return await sync_to_async(self.get)(id)
 
-    def ids_by_tag(self, tag: str) -> list[str]:
-        """Return the ids that wait under a tag. Inside `atomically` they can't start before its end."""
-        return queries.ids_by_tag(self.database, tag)
+    def ids_by_tag(self, tag: str, *, running: bool = False) -> list[str]:
+        """Return the ids that wait under a tag, or also run. Inside `atomically` they can't start before its end."""
+        return queries.ids_by_tag(self.database, tag, running=running)
 
     def rows_with_states(
         self, tag: str | None, key: str | None, id_prefix: str | None, states: Collection[State]
@@ -676,9 +681,10 @@ class DatabaseQueue:
         return audit.repair(self.database, self.broker, self.mark)
 
 
-def _may_recur(one: Transition, was_held: bool | None) -> bool:
+def _may_recur(one: Transition, was_held: bool | CancelRequest | None) -> bool:
     """Return whether a message has ended whose id may be that of a schedule's occurrence."""
-    return bool(was_held) and one.state in (State.FINISHED, State.FAILED) and one.id[-1:] == "Z" and "@" in one.id
+    is_over = one.state in (State.FINISHED, State.FAILED, State.CANCELLED)
+    return was_held is True and is_over and one.id[-1:] == "Z" and "@" in one.id
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:

@@ -20,6 +20,7 @@ from django_delayq.core.batches import PREFIX, batch_of
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.kept import decode
 from django_delayq.core.message import State
+from django_delayq.core.requests import NO_PROGRESS, CancelRequest
 from django_delayq.core.steps import step_of
 from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse, lapse_unburied
 from django_delayq.store import kept
@@ -27,7 +28,14 @@ from django_delayq.store.alarms import SOON_MS
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.queries import REST_FACTOR, START, Position, page_after
 from django_delayq.store.sql.dialect import CRASHED, ONCE, SUSPECT, Row, Sql, checked, marks
-from django_delayq.store.sql.stepwise import TimedTransition, bury, leases, wait_again
+from django_delayq.store.sql.stepwise import (
+    TimedTransition,
+    bury,
+    cancel_running,
+    leases,
+    request_of,
+    wait_again,
+)
 
 if TYPE_CHECKING:
     from django_delayq.models import SequenceRow
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 class Settled:
     """The answer for each lease, alarms to drop, alarms to rearm, and alarms of messages that follow."""
 
-    answers: list[bool | None]
+    answers: list[bool | CancelRequest | None]
     drop: list[Alarm]
     rearm: list[Alarm]
     following: Sequence[Alarm] = ()
@@ -74,7 +82,7 @@ def _settle_following(database: Database, transitions: Sequence[Transition]) -> 
     answers = iter(settled.answers)
     settled.answers = [None if is_left else next(answers) for is_left in left]
     answered = zip(transitions, settled.answers, strict=True)
-    ended = [one for one, was_held in answered if was_held and not one.is_written]
+    ended = [one for one, was_held in answered if was_held is True and not one.is_written]
     settled.following = _follow(database, rows, sequences.ended_of(ended))
     return settled
 
@@ -83,7 +91,7 @@ def _follow(database: Database, rows: "Mapping[str, SequenceRow]", ended: "Seque
     """Put what follows messages whose leases the caller's transaction has ended. It has locked `rows` before."""
     from django_delayq.store import batches, sequences  # late, as above
 
-    members = [batch_of(one.id) for one in ended if one.state in (State.FINISHED, State.FAILED)]
+    members = [batch_of(one.id) for one in ended if one.state in (State.FINISHED, State.FAILED, State.CANCELLED)]
     return [*sequences.follow(database, rows, ended), *batches.end(database, filter(None, members))]
 
 
@@ -118,26 +126,27 @@ def _settle(database: Database, transitions: Sequence[Transition]) -> Settled:
         ended, alarms = kept.end(database, [by_lease[lease] for lease, has_kept in standing.items() if has_kept])
         found = found | ended
     retry_locked = [lease for lease in standing if lease not in found]
-    written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written}
+    written = {lease: by_lease[lease] for lease, is_written in found.items() if is_written is True}
+    refused = {lease: answer for lease, answer in found.items() if isinstance(answer, CancelRequest)}
     of_all = [*written.values(), *(one for one in transitions if one.is_written)]
     drop = [_alarm(one) for one in of_all]
     alarms += [_alarm(one, _until_due_ms(one)) for one in of_all if one.state in (State.PENDING, State.RUNNING)]
     rearm = [alarm for alarm in alarms if alarm.wait_ms <= SOON_MS]  # a pass schedules the others in time
-    return Settled([_answer(one, written, retry_locked) for one in transitions], drop, rearm)
+    return Settled([_answer(one, written, retry_locked, refused) for one in transitions], drop, rearm)
 
 
 def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[list[Transition], list[Alarm]]:
     """Write transitions in the caller's transaction, as its last step, and put what follows them.
 
-    Return those whose lease is lost, and the alarms of what was put. If another transaction has locked a row, such as a
-    renewal, wait for its end.
+    Return those whose lease is lost, or that somebody has asked to cancel, and the alarms of what was put. If another
+    transaction has locked a row, such as a renewal, wait for its end.
     """
     if are_followed := any(_may_be_followed(one.id) for one in transitions):
         from django_delayq.store import sequences  # late, as above
 
         steps = sorted(one.id for one in transitions if _is_step(one.id))
         rows = {id: row for step in steps for id, row in sequences.lock_one(database, step).items()}
-    found: dict[LeaseId, bool] = {}
+    found: dict[LeaseId, bool | CancelRequest] = {}
     alarms: list[Alarm] = []
     for page in pages(transitions, PAGE):
         _standing(database, leases(database, page, database.dialect.lock))
@@ -147,9 +156,9 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
             found |= ended
             alarms += sent
     if are_followed:
-        written = [one for one in transitions if found.get((one.id, one.token))]
+        written = [one for one in transitions if found.get((one.id, one.token)) is True]
         alarms += _follow(database, rows, sequences.ended_of(written))
-    return [one for one in transitions if not found.get((one.id, one.token))], alarms
+    return [one for one in transitions if found.get((one.id, one.token)) is not True], alarms
 
 
 def _alarm(one: Transition, wait_ms: int = 0) -> Alarm:
@@ -161,27 +170,45 @@ def _until_due_ms(one: Transition) -> int:
     return INTERRUPT_MS if one.state is State.RUNNING else one.delay_ms or 0
 
 
-def _answer(one: Transition, written: dict[LeaseId, Transition], retry_locked: Collection[LeaseId]) -> bool | None:
+def _answer(
+    one: Transition,
+    written: dict[LeaseId, Transition],
+    retry_locked: Collection[LeaseId],
+    refused: dict[LeaseId, CancelRequest],
+) -> bool | CancelRequest | None:
     lease = one.id, one.token
     if one.is_written:
         return True
     if lease in retry_locked:
         return None
+    if lease in refused:
+        return refused.pop(lease)
     return written.pop(lease, None) is not None
 
 
-def renew(database: Database, held: Sequence[Claimed], lease_ms: int) -> list[bool | None]:
-    """Make leases end later. Return whether each was still held; None if another transaction has its row."""
+def renew(
+    database: Database, held: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+) -> list[bool | CancelRequest | None]:
+    """Make leases end later, and write how far their handlers are.
+
+    Return whether each was still held, or who has asked to cancel its message; None if another transaction has its row.
+    """
     if not held:
         return []
     changes = Sql(f"lease_until = {database.dialect.now} + %s", [lease_ms])
+    if by_pk := [(int(one.pk), progress[one.id, one.token]) for one in held if (one.id, one.token) in progress]:
+        cases = " ".join(["WHEN %s THEN %s"] * len(by_pk))
+        values = [value for pair in by_pk for value in pair]
+        changes = Sql(
+            f"{changes.text}, progress = CASE r.id {cases} ELSE r.progress END", [*changes.parameters, *values]
+        )
     unlocked = leases(database, held, database.dialect.skip_locked)
-    found = database.dialect.change(database, changes, unlocked, "message_id, token")
-    renewed = {(id, token) for id, token in found}
+    found = database.dialect.change(database, changes, unlocked, "message_id, token, cancel_by, cancel_at")
+    renewed = {(id, token): request_of(by, at_ms) or True for id, token, by, at_ms in found}
     others = [one for one in held if (one.id, one.token) not in renewed]
     retry_locked = _standing(database, leases(database, others)) if others else {}
     asked = [(one.id, one.token) for one in held]
-    return [None if lease in retry_locked else lease in renewed for lease in asked]
+    return [None if lease in retry_locked else renewed.get(lease, False) for lease in asked]
 
 
 def _standing(database: Database, found: Sql) -> dict[LeaseId, bool]:
@@ -285,7 +312,8 @@ def _reclaim_all(
     of_pks = database.dialect.among("r.id", sorted(pks))
     rows = database.rows(
         "SELECT r.id, r.message_id, r.queue, r.key, r.due_at, r.failures, r.crashes, r.worker, r.started_at,"
-        " r.history, r.lease_until, r.at_most_once, r.interrupted, r.again FROM delayq_ready r"
+        " r.history, r.lease_until, r.at_most_once, r.interrupted, r.cancel_by, r.cancel_at, r.again"
+        " FROM delayq_ready r"
         f" WHERE {of_pks.text} AND r.token IS NOT NULL AND {over.text} ORDER BY r.id{database.dialect.skip_locked}",
         [*of_pks.parameters, *over.parameters],
     )
@@ -296,15 +324,22 @@ def _reclaim_all(
         of_steps, busy = sequences.lock(database, steps)
         rows = [row for row in rows if row[1] not in busy]  # a stop must know whether its message runs
     ended, again = [], {}
-    for *row, lease_until_ms, at_most_once, interrupted, text in rows:
+    for *row, lease_until_ms, at_most_once, interrupted, cancel_by, cancel_at, text in rows:
         if text is not None:
             again[row[0]] = row[1], text
         claimed, until_ms = _claimed(*row), min(lease_until_ms, now_ms)
-        ended_as = lapsed(claimed, until_ms, at_most_once=bool(at_most_once), interrupted=bool(interrupted))
+        ended_as = lapsed(
+            claimed,
+            until_ms,
+            at_most_once=bool(at_most_once),
+            interrupted=bool(interrupted),
+            cancel_request=request_of(cancel_by, cancel_at),
+        )
         ended.append(TimedTransition(ended_as, claimed.claimed_ms, until_ms))
     buried = [one for one in ended if one.transition.state is State.FAILED]
     kept.forget(database, list(again))
     bury(database, buried)
+    cancel_running(database, [one for one in ended if one.transition.state is State.CANCELLED])
     wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
     alarms = kept.send(database, {id: decode(text) for id, text in again.values()})
     if steps:

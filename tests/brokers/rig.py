@@ -14,6 +14,7 @@ from django_delayq.brokers.base import (
     AlarmIndex,
     Backend,
     Broker,
+    CancelRequest,
     Claimed,
     ClaimRequest,
     Enqueued,
@@ -229,6 +230,8 @@ def _after(
             return replace(lapse, lease_until_ms=None)  # only its token is known
         case SettleAction.BURY:
             return transitions.bury(claimed, failure, span, failed=failed)
+        case SettleAction.CANCEL:
+            return transitions.cancel(claimed, CancelRequest("", 0), span)
 
 
 def claim_some(broker: Backend, wants: Sequence[ClaimRequest], worker: str = "w") -> list[Claimed]:

@@ -28,7 +28,10 @@ from django_delayq import (
     send_delay_messages,
 )
 from django_delayq.admin.message.edit import rescue_with
-from django_delayq.brokers.base import SettleAction
+from django_delayq.brokers.base import (
+    CancelRequest,
+    SettleAction,
+)
 from django_delayq.core.message import OnConflict, Sent
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
@@ -259,7 +262,7 @@ def test_what_ends_after_the_first_look_is_not_sent_again(broker: DatabaseBacken
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker)
     with ThreadPoolExecutor(1) as pool:
-        ends: list[Future[Sequence[bool | None]]] = []
+        ends: list[Future[Sequence[bool | CancelRequest | None]]] = []
 
         def end() -> None:
             apply = in_another_thread(lambda: broker.queue.apply([settlement(claimed, SettleAction.FINISH)]))

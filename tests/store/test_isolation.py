@@ -13,6 +13,7 @@ from psycopg import IsolationLevel
 
 from django_delayq import Message, delay_execute, send_delay_message
 from django_delayq.admin.bulk import jobs
+from django_delayq.brokers.base import CancelRequest
 from django_delayq.store import DatabaseBackend
 from django_delayq.worker import attempt
 from tests.store.support import LEASE_MS, claim
@@ -84,7 +85,7 @@ def run_and_renew(broker: DatabaseBackend, database: str) -> BaseException | Non
 
     send_delay_message("k", 1, id="a")
     (claimed,) = claim(broker)
-    renewed: list[bool | None] = []
+    renewed: list[bool | CancelRequest | None] = []
     handler = make_handler(func, atomic=True)
     message = attempt.begin(claimed, handler, claimed.due_ms, lambda: True)
     assert isinstance(message, Message)

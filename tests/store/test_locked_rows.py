@@ -11,7 +11,12 @@ import pytest
 from django.db import connections, transaction
 
 from django_delayq import Message, send_delay_message
-from django_delayq.brokers.base import Claimed, SettleAction, Transition
+from django_delayq.brokers.base import (
+    CancelRequest,
+    Claimed,
+    SettleAction,
+    Transition,
+)
 from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.worker.leases import Lease, Leases
@@ -83,7 +88,7 @@ def test_a_worker_settles_it_when_it_is_free(
     leases.add([lease])
     asked, settle = threading.Semaphore(0), broker.queue.apply
 
-    def watched(settlements: Sequence[Transition]) -> Sequence[bool | None]:
+    def watched(settlements: Sequence[Transition]) -> Sequence[bool | CancelRequest | None]:
         asked.release()
         return settle(settlements)
 

@@ -2,7 +2,16 @@
 
 from dataclasses import replace
 
-from django_delayq.brokers.base import BATCH, Claimed, Enqueued, MaintenanceResult, NewMessage, OnConflict, earliest
+from django_delayq.brokers.base import (
+    BATCH,
+    CancelRequest,
+    Claimed,
+    Enqueued,
+    MaintenanceResult,
+    NewMessage,
+    OnConflict,
+    earliest,
+)
 from django_delayq.brokers.memory.places import AlarmName, Entry, Places
 from django_delayq.conf import Options
 from django_delayq.core.kept import Kept, bounded, keep
@@ -52,14 +61,18 @@ def _send_kept(places: Places, id: str, kept: Kept, now_ms: int) -> None:
     entry.first_ms = kept.first_ms if sent.created else min(entry.first_ms or now_ms, kept.first_ms)
 
 
-def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool:
+def settle(places: Places, transition: Transition, now_ms: int, due_ms: int) -> bool | CancelRequest:
     """Write one transition. Return False if the lease was lost, or if this would interrupt it a second time.
+
+    Return the request to cancel the message if there is one and the transition yields to it.
 
     If the transition has a delay, the message is due at `due_ms`.
     """
     entry = places.find_held(transition.id, transition.token)
     if entry is None or transition.is_repeated(interrupted=entry.interrupted):
         return False
+    if entry.cancel_request is not None and transition.yields_to_cancel:
+        return entry.cancel_request
     _write(places, entry, transition, now_ms, entry.due_ms if transition.delay_ms is None else due_ms)
     return True
 
@@ -73,7 +86,7 @@ def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, du
     if transition.error is not None:
         entry.error = transition.error
     match transition.state:
-        case State.FINISHED:
+        case State.FINISHED | State.CANCELLED:
             places.take_out(entry)
         case State.FAILED:
             places.put_buried(entry, now_ms, entry.error, transition.detail)
@@ -95,6 +108,18 @@ def remove_waiting(places: Places, id: str, total: str) -> bool:
         return False
     places.take_out(entry)
     places.totals[total] += 1
+    return True
+
+
+def cancel(places: Places, id: str, running_by: str | None, now_ms: int) -> bool:
+    """Cancel a waiting message; with `running_by`, also ask a running one to end. Return False if there is none."""
+    entry = places.entries.get(id)
+    if entry is None or not entry.token:
+        return remove_waiting(places, id, "cancelled")
+    if running_by is None:
+        return False
+    entry.again = None  # it is cancelled with the message; what is sent later is kept
+    entry.cancel_request = entry.cancel_request or CancelRequest(running_by, now_ms)
     return True
 
 
@@ -146,7 +171,13 @@ def maintain(places: Places, options: Options, now_ms: int) -> MaintenanceResult
 
 def _lapse(places: Places, entry: Entry, result: MaintenanceResult) -> None:
     lost = Claimed(entry.id, entry.token, entry.due_ms, entry.header, entry.body, entry.failures, entry.crashes)
-    transition = lapse(lost, result.now_ms, at_most_once=entry.header.at_most_once, interrupted=entry.interrupted)
+    transition = lapse(
+        lost,
+        result.now_ms,
+        at_most_once=entry.header.at_most_once,
+        interrupted=entry.interrupted,
+        cancel_request=entry.cancel_request,
+    )
     _write(places, entry, transition, result.now_ms, entry.due_ms)
     if transition.state is State.FAILED:
         result.buried.append(buried_info(transition))

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 
 from django_delayq.brokers.base import (
     BATCH,
+    NO_PROGRESS,
     Alarm,
     AlarmInfo,
     Audit,
+    CancelRequest,
     Claimed,
     ClaimRequest,
     Claims,
@@ -21,6 +23,7 @@ from django_delayq.brokers.base import (
     Enqueued,
     Heard,
     Info,
+    LeaseId,
     MaintenanceResult,
     NewMessage,
     OnConflict,
@@ -38,6 +41,7 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.brokers.memory import queries
 from django_delayq.brokers.memory.apply import (
+    cancel,
     enqueue,
     maintain,
     purge_failed,
@@ -180,7 +184,7 @@ class MemoryBroker:
         header = replace(entry.header)
         return Claimed(entry.id, token, entry.due_ms, header, entry.body, entry.failures, entry.crashes, worker=worker)
 
-    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
+    def apply(self, transitions: Sequence[Transition]) -> list[bool | CancelRequest]:
         check_batch(transitions)
         with self._changed:
             held = [
@@ -202,14 +206,17 @@ class MemoryBroker:
                 self._places.alarms[alarm.queue, alarm.key].put_earlier(alarm.pk, self._due_ms(alarm.wait_ms))
             self._changed.notify_all()
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> list[bool | CancelRequest]:
         check_batch(leases)
         with self._changed:
             held = [self._places.find_held(lease.id, lease.token) for lease in leases]
             for entry in held:
                 if entry is not None:
                     self._places.running.put(entry.id, self._now_ms() + lease_ms)
-            return [entry is not None for entry in held]
+                    entry.progress = progress.get((entry.id, entry.token), entry.progress)
+            return [False if entry is None else entry.cancel_request or True for entry in held]
 
     def maintain(self, *, lease_ms: int) -> MaintenanceResult:
         with self._changed:
@@ -261,13 +268,13 @@ class MemoryBroker:
     def atomically(self, work: Callable[[], T]) -> T:
         return work()
 
-    def cancel(self, ids: Sequence[str]) -> list[bool]:
+    def cancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
         check_batch(ids)
         with self._changed:
-            return [remove_waiting(self._places, id, "cancelled") for id in ids]
+            return [cancel(self._places, id, running_by, self._now_ms()) for id in ids]
 
-    async def acancel(self, ids: Sequence[str]) -> list[bool]:
-        return self.cancel(ids)
+    async def acancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
+        return self.cancel(ids, running_by)
 
     def reschedule(self, ids: Sequence[str], *, delay_ms: int = 0, at_ms: int | None = None) -> list[bool]:
         check_batch(ids)

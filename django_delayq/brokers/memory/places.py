@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from heapq import merge
 
-from django_delayq.brokers.base import Header, earliest
+from django_delayq.brokers.base import CancelRequest, Header, earliest
 from django_delayq.brokers.schedule import Schedule
 from django_delayq.core.kept import Kept
 from django_delayq.core.transitions import SUSPECT_CRASHES
@@ -33,6 +33,8 @@ class Entry:
     first_ms: int | None = None
     merged: int = 0
     again: Kept | None = None
+    cancel_request: CancelRequest | None = None
+    progress: str = ""
 
     @property
     def set_name(self) -> SetName:
@@ -95,6 +97,8 @@ class Places:
         entry.token = 0
         entry.holder = ""
         entry.interrupted = False
+        entry.cancel_request = None
+        entry.progress = ""
 
     def find_waiting(self, id: str) -> Entry | None:
         entry = self.entries.get(id)

@@ -17,6 +17,8 @@ def see(places: Places, entry: Entry, now_ms: int) -> Info:
         suspect=entry.id in places.suspects,
         merged=entry.merged,
         again_ms=None if entry.again is None else entry.again.due_ms,
+        cancel_request=entry.cancel_request,
+        progress=entry.progress,
     )
 
 

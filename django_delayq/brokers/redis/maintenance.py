@@ -8,7 +8,7 @@ out.
 import time
 from collections.abc import Sequence
 
-from django_delayq.brokers.base import BuriedInfo, Claimed, MaintenanceResult, Transition, earliest
+from django_delayq.brokers.base import BuriedInfo, CancelRequest, Claimed, MaintenanceResult, Transition, earliest
 from django_delayq.brokers.redis.claim import ALONE_S, ClaimPlanner, PollOwnership
 from django_delayq.brokers.redis.client import (
     Argument,
@@ -181,11 +181,13 @@ class ShardMonitor:
 def _end_lapsed(keys: Keys, transitions: Sequence[Transition], result: MaintenanceResult) -> Operation[None]:
     """Write the transitions of messages whose leases ran out, unless a lease was renewed or ended meanwhile.
 
+    If somebody has asked meanwhile to cancel a message, the next call cancels it.
+
     Add them to the counts of `result`.
     """
     answers = (yield from settle_or_send(keys, transitions)) if transitions else ()
     for transition, answer in zip(transitions, answers, strict=True):
-        if answer == LOST:
+        if answer == LOST or isinstance(answer, CancelRequest):
             continue
         if transition.state is State.FAILED:
             result.buried.append(buried_info(transition))
@@ -237,7 +239,15 @@ def _read_lapsed(parts: list[Reply]) -> tuple[list[Transition], list[bytes]]:
             worker=record.worker,
         )
         at_most_once = header is not None and header.at_most_once
-        transitions.append(lapse(claimed, as_int(end), at_most_once=at_most_once, interrupted=record.interrupted))
+        transitions.append(
+            lapse(
+                claimed,
+                as_int(end),
+                at_most_once=at_most_once,
+                interrupted=record.interrupted,
+                cancel_request=record.cancel_request,
+            )
+        )
     return transitions, foreign
 
 

@@ -17,9 +17,12 @@ CALL = 200
 _MakeCall = Callable[[list[str], Sequence[str | bytes]], Call]
 
 
-def cancel(keys: Keys, cells: CallCells, ids: Sequence[str]) -> Operation[list[bool]]:
-    """Remove waiting messages, and count them as cancelled. Return True for each that was waiting."""
-    return _move_waiting(keys, cells, "cancel", (), ids)
+def cancel(keys: Keys, cells: CallCells, ids: Sequence[str], running_by: str | None = None) -> Operation[list[bool]]:
+    """Remove waiting messages, and count them as cancelled. Return True for each that was waiting.
+
+    If `running_by` says who asks, messages that run are marked, and count too.
+    """
+    return _move_waiting(keys, cells, "cancel", ("" if running_by is None else f"\x1f{running_by}",), ids)
 
 
 def reschedule(keys: Keys, cells: CallCells, ids: Sequence[str], due: str) -> Operation[list[bool]]:

@@ -160,6 +160,7 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     if running:
         info.again_ms = kept_due_ms(kept, record.token)
         info.state, info.holder, info.lease_end_ms = State.RUNNING, record.worker, at
+        info.cancel_request, info.progress = record.cancel_request, record.progress
     elif error:
         info.state, info.buried_ms = State.FAILED, at
     else:

@@ -1,6 +1,6 @@
 """Keep messages in Redis: a sorted set for each (queue, key), with bodies and leases beside it."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
 from itertools import chain
@@ -8,12 +8,15 @@ from operator import attrgetter
 from typing import TypeVar
 
 from django_delayq.brokers.base import (
+    NO_PROGRESS,
     Audit,
+    CancelRequest,
     Claimed,
     ClaimRequest,
     Claims,
     Enqueued,
     Info,
+    LeaseId,
     NewMessage,
     OnConflict,
     Page,
@@ -110,15 +113,19 @@ class RedisQueue(DueScan):
                 buried += each
         return Takeover(buried, left=away)
 
-    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | None]:
+    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | CancelRequest | None]:
         check_batch(transitions)
         # The layout is not checked: a process whose layout is refused may still end its leases, which tokens prove.
         held = self._access.client.run(self._access.shards.by_id_available(transitions, _id, settle))
         return self._unconfirmed.heard(transitions, held)
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> Sequence[bool | None]:
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> Sequence[bool | CancelRequest | None]:
         check_batch(leases)
-        renewed = self._access.shards.by_id_available(leases, _id, lambda keys, own: renew(keys, own, lease_ms))
+        renewed = self._access.shards.by_id_available(
+            leases, _id, lambda keys, own: renew(keys, own, lease_ms, progress)
+        )
         return self._access.client.run(renewed)
 
     # Operations by id
@@ -126,11 +133,14 @@ class RedisQueue(DueScan):
     def atomically(self, work: Callable[[], R]) -> R:
         return work()
 
-    def cancel(self, ids: Sequence[str]) -> list[bool]:
-        return self._access.run(self._change(ids, operations.cancel), on_unavailable=_may_be_done)
+    def cancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
+        return self._access.run(self._cancel(ids, running_by), on_unavailable=_may_be_done)
 
-    async def acancel(self, ids: Sequence[str]) -> list[bool]:
-        return await self._access.arun(self._change(ids, operations.cancel), on_unavailable=_may_be_done)
+    async def acancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
+        return await self._access.arun(self._cancel(ids, running_by), on_unavailable=_may_be_done)
+
+    def _cancel(self, ids: Sequence[str], running_by: str | None) -> Operation[list[bool]]:
+        return self._change(ids, partial(operations.cancel, running_by=running_by))
 
     def _change(
         self, ids: Sequence[str], how: Callable[[Keys, CallCells, Sequence[str]], Operation[list[bool]]]

@@ -6,7 +6,7 @@ checked at the send, and JSON escapes control characters.
 
 from dataclasses import dataclass
 
-from django_delayq.brokers.base import Header
+from django_delayq.brokers.base import CancelRequest, Header
 from django_delayq.brokers.redis.client import as_int, as_ms
 from django_delayq.core import codec
 from django_delayq.support.timestamps import LAST_MS
@@ -116,6 +116,8 @@ class Record:
     interrupted: bool = False
     error: str = ""
     detail: str = ""
+    cancel_request: CancelRequest | None = None
+    progress: str = ""
 
 
 def unpack_state(state: bytes) -> Record:
@@ -124,7 +126,7 @@ def unpack_state(state: bytes) -> Record:
         token, failures, crashes, due, worker, error = state.split(US, 5)
         holder = worker.decode(errors="replace")
         last, _, detail = error.decode(errors="replace").partition("\x1e")
-        text, _, interrupted = last.partition("\x1f")
+        text, interrupted, cancel, progress, *_ = [*last.split("\x1f", 3), "", "", ""]
         return Record(
             token.decode(),
             _number(failures, MOST_COUNT),
@@ -134,6 +136,8 @@ def unpack_state(state: bytes) -> Record:
             bool(interrupted) or holder.startswith("!"),  # as versions wrote it that did not have the field
             text,
             detail,
+            read_cancel_request(cancel),
+            progress,
         )
     except ValueError:
         return Record()
@@ -151,6 +155,12 @@ def kept_due_ms(kept: bytes, token: str) -> int | None:
     of, _, rest = kept.partition(US)
     due = rest.partition(US)[0]
     return as_ms(due) if of == token.encode() and due.isdigit() else None
+
+
+def read_cancel_request(text: str) -> CancelRequest | None:
+    """Return the request that a state has as "<when> <who>"; None for '' and for what someone else wrote."""
+    at_ms, _, by = text.partition(" ")
+    return CancelRequest(by, as_int(at_ms.encode())) if at_ms.isdigit() else None
 
 
 def entry_id(entry: bytes) -> str:

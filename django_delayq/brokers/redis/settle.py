@@ -1,10 +1,11 @@
 """End and renew leases, by operations (client/calls.py)."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from django_delayq.brokers.base import Claimed, LeaseId, Transition, pages
-from django_delayq.brokers.redis.client import Argument, Call, Operation
+from django_delayq.brokers.base import NO_PROGRESS, CancelRequest, Claimed, LeaseId, Transition, pages
+from django_delayq.brokers.redis.client import Argument, Call, Operation, Reply
+from django_delayq.brokers.redis.records import read_cancel_request
 from django_delayq.brokers.redis.shards import Keys, load, names_of_sets, set_name
 from django_delayq.core.message import State
 from django_delayq.core.transitions import INTERRUPT_MS, STATE_AFTER, TOTALS
@@ -16,43 +17,44 @@ MOST_UNCONFIRMED = 10_000
 """The most leases whose end is remembered as unconfirmed. An end is never sent again if its lease is lost meanwhile."""
 
 
-def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool]]:
+def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool | CancelRequest]]:
     """End leases in one round trip: a call for each new state, and for each wait set to which messages go back.
 
-    If a send is kept for the end of a run, a call of its own ends that. Return whether each lease was still held.
+    If a send is kept for the end of a run, a call of its own ends that. Return whether each lease was still held, or
+    who has asked to cancel its message, which was left alone then.
     """
     answers = yield from settle_or_send(keys, transitions)
-    return [answer != LOST for answer in answers]
+    return [answer if isinstance(answer, CancelRequest) else answer != LOST for answer in answers]
 
 
 LOST, ENDED, SENT = 0, 1, 2
 """The answers of `settle_or_send`: the lease was lost, it was ended, or what was kept for its end was sent, too."""
 
 
-def settle_or_send(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[int]]:
-    """End leases like `settle`. Return `LOST`, `ENDED` or `SENT` for each."""
-    found = [LOST] * len(transitions)
+def settle_or_send(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[int | CancelRequest]]:
+    """End leases like `settle`. Return `LOST`, `ENDED`, `SENT` or the request to cancel for each."""
+    found: list[int | CancelRequest] = [LOST] * len(transitions)
     todo: Sequence[int] = range(len(transitions))
     while todo:
         answers = yield from _end(keys, [transitions[i] for i in todo])
         kept = [i for i, answer in zip(todo, answers, strict=True) if answer == KEPT]
         for i, answer in zip(todo, answers, strict=True):
-            found[i] = ENDED if answer == 1 else LOST
+            found[i] = answer if isinstance(answer, CancelRequest) else ENDED if answer == 1 else LOST
         todo = []
         for i in kept:
             answer = yield from _end_and_send(keys, transitions[i])
             found[i] = SENT if answer == 1 else LOST
-            if answer == KEPT:  # there is nothing, or of another run
+            if answer == KEPT:  # there is nothing, or of another run, or the message is to be cancelled
                 todo.append(i)
     return found
 
 
 KEPT = 2
-"""The answer of a script if a send is kept for the end of a run; of end_again.lua if there is none."""
+"""The answer of a script if a send is kept for the end of a run; of end_again.lua if the lease ends otherwise."""
 
 
-def _end(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[int]]:
-    """End leases like `settle`. Return 1 for each that was held, 0 for each that was lost, or `KEPT`."""
+def _end(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[int | CancelRequest]]:
+    """End leases like `settle`. Return 1 for each that was held, 0 for each that was lost, `KEPT`, or who cancels."""
     groups: defaultdict[tuple[State, str], list[int]] = defaultdict(list)
     for i, transition in enumerate(transitions):
         state = STATE_AFTER[transition.action]
@@ -67,10 +69,10 @@ def _end(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[int]]:
     if not calls:
         return []
     replies = yield calls
-    answers = [0] * len(transitions)
+    answers: list[int | CancelRequest] = [0] * len(transitions)
     for i, answer in zip(positions, (answer for reply in replies for answer in reply), strict=True):
         # After a repeat, 0 may mean that the first call has ended the lease and its reply was lost. Nobody can tell.
-        answers[i] = answer or int(replies.repeated)
+        answers[i] = (_answer(answer) if isinstance(answer, bytes) else answer) or int(replies.repeated)
     return answers
 
 
@@ -95,7 +97,9 @@ class Unconfirmed:
     def __init__(self) -> None:
         self._leases: dict[LeaseId, None] = {}  # the one that was sent last at the end
 
-    def heard(self, transitions: Sequence[Transition], held: Sequence[bool | None]) -> Sequence[bool | None]:
+    def heard(
+        self, transitions: Sequence[Transition], held: Sequence[bool | CancelRequest | None]
+    ) -> Sequence[bool | CancelRequest | None]:
         """Return `held`, but with True instead of False for a lease that an unanswered call may have ended before."""
         if not self._leases and None not in held:
             return held
@@ -123,6 +127,12 @@ def _settle_call(keys: Keys, state: State, name: str, transitions: Sequence[Tran
                 token, end = _proof(one) if one.lease_until_ms is not None else (one.token, "")
                 buried += (one.id, token, end, one.failures, one.crashes, _line(one.error or ""), one.detail)
             return Call(load("bury"), (keys.running, keys.msg, keys.state, keys.error, keys.count, keys.again), buried)
+        case State.CANCELLED:
+            cancelled: list[Argument] = []
+            for one in transitions:
+                cancelled += (one.id, *(_proof(one) if one.lease_until_ms is not None else (one.token, "")))
+            fixed = (keys.running, keys.msg, keys.state, keys.count, keys.again)
+            return Call(load("cancel_running"), fixed, cancelled)
         case State.RUNNING:
             pairs = [value for one in transitions for value in (one.id, one.token)]
             return Call(load("interrupt"), (keys.running, keys.state), [INTERRUPT_MS, *pairs])
@@ -165,13 +175,27 @@ def _line(error: str) -> str:
     return error.replace("\x1e", " ").replace("\x1f", " ")
 
 
-def renew(keys: Keys, leases: Sequence[Claimed], lease_ms: int) -> Operation[list[bool]]:
-    """Make leases end `lease_ms` from now. Return whether each was still held."""
+def _answer(reply: Reply) -> bool | CancelRequest:
+    """Return an answer of a script about a lease: a text says who has asked to cancel the message."""
+    if isinstance(reply, bytes):
+        return read_cancel_request(reply.decode(errors="replace")) or True
+    return bool(reply)
+
+
+def renew(
+    keys: Keys, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+) -> Operation[list[bool | CancelRequest]]:
+    """Make leases end `lease_ms` from now, and write how far their handlers are.
+
+    Return whether each was still held, or who has asked to cancel its message.
+    """
     calls = []
     for page in pages(leases, CALL):
-        pairs: list[Argument] = [part for one in page for part in (one.id, one.token)]
-        calls.append(Call(load("renew"), (keys.running, keys.state), [lease_ms, *pairs]))
+        parts: list[Argument] = []
+        for one in page:
+            parts += (one.id, one.token, progress.get((one.id, one.token), ""))
+        calls.append(Call(load("renew"), (keys.running, keys.state), [lease_ms, *parts]))
     if not calls:
         return []
     replies = yield calls
-    return [bool(answer) for reply in replies for answer in reply]
+    return [_answer(answer) for reply in replies for answer in reply]

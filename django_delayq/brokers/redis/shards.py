@@ -202,8 +202,8 @@ class Shards:
         return operate(self.first, items) if is_one else self._by_id(items, id_of, operate, gather)
 
     def by_id_available(
-        self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, list[bool]]
-    ) -> Operation[Sequence[bool | None]]:
+        self, items: Sequence[T], id_of: Callable[[T], str], operate: Operate[T, list[Any]]
+    ) -> Operation[Sequence[Any]]:
         """Run an operation like `by_id`, with None as the result for items on a node that is away."""
         is_one = len(self.all) == 1
         return operate(self.first, items) if is_one else self._by_id(items, id_of, operate, gather_available)

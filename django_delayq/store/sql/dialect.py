@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from django_delayq.brokers.base import LeaseId, NewMessage, Transition
+from django_delayq.core.requests import CancelRequest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 
 STALLED_MS = 15_000
@@ -80,7 +81,10 @@ LEASES = {"pk": int, "of_id": str, "token": int}
 JOIN_LEASES = f"r.id = held.pk AND {checked('r.message_id = held.of_id AND r.token = held.token')}"
 """The condition that ties a row `r` to a lease of a values table `held`."""
 
-CLEAR_LEASE = "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0)"
+CLEAR_LEASE = (
+    "token = NULL, lease_until = NULL, worker = '', started_at = NULL, interrupted = (1 = 0), cancel_at = NULL,"
+    " cancel_by = NULL, progress = NULL"
+)
 """The changes to a row that ends its lease and stays in its table."""
 
 
@@ -379,13 +383,14 @@ class Dialect:
             found.parameters,
         )
 
-    def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+    def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool | CancelRequest]:
         """Write transitions, at most one for each lease. Skip the rows that other transactions hold.
 
         A row for whose end a send was kept is skipped too, unless it goes on running (store/kept.py).
 
         Return the leases that still stood and were not skipped, each with whether anything was written: a lease that is
-        interrupted already is not interrupted again.
+        interrupted already is not interrupted again. If somebody has asked to cancel the message, and its transition
+        yields to that, nothing is written, and the request is returned.
         """
         raise NotImplementedError
 

@@ -6,6 +6,7 @@ from typing import Any
 from django_delayq.brokers.base import Header, LeaseId, NewMessage
 from django_delayq.core import codec
 from django_delayq.core.message import State
+from django_delayq.core.requests import CancelRequest
 from django_delayq.core.transitions import Transition
 from django_delayq.store.sql.dialect import (
     LOCK_WAIT_S,
@@ -20,7 +21,7 @@ from django_delayq.store.sql.dialect import (
     Sql,
     checked,
 )
-from django_delayq.store.sql.stepwise import AGAIN, BURIED, FINISHED, interrupted
+from django_delayq.store.sql.stepwise import AGAIN, BURIED, CANCELLED, FINISHED, interrupted
 
 _APART = "\x1f"
 """The separator of names in one text: names are not empty, and neither they nor JSON have control characters."""
@@ -154,7 +155,7 @@ class PostgreSQL(Dialect):
         )
         return [Inserted(*row[:4]) for row in rows]
 
-    def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+    def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool | CancelRequest]:
         """Lock the rows and write them in one statement."""
         states = {one.state for one in transitions}
         with_rows = [one for one in transitions if one.pk]  # a transition without a pk has no row
@@ -167,13 +168,19 @@ class PostgreSQL(Dialect):
         rest = ", ".join(f"held.{column}" for column in columns if column not in ("state", "started_ms", "ended_ms"))
         parts = [
             _HELD.format(columns=rest, now=self.now, found=found.text),
-            *([_GONE] if states & {State.FINISHED, State.FAILED} else []),
+            *([_GONE] if states & {State.FINISHED, State.FAILED, State.CANCELLED} else []),
             *(_WRITES[state].format(now=self.now, now_up=self.now_up) for state in _WRITES if state in states),
         ]
         rows = database.rows(
-            f"WITH {', '.join(parts)} SELECT of_id, of_token, state IS NOT NULL FROM held", found.parameters
+            f"WITH {', '.join(parts)} SELECT of_id, of_token, state IS NOT NULL, cancel_by, cancel_at FROM held",
+            found.parameters,
         )
-        return {(id, token): is_written for id, token, is_written in rows}
+        answers: dict[LeaseId, bool | CancelRequest] = {(id, token): is_written for id, token, is_written, _, _ in rows}
+        asked = {(id, token): CancelRequest(by or "", at_ms) for id, token, _, by, at_ms in rows if at_ms is not None}
+        for one in with_rows if asked else ():
+            if one.yields_to_cancel and (request := asked.get((one.id, one.token))):
+                answers[one.id, one.token] = request
+        return answers
 
     def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
         """Move the row in one statement."""
@@ -267,14 +274,17 @@ _OTHERS: Columns = {
 
 _HELD = (
     "held AS (SELECT r.*, {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"
-    f" CASE WHEN state <> '{State.FAILED}' OR held.started_ms IS NOT NULL"
+    f" CASE WHEN state NOT IN ('{State.FAILED}', '{State.CANCELLED}') OR held.started_ms IS NOT NULL"
     " THEN LEAST(coalesce(held.started_ms, r.started_at), held.ended_ms, {now}) END AS started_ms,"
-    f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL ELSE state END AS state FROM {{found}})"
+    f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL"
+    f" WHEN state IN ('{State.PENDING}', '{State.FAILED}') AND r.cancel_at IS NOT NULL THEN NULL"
+    " ELSE state END AS state FROM {found})"
 )
 """The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
 
 _STANDS = (
-    f"r.message_id = held.of_id AND r.token = held.of_token AND (r.again IS NULL OR held.state = '{State.RUNNING}')"
+    f"r.message_id = held.of_id AND r.token = held.of_token AND (r.again IS NULL OR held.state = '{State.RUNNING}'"
+    f" OR (held.state IN ('{State.PENDING}', '{State.FAILED}') AND r.cancel_at IS NOT NULL))"
 )
 
 _JOIN_HELD = "r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
@@ -286,7 +296,7 @@ def _in_state(*states: State) -> str:
     return checked(" OR ".join(f"state = '{state}'" for state in states))
 
 
-_ENDED = _in_state(State.FINISHED, State.FAILED)
+_ENDED = _in_state(State.FINISHED, State.FAILED, State.CANCELLED)
 _GONE = f"gone AS (DELETE FROM delayq_ready WHERE id = ANY(ARRAY(SELECT pk FROM held WHERE {_ENDED})))"
 """The part that deletes rows. `held` has read and locked them, so other parts may write them into another table."""
 _WRITES = {
@@ -297,6 +307,10 @@ _WRITES = {
     State.FAILED: (
         f"buried AS (INSERT INTO delayq_error (id, {SHARED}, detail, fingerprint, ended_at)"
         f" SELECT {BURIED} FROM held WHERE state = '{State.FAILED}')"
+    ),
+    State.CANCELLED: (
+        f"cancelled AS (INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
+        f" SELECT {CANCELLED} FROM held WHERE state = '{State.CANCELLED}')"
     ),
     State.PENDING: (
         f"again AS (UPDATE delayq_ready r SET {AGAIN} FROM held WHERE {_JOIN_HELD} AND {_in_state(State.PENDING)})"
@@ -311,7 +325,7 @@ _WRITES = {
 
 def _values_of_lease(one: Transition) -> tuple[Any, ...]:
     """Return the values of a transition for the columns `_OTHERS`; those for `_FINISH` come first."""
-    cause = one.error or "" if one.state is State.FAILED else one.error
+    cause = one.error or "" if one.state in (State.FAILED, State.CANCELLED) else one.error
     return (
         *(int(one.pk), one.id, one.token, one.state, one.started_ms, one.ended_ms),
         *(one.delay_ms, one.at_ms, one.failures, one.crashes, cause, one.detail, one.fingerprint, one.history),

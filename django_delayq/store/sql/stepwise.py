@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from django_delayq.brokers.base import Claimed, LeaseId, pages
 from django_delayq.core.message import State
+from django_delayq.core.requests import CancelRequest
 from django_delayq.core.transitions import INTERRUPT_MS, Transition
 from django_delayq.store.sql.dialect import (
     CLEAR_LEASE,
@@ -39,6 +40,7 @@ _BURIED: Columns = {
     "detail": LongText,
     "fingerprint": str,
 }
+_CANCELLED: Columns = {**_FINISHED, "cause": LongText}
 _AGAIN = {
     "pk": int,
     "wait_ms": int,
@@ -51,6 +53,10 @@ _AGAIN = {
 
 FINISHED = f"id, {shared_with(started_at='started_ms')}, 'finished', ended_ms"
 """The values for `delayq_finish`, from a row joined with a values table of the columns `_FINISHED`."""
+
+CANCELLED = f"id, {shared_with(error='cause', started_at='started_ms')}, 'cancelled', ended_ms"
+"""The values for `delayq_finish` of a message that was cancelled while it ran, from a row joined like that of `BURIED`.
+"""
 
 BURIED = (
     "id, "
@@ -65,6 +71,11 @@ AGAIN = (
     f" history = coalesce(held.past, r.history), {CLEAR_LEASE}"
 )
 """The changes of a row joined with the columns `_AGAIN`."""
+
+
+def request_of(by: str | None, at_ms: int | None) -> CancelRequest | None:
+    """Return the request of a row's columns `cancel_by` and `cancel_at`."""
+    return None if at_ms is None else CancelRequest(by or "", at_ms)
 
 
 class TimedTransition(NamedTuple):
@@ -105,6 +116,18 @@ def cancel(database: Executor, pks: Sequence[int]) -> None:
             ["cancelled", *of_pks.parameters],
         )
         delete(database, pks)
+
+
+def cancel_running(database: Executor, ended: Sequence[TimedTransition]) -> None:
+    """Move rows of messages that ran from ready to finish, with the outcome cancelled, and why in their errors."""
+    for page in pages(ended, PAGE):
+        rows = [(int(one.pk), started_ms, ended_ms, one.error or "") for one, started_ms, ended_ms in page]
+        held = _of_pks(database, _CANCELLED, rows)
+        database.changed(
+            f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at) SELECT {CANCELLED} FROM {held.text}",
+            held.parameters,
+        )
+        delete(database, [pk for pk, *_ in rows])
 
 
 def bury(database: Executor, ended: Sequence[TimedTransition]) -> None:
@@ -164,6 +187,7 @@ class _Locked(NamedTuple):
 
     transition: Transition
     is_interrupted: bool
+    cancel_request: CancelRequest | None
     claimed_ms: int
     now_ms: int
 
@@ -173,8 +197,21 @@ class _Locked(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """Return whether the transition changes the row: it does not if the lease is interrupted already."""
-        return not self.transition.is_repeated(interrupted=self.is_interrupted)
+        """Return whether the transition changes the row.
+
+        It does not if the lease is interrupted already, or if the message is to be cancelled instead.
+        """
+        return not self.transition.is_repeated(interrupted=self.is_interrupted) and not self.is_cancelled
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Return whether the message is to be cancelled instead."""
+        return self.cancel_request is not None and self.transition.yields_to_cancel
+
+    @property
+    def answer(self) -> bool | CancelRequest:
+        """Return the answer about the lease, as `Dialect.apply` gives it."""
+        return self.cancel_request if self.cancel_request is not None and self.is_cancelled else self.is_written
 
     @property
     def ended_ms(self) -> int:
@@ -192,7 +229,7 @@ class _Locked(NamedTuple):
 class Stepwise(Dialect):
     """A dialect in which leases end step by step, by several statements."""
 
-    def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+    def apply(self, database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool | CancelRequest]:
         return database.transaction(partial(_apply, database, transitions))
 
     def finish_here(self, database: Executor, pk: int, token: int, started_ms: int) -> bool:
@@ -204,7 +241,7 @@ class Stepwise(Dialect):
         return bool(held)
 
 
-def _apply(database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool]:
+def _apply(database: Executor, transitions: Sequence[Transition]) -> dict[LeaseId, bool | CancelRequest]:
     locked = _lock(database, transitions)
     by_state: dict[State, list[_Locked]] = {state: [] for state in State}
     for row in locked:
@@ -212,27 +249,29 @@ def _apply(database: Executor, transitions: Sequence[Transition]) -> dict[LeaseI
             by_state[row.transition.state].append(row)
     finish(database, [(row.pk, row.started_ms, row.ended_ms) for row in by_state[State.FINISHED]])
     bury(database, [_ended(row) for row in by_state[State.FAILED]])
+    cancel_running(database, [_ended(row) for row in by_state[State.CANCELLED]])
     wait_again(database, [row.transition for row in by_state[State.PENDING]])
     _interrupt(database, [row.pk for row in by_state[State.RUNNING]])
-    return {(row.transition.id, row.transition.token): row.is_written for row in locked}
+    return {(row.transition.id, row.transition.token): row.answer for row in locked}
 
 
 def _lock(database: Executor, transitions: Sequence[Transition]) -> list[_Locked]:
     """Lock the rows whose lease is still held, except those that another transaction has locked.
 
-    Rows whose runs end, and for whose end a send was kept, are left out.
+    Rows whose runs end, and for whose end a send was kept, are left out, unless they are to be cancelled instead.
     """
     by_lease = {(one.id, one.token): one for one in transitions}
     held = leases(database, transitions, database.dialect.skip_locked)
     rows = database.rows(
-        f"SELECT r.message_id, r.token, r.interrupted, r.started_at, {database.dialect.now}, r.again IS NOT NULL"
-        f" FROM {held.text}",
+        "SELECT r.message_id, r.token, r.interrupted, r.cancel_by, r.cancel_at, r.started_at,"
+        f" {database.dialect.now}, r.again IS NOT NULL FROM {held.text}",
         held.parameters,
     )
     return [
-        _Locked(by_lease[id, token], bool(interrupted), claimed_ms, now_ms)
-        for id, token, interrupted, claimed_ms, now_ms, is_kept in rows
-        if not is_kept or by_lease[id, token].state is State.RUNNING
+        row
+        for id, token, interrupted, by, at_ms, claimed_ms, now_ms, is_kept in rows
+        for row in [_Locked(by_lease[id, token], bool(interrupted), request_of(by, at_ms), claimed_ms, now_ms)]
+        if not is_kept or row.transition.state is State.RUNNING or row.is_cancelled
     ]
 
 

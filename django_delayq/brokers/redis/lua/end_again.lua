@@ -1,15 +1,16 @@
 -- uses: guard clock cut record sets held bury kept
--- finish, bury, retry, snooze, release, crash or lapse of a message for whose end a send was kept, and that send.
+-- finish, cancel, bury, retry, snooze, release, crash or lapse of a message for whose end a send was kept, and that send.
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 again 10 the wait set of what was kept
 -- ARGV  1 channel 2 the most bytes of a message that is read 3 id 4 token 5 when its lease ran out ('' if its holder ends it)
 --       6 the state to which it goes 7 the total that counts it ('' for none) 8 failures 9 crashes 10 error (one line)
 --       11 detail (the traceback)
--- Returns 1 if the lease was held, 0 if it was lost, 2 if nothing is kept, or the name of the wait set of what is kept (for 0, 2
--- and a name nothing was changed).
+-- Returns 1 if the lease was held, 0 if it was lost, 2 if nothing is kept or the message is to be cancelled instead, or the name of
+-- the wait set of what is kept (for 0, 2 and a name nothing was changed).
 probe({ 1, 4, 5, 6, 10 }, { 2, 3, 7, 8, 9 })
 local id = ARGV[3]
 local state = read_state(read_own_state(KEYS[3], id))
 if not is_held(id, state, ARGV[4], ARGV[5]) then return 0 end
+if state.cancel ~= '' and (ARGV[6] == 'pending' or ARGV[6] == 'failed') then return 2 end -- it has been asked for meanwhile
 local kept = read_kept(KEYS[9], id, ARGV[4], ARGV[2])
 local name = read_header(kept and kept.message)
 if not name then
@@ -25,7 +26,7 @@ if not is_new then -- it takes the place of the message that would wait again
 end
 redis.call('ZREM', KEYS[1], id) -- first, because it frees memory, which may be full
 if ARGV[6] == 'failed' then
-  state.failures, state.crashes, state.error, state.interrupted = ARGV[8], ARGV[9], ARGV[10], ''
+  state.failures, state.crashes, state.error, state.interrupted, state.progress = ARGV[8], ARGV[9], ARGV[10], '', ''
   bury(KEYS[2], KEYS[3], KEYS[5], KEYS[8], id, state, ARGV[11])
 end
 local sent = string.match(kept.message, '^%d+\31[^\31]*\31[^\31]*\31[^\31]*\31(%d+)\31')

@@ -11,3 +11,10 @@ end
 local function is_held(id, state, token, lapsed)
   return state.token == token and (lapsed == '' or lease_end(id) == lapsed)
 end
+
+-- Return 1 if a lease may be ended without a finish or a cancel, else the answer of requeue.lua that says why not.
+local function ending(again, id, held, state)
+  if not held then return 0 end
+  if state.cancel ~= '' then return state.cancel end
+  return redis.call('HEXISTS', again, 'k' .. id) == 1 and 2 or 1
+end

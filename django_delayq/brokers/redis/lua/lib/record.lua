@@ -1,7 +1,8 @@
 -- Read and write messages and states. records.py reads and writes the same bytes.
 -- message: 1 US queue US key US flags US sent US scheduled US expires US options RS body
 --          Every later format has the same fields up to `scheduled`: see docs/internals/structures.md.
--- state:   token US failures US crashes US due US worker US error, then US interrupted if the stop of a worker cut the lease
+-- state:   token US failures US crashes US due US worker US error, then US interrupted ('1' if the stop of a worker cut the lease),
+--          US cancel ('<when> <who>' if somebody asked to cancel it while it runs), US progress; empty fields at the end are left out
 
 -- Return the name of a message's wait set ('queue:key') and its flags; nil if someone else wrote it.
 local function read_header(message)
@@ -36,9 +37,12 @@ end
 local function read_state(state)
   local token, failures, crashes, due, mark, worker, error, interrupted =
     string.match(state or '', '^(%d*)\31(%d+)\31(%d+)\31([^\31]*)\31(!?)([^\31]*)\31([^\31]*)\31?(.*)$')
+  local flag, cancel, progress = string.match(interrupted or '', '^([^\31]*)\31?([^\31]*)\31?(.*)$')
+  interrupted = flag
+  if not string.match(cancel or '', '^%d+ ') then cancel = '' end -- someone else wrote it
   if mark == '!' then interrupted = '1' end -- as versions wrote it that did not have the field
   return { token = token or '', failures = tonumber(failures or 0), crashes = tonumber(crashes or 0), due = due or '',
-           worker = worker or '', error = error or '', interrupted = interrupted or '' }
+           worker = worker or '', error = error or '', interrupted = interrupted or '', cancel = cancel or '', progress = progress or '' }
 end
 
 -- Return whether the token proves the lease of a state. It does not use read_state, because it is called for every message.
@@ -47,6 +51,7 @@ local function holds(state, token)
 end
 
 local function write_state(s)
-  local last = s.interrupted ~= '' and '\31' .. s.interrupted or ''
-  return table.concat({ s.token, s.failures, s.crashes, s.due, s.worker, s.error }, '\31') .. last
+  local last = { s.interrupted, s.cancel or '', s.progress or '' }
+  local rest = string.gsub('\31' .. table.concat(last, '\31'), '\31+$', '')
+  return table.concat({ s.token, s.failures, s.crashes, s.due, s.worker, s.error }, '\31') .. rest
 end

@@ -13,7 +13,8 @@ end
 -- Call `move(zset, id, message)` for each id in ARGV, from `first` on, that waits. Return per id: 1 moved, 0 not waiting, or the
 -- name of its wait set. ARGV  1 number of the call, by which a repeated call gets the answer of the first; the last before the
 --       ids: the most bytes of a message that is read
-local function each_waiting(first, move)
+-- `mark(id)`, if there is one, is called for each id that runs, and returns whether it has marked it, which counts as moved.
+local function each_waiting(first, move, mark)
   local answer = answered(KEYS[8], ARGV[1])
   if answer then return answer end
   probe({ 3, 5, 6 }, { 1, 2, 4, 7, 9 })
@@ -21,7 +22,8 @@ local function each_waiting(first, move)
   for i = first, #ARGV do
     local zset, message, elsewhere = find_waiting(sets, ARGV[i], ARGV[first - 1])
     if zset then move(zset, ARGV[i], message) end
-    reply[#reply + 1] = zset and 1 or elsewhere or 0
+    local is_marked = mark and not zset and redis.call('ZSCORE', KEYS[6], ARGV[i]) and mark(ARGV[i])
+    reply[#reply + 1] = (zset or is_marked) and 1 or elsewhere or 0
   end
   redis.call('HDEL', KEYS[7], '') -- if memory is full, Redis allows other writes after one that needs no memory
   remember(KEYS[8], ARGV[1], reply)
