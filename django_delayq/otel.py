@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from django_delayq import tracing
-from django_delayq.core.errors import Snooze
+from django_delayq.core.errors import Cancelled, Snooze
 from django_delayq.core.figures import BOUNDS_MS
 from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import Message
@@ -175,7 +175,7 @@ class _Attempt:
     def end(self, error: BaseException | None) -> None:
         """Count the attempt, and end the span."""
         context.detach(self._before)
-        error = None if isinstance(error, Snooze) else error
+        error = None if isinstance(error, Cancelled | Snooze) else error
         labels = {**self._labels, **_failed(error)}
         self._instruments.run_duration.record(perf_counter() - self._began_at, labels)
         self._instruments.consumed.add(1, labels)

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from django_delayq import tracing
-from django_delayq.core.errors import Retry, Snooze
+from django_delayq.core.errors import Cancelled, Retry, Snooze
 from django_delayq.core.lanes import queue_of
 from django_delayq.core.message import Message
 from django_delayq.core.requests import NewMessage
@@ -112,10 +112,10 @@ class _Attempt:
     def end(self, error: BaseException | None) -> None:
         """Report an error, unless the handler asked to run again, and end the transaction."""
         with self._opened:
-            failed = error is not None and not isinstance(error, Snooze)
+            failed = error is not None and not isinstance(error, Cancelled | Snooze)
             for each in (self._transaction, self._span):
                 each.set_status("internal_error" if failed else "ok")
-            if error is not None and not isinstance(error, Retry | Snooze):
+            if error is not None and not isinstance(error, Cancelled | Retry | Snooze):
                 self._report(error)
 
     def _report(self, error: BaseException) -> None:

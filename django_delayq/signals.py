@@ -15,6 +15,7 @@ All signals but `broker_changed` also carry `id`, `key` and `queue`, and:
 - `message_retried`: `attempt`, `duration_ms`, `delay_ms`, `exception`. Also sent after a snooze, with the `Snooze` as
   `exception`.
 - `message_failed`: `attempt`, `error`, `exception` (None when none was raised). The message was buried.
+- `message_cancelled`: `attempt`, `duration_ms`, `error` (who asked). The message was cancelled while it ran.
 - `failure_kind_appeared`: `attempt`, `error`, `fingerprint`. An attempt failed in a way that is new. Each worker that
   finds no earlier failure of that kind sends the signal once for the kind.
 
@@ -35,6 +36,7 @@ message_started = Signal()
 message_finished = Signal()
 message_retried = Signal()
 message_failed = Signal()
+message_cancelled = Signal()
 failure_kind_appeared = Signal()
 broker_changed = Signal()
 

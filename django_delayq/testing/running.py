@@ -16,15 +16,15 @@ from django.db import DatabaseError, connections, transaction
 from django_delayq import tracing
 from django_delayq.api.handlers import handlers_by_key
 from django_delayq.api.on_commit import waiting_sends
-from django_delayq.brokers.base import Claimed, SettleAction, Transition
+from django_delayq.brokers.base import CancelRequest, Claimed, SettleAction, Transition
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core import transitions
 from django_delayq.core.message import Message
-from django_delayq.core.transitions import is_at_most_once
+from django_delayq.core.transitions import Span, is_at_most_once
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_count
-from django_delayq.testing.broker import RUN_DUE, AnyHandler, Due
+from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due
 from django_delayq.testing.clock import now_ms
 from django_delayq.testing.timeline import Messages, Passage, messages_of, passing_time
 from django_delayq.worker import attempt, batches
@@ -38,7 +38,10 @@ Errors = Literal["raise", "keep"]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run of a handler: when it ran by the moved clock, and how it `ended`: finish, retry, snooze or bury."""
+    """One run of a handler: when it ran by the moved clock, and how it `ended`.
+
+    That is finish, retry, snooze, bury or cancel.
+    """
 
     id: str
     key: str
@@ -218,7 +221,7 @@ def _commit_as_test_case(using: str) -> None:
 
 def _raise_if_failed(made: Attempt) -> None:
     """Raise the exception of an attempt that failed, with a note on its message; `AssertionError` if it has none."""
-    if made.ended in (SettleAction.FINISH, SettleAction.SNOOZE):
+    if made.ended in (SettleAction.FINISH, SettleAction.SNOOZE, SettleAction.CANCEL):
         return
     then = "it would be tried again" if made.ended is SettleAction.RETRY else "it failed for good"
     told = (
@@ -248,7 +251,12 @@ def _deliver(messages: Messages, claimed: Sequence[Claimed], handler: AnyHandler
             attempts += made_of_batch
         if any(transition.action is not SettleAction.FINISH for transition in ended):
             break
-    messages.apply([replace(end, token=one.token) for end, one in zip(ended, claimed, strict=True)])
+    answers = messages.apply([replace(end, token=one.token) for end, one in zip(ended, claimed, strict=True)])
+    for place, (one, end, answer) in enumerate(zip(claimed, ended, answers, strict=True), -len(claimed)):
+        if isinstance(answer, CancelRequest):
+            cancelled = transitions.cancel(one, answer, Span(end.started_ms, end.ended_ms))
+            messages.apply([cancelled])
+            attempts[place] = replace(attempts[place], ended=cancelled.action, error=cancelled.error or "")
     return attempts
 
 
@@ -268,6 +276,8 @@ def _attempt(messages: Messages, claimed: Claimed, handler: AnyHandler) -> tuple
     begun = attempt.begin(claimed, handler, started_ms, lease.is_held)
     if isinstance(begun, Message):
         message = begun
+        message._is_cancelled = partial(_is_cancelled, messages, claimed)
+        message._note_progress = partial(_note_progress, messages, claimed)
         outcome.begun(lease, message)
         exception = _run(claimed, handler, message)
         transition = attempt.after(claimed, handler, exception, started_ms, now_ms())
@@ -326,6 +336,15 @@ def _run_batch(started: Sequence[batches.Started], handler: AnyHandler) -> list[
 
     _undoing_errors(using, run)
     return ended
+
+
+def _is_cancelled(messages: Messages, claimed: Claimed) -> bool:
+    """Return whether somebody has asked to cancel the message. There is no renewal to wait for, so this asks."""
+    return isinstance(messages.renew([claimed], LEASE_MS)[0], CancelRequest)
+
+
+def _note_progress(messages: Messages, claimed: Claimed, written: str) -> None:
+    messages.renew([claimed], LEASE_MS, {(claimed.id, claimed.token): written})
 
 
 def _run(claimed: Claimed, handler: AnyHandler, message: Message[Any]) -> BaseException | None:

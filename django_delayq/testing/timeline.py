@@ -9,7 +9,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import F
 
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Alarm, Claimed, ClaimRequest, Tables, Transition
+from django_delayq.brokers.base import (
+    NO_PROGRESS,
+    Alarm,
+    CancelRequest,
+    Claimed,
+    ClaimRequest,
+    LeaseId,
+    Tables,
+    Transition,
+)
 from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
@@ -41,8 +50,13 @@ class Messages(Protocol):
     def claim_one(self, due: Due) -> Claimed:
         """Lease the message that `next_due` returned. It must be due now."""
 
-    def apply(self, transitions: Sequence[Transition]) -> object:
+    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | CancelRequest | None]:
         """End leases as the transitions say."""
+
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> Sequence[bool | CancelRequest | None]:
+        """Renew leases, as a queue does."""
 
     def next_look_ms(self) -> int | None:
         """Return when upkeep puts the next occurrence of a schedule that no end of a message puts; None if never."""
@@ -96,8 +110,13 @@ class Rows:
             )
         return claimed[0]
 
-    def apply(self, transitions: Sequence[Transition]) -> None:
-        self._queue.apply(transitions)
+    def apply(self, transitions: Sequence[Transition]) -> Sequence[bool | CancelRequest | None]:
+        return self._queue.apply(transitions)
+
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> Sequence[bool | CancelRequest | None]:
+        return self._queue.renew(leases, lease_ms, progress)
 
     def next_look_ms(self) -> int | None:
         look_at = schedules.first_look(self._queue.database)

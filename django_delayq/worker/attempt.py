@@ -53,6 +53,23 @@ FORKED = (
 )
 
 
+def begin_leased(lease: Lease) -> Message[Any] | Transition:
+    """Return the message of a lease to run, or the transition that ends the lease if it must not start."""
+    if lease.cancel_request is not None:
+        return transitions.cancel(lease.claimed, lease.cancel_request)
+    begun = begin(lease.claimed, lease.handler, lease.now_ms(), lease.check_held)
+    if isinstance(begun, Message):
+        begun._is_cancelled, begun._note_progress = lease.is_cancelled, lease.note_progress
+    return begun
+
+
+def unless_cancelled(lease: Lease, transition: Transition) -> Transition:
+    """Return the transition, or the one that cancels the message, if somebody has asked for that and it yields."""
+    if lease.cancel_request is None or not transition.yields_to_cancel:
+        return transition
+    return transitions.cancel(lease.claimed, lease.cancel_request, Span(transition.started_ms, transition.ended_ms))
+
+
 def begin(
     claimed: Claimed, handler: Handler[Any, Any], started_ms: int, is_held: Callable[[], bool]
 ) -> Message[Any] | Transition:

@@ -55,6 +55,8 @@ def run_leases(leases: Sequence[Lease], events: AttemptEvents, database: str) ->
     call = partial(_call, handler, list(started.values()))
     ended = run(handler, runs, call, database, leases[0].now_ms)
     for (lease, message), (transition, exception) in zip(started.items(), ended, strict=True):
+        if lease.cancel_request is not None and not transition.is_written:
+            transition = attempt.unless_cancelled(lease, transition)
         if lease.abandoned and not lease.lost and not transition.is_written:
             ends[lease] = interrupted_settlement(lease, "its handler was told so")
         elif transition.action is SettleAction.RELEASE:  # what ran has no effect, and does not count
@@ -86,7 +88,7 @@ def begin(
     refused: dict[Lease, Transition] = {}
     for lease in leases:
         events.starting(lease, lease.started_at + lease.timeout_s if has_deadline else 0.0)
-        begun = attempt.begin(lease.claimed, lease.handler, lease.now_ms(), lease.check_held)
+        begun = attempt.begin_leased(lease)
         if isinstance(begun, Message):
             started[lease] = begun
         else:

@@ -22,8 +22,13 @@ _LEVELS = {
     SettleAction.CRASH: logging.WARNING,
     SettleAction.RELEASE: logging.WARNING,  # it was not started: this code can't read it
     SettleAction.BURY: logging.ERROR,
+    SettleAction.CANCEL: logging.INFO,
 }
-_SIGNALS = {SettleAction.FINISH: signals.message_finished, SettleAction.BURY: signals.message_failed}
+_SIGNALS = {
+    SettleAction.FINISH: signals.message_finished,
+    SettleAction.BURY: signals.message_failed,
+    SettleAction.CANCEL: signals.message_cancelled,
+}
 """The signal of an action; every other action has `message_retried`, and a release none."""
 
 
@@ -168,6 +173,8 @@ def _end_facts(lease: Lease, transition: Transition, exception: BaseException | 
     facts["duration_ms"] = _duration_ms(lease)
     if transition.action is SettleAction.FINISH:
         return facts
+    if transition.action is SettleAction.CANCEL:
+        return facts | {"error": transition.error}
     return facts | {"delay_ms": transition.delay_ms or 0, "exception": exception}
 
 

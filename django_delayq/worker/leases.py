@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import BATCH, Backend, Claimed, PermitRequest, pages
+from django_delayq.brokers.base import BATCH, Backend, CancelRequest, Claimed, PermitRequest, pages
 from django_delayq.worker.logs import OutageLog, guarded
 
 HOLD = 0.8
@@ -66,6 +66,14 @@ class Lease:
     """Whether a log line has said that the handler runs past its time-out."""
     cancel: Callable[[], object] | None = None
     """A function that stops the handler because the lease is no longer held; None if nothing can stop it."""
+    cancel_request: CancelRequest | None = None
+    """The request to cancel the message, once a renewal or a settlement has told of it."""
+    on_cancel_request: Callable[[], object] | None = None
+    """A function that stops the handler because of such a request; None if it must notice the request by itself."""
+    progress: str = ""
+    """How far the handler is, as it last said (`write_progress` in core/message.py)."""
+    written_progress: str = ""
+    """The progress that the last good renewal wrote."""
     permit_request: PermitRequest | None = None
     """The request that got the lease its permit; None if its handler has no limits."""
     block: "Block | None" = None
@@ -90,6 +98,14 @@ class Lease:
         if not self.is_held():
             self.abandoned = True
         return not self.abandoned
+
+    def is_cancelled(self) -> bool:
+        """Return whether somebody has asked to cancel the message."""
+        return self.cancel_request is not None
+
+    def note_progress(self, written: str) -> None:
+        """Keep how far the handler is, for the next renewal."""
+        self.progress = written
 
     @property
     def runs(self) -> bool:
@@ -175,6 +191,8 @@ class Leases:
     Giving a lease up stops its handler, where that is possible. There are two threads because a renewal may hang, and
     meanwhile no handler may run on past its lease. A lease that was given up is still renewed: because every claim
     changes the token, the answer tells whether another worker has taken it.
+
+    The answer to a renewal also tells whether somebody has asked to cancel the message.
     """
 
     def __init__(self, backend: Backend, lease_ms: int, outage_log: OutageLog, log: LeaseLog | None = None) -> None:
@@ -429,14 +447,20 @@ class Leases:
 
     def _renew_page(self, page: Sequence[Lease]) -> bool:
         sent_at = monotonic()
+        progress = {lease: lease.progress for lease in page if lease.progress != lease.written_progress}
+        by_lease = {(lease.claimed.id, lease.claimed.token): written for lease, written in progress.items()}
         try:
-            held = self._backend.queue.renew([lease.claimed for lease in page], self._lease_ms)
+            held = self._backend.queue.renew([lease.claimed for lease in page], self._lease_ms, by_lease)
         except Exception as error:  # noqa: BLE001 - whatever it is, only another try can help
             self._outage_log.begin("renewing", error)
             return False
         for lease, is_held in zip(page, held, strict=True):
             if is_held:
                 lease.held_until = sent_at + self.hold_s
+                lease.written_progress = progress.get(lease, lease.written_progress)
+            if isinstance(is_held, CancelRequest) and lease.cancel_request is None:
+                lease.cancel_request = is_held
+                _stop(lease)
         # A lease that was settled meanwhile was removed, so it is not lost. An answer of None says that it is not known
         # yet.
         lost = [lease for lease, is_held in zip(page, held, strict=True) if is_held is False]
@@ -456,6 +480,13 @@ class Leases:
                 lease.held_until = max(lease.held_until, self._log.held_until(lease))
             if lease.held_until <= now:
                 _cancel(lease)
+
+
+def _stop(lease: Lease) -> None:
+    """Stop the handler of a message that somebody has asked to cancel, if anything can stop it."""
+    stop = lease.on_cancel_request  # read once, as below
+    if stop is not None:
+        guarded(stop)
 
 
 def _cancel(lease: Lease) -> None:

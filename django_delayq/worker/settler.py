@@ -9,7 +9,7 @@ from functools import cached_property
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from django_delayq.brokers.base import BATCH, Backend, SettleAction, Transition
+from django_delayq.brokers.base import BATCH, Backend, CancelRequest, SettleAction, Transition
 from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.support.logging import logger
@@ -193,10 +193,11 @@ class Settler:
                 self._outage_log.end("settling")
             answers = list(zip(batch, settled, strict=True))
             self._retry_locked += [ended for ended, was_held in answers if was_held is None]
-            over = [lease for (lease, _), was_held in answers if was_held is not None]
+            self._retry_locked += [_cancelled(*ended, was) for ended, was in answers if isinstance(was, CancelRequest)]
+            over = [lease for (lease, _), was_held in answers if isinstance(was_held, bool)]
             self._release_permits(over)
             self._leases.remove(over)
-            written = [ended for ended, was_held in answers if was_held]
+            written = [ended for ended, was_held in answers if was_held is True]
             if self._count is not None:
                 self._count(written)
             # Each item that is set costs a supervised worker a write into shared memory
@@ -241,6 +242,20 @@ class Settler:
                 " it had settled them, or lost their leases.",
                 count,
             )
+
+
+def _cancelled(lease: Lease, transition: Transition, request: CancelRequest) -> Settlement:
+    """Return what to settle instead, because the queue was asked to cancel the message and wrote nothing."""
+    lease.cancel_request = request
+    cancelled = attempt.unless_cancelled(lease, transition)
+    if transition.action is not SettleAction.RELEASE:
+        claimed = lease.claimed
+        logger.info(
+            "Message %r (%s): its %s is not written; it was %s.",
+            claimed.id, transition.key, transition.action.value, cancelled.error,
+            extra={"id": claimed.id, "key": transition.key, "queue": transition.queue, "token": claimed.token},
+        )  # fmt: skip
+    return lease, cancelled
 
 
 def _log_lost(lease: Lease, transition: Transition, repeated: bool) -> None:

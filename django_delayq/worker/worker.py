@@ -218,7 +218,7 @@ class Worker:
                 settled = self._backend.queue.apply(ends)
                 self._leases.release_permits(page)
                 for lease, transition, was_held in zip(page, ends, settled, strict=True):
-                    if was_held and transition.action is SettleAction.BURY:
+                    if was_held is True and transition.action is SettleAction.BURY:
                         if self._figures is not None:
                             self._figures.count([(lease, transition)])
                         self._events.ended(lease, transition, None, None)

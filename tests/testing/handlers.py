@@ -12,6 +12,8 @@ from django_delayq import (
     Message,
     Retry,
     Snooze,
+    acancel_delay_messages,
+    cancel_delay_messages,
     delay_execute,
     send_delay_message,
     stop_delay_sequences,
@@ -108,7 +110,25 @@ def make_group_twice(message: Message[str]) -> None:
         Group.objects.create(name=message.data)
 
 
-@delay_execute(key="testing.stop")
-def stop(message: Message[str]) -> None:
+@delay_execute(key="testing.stop_sequences")
+def stop_sequences(message: Message[str]) -> None:
     seen.append(message)
     stop_delay_sequences(tag=message.tag or "")
+
+
+@delay_execute(key="testing.stop")
+def stop(message: Message[str]) -> None:
+    """Cancels itself while it runs, and ends as its data say."""
+    message.progress(0.5, "half")
+    seen.append(message)
+    assert cancel_delay_messages(message.id, running=True, by="alice") == 1
+    if message.data == "retry":
+        raise Retry("5m")
+    if message.data == "look":
+        message.ensure_not_cancelled()
+
+
+@delay_execute(key="testing.stop_async")
+async def stop_async(message: Message[str]) -> None:
+    await acancel_delay_messages(message.id, running=True, by="alice")
+    message.ensure_not_cancelled()

@@ -24,7 +24,7 @@ from django_delayq.signals import message_finished, message_started
 from django_delayq.testing import arun_due, run_due, sent_messages
 from django_delayq.testing.timeline import messages_of
 from tests.testing import handlers
-from tests.testing.handlers import chain, fail, for_ever, note, note_async, once, seen, steer
+from tests.testing.handlers import chain, fail, for_ever, note, note_async, once, seen, steer, stop, stop_async
 
 
 @pytest.fixture(autouse=True, params=["no store", pytest.param("sqlite", marks=pytest.mark.django_db), "postgresql"])
@@ -272,3 +272,40 @@ def test_a_conflict_is_seen_as_on_any_broker() -> None:
     with pytest.raises(DuplicateMessage):
         send_delay_message("testing.note", "b", id="a", on_conflict="raise")
     assert handlers.seen == []
+
+
+@pytest.mark.parametrize("how", ["retry", "look"])
+def test_what_is_cancelled_while_it_runs_ends_so(kind: str, how: str) -> None:
+    stop.send(how, id="a")
+    (attempt,) = run_due(until="1h")
+    assert (attempt.ended, attempt.error) == (SettleAction.CANCEL, "cancelled while it ran, by alice")
+    info = get_delay_message("a")
+    assert info is None if kind == "no store" else info is not None and info.state is State.CANCELLED
+    assert run_due(until="30d") == []
+
+
+def test_what_returns_although_it_is_cancelled_has_finished() -> None:
+    stop.send("return")
+    (attempt,) = run_due()
+    assert attempt.ended is SettleAction.FINISH
+
+
+def test_an_async_handler_that_is_cancelled_ends_so() -> None:
+    stop_async.send("x")
+    (attempt,) = run_due()
+    assert attempt.ended is SettleAction.CANCEL
+
+
+def test_a_handler_sees_its_progress_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    stop.send("return", id="a")
+
+    def look_and_cancel(*ids: str, **options: Any) -> int:
+        info = get_delay_message("a")
+        assert info is not None
+        shown.append(info.progress)
+        return cancel_delay_messages(*ids, **options)
+
+    monkeypatch.setattr(handlers, "cancel_delay_messages", look_and_cancel)
+    run_due()
+    assert shown == [(0.5, "half")]

@@ -61,7 +61,7 @@ def test_a_step_at_a_local_time_counts_from_the_end_of_the_one_before() -> None:
 
 
 def test_a_handler_stops_the_sequence() -> None:
-    s = Sequence("s", [Step("testing.stop"), Step("testing.note")])
+    s = Sequence("s", [Step("testing.stop_sequences"), Step("testing.note")])
     s.start("x", id="1", tag="customer:3")
     assert [attempt.id for attempt in run_due(until="1d")] == ["s:1@1"]
     assert_not_sent("testing.note")

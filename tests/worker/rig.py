@@ -2,16 +2,19 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import (
+    NO_PROGRESS,
+    CancelRequest,
     Claimed,
     ClaimRequest,
     Claims,
     Header,
     Info,
+    LeaseId,
     MaintenanceResult,
     NewMessage,
     Pause,
@@ -125,13 +128,15 @@ class WatchedBroker(MemoryBroker):
         self.tell()
         return claims
 
-    def apply(self, transitions: Sequence[Transition]) -> list[bool]:
+    def apply(self, transitions: Sequence[Transition]) -> list[bool | CancelRequest]:
         settled = super().apply(transitions)
         self.tell()
         return settled
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
-        held = super().renew(leases, lease_ms)
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> list[bool | CancelRequest]:
+        held = super().renew(leases, lease_ms, progress)
         self.tell()
         return held
 

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import Claimed, ClaimRequest, Header, NewMessage, Transition
+from django_delayq.brokers.base import (
+    CancelRequest,
+    Claimed,
+    ClaimRequest,
+    Header,
+    NewMessage,
+    Transition,
+)
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.worker import dispatcher, maintenance, prefetch, worker
@@ -227,7 +234,7 @@ def test_buffers_that_share_a_slot_keep_one_message_that_must_not_start_twice(
 class SlowToSettle(WatchedBroker):
     """A broker that is slow to hear how leases end, as one on another host is."""
 
-    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool | CancelRequest]:
         time.sleep(0.02)
         return super().apply(settlements)
 

@@ -5,7 +5,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,9 +13,12 @@ import pytest
 from django_delayq import BrokerUnavailable, LeaseLost, Message
 from django_delayq.brokers.base import (
     BATCH,
+    NO_PROGRESS,
+    CancelRequest,
     Claimed,
     ClaimRequest,
     Claims,
+    LeaseId,
     MaintenanceResult,
     Pause,
     SettleAction,
@@ -41,10 +44,12 @@ class FaultyBroker(WatchedBroker):
     hung = False
     renewals = 0
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> list[bool | CancelRequest]:
         if self.away:
             raise BrokerUnavailable("The broker is away.")
-        held = super().renew(leases, lease_ms)
+        held = super().renew(leases, lease_ms, progress)
         self.renewals += 1
         self.tell()
         return held
@@ -133,10 +138,12 @@ def test_a_long_lease_is_renewed_as_often_as_a_connection_needs_to_be_heard_of(m
 class FullPagesRefused(FaultyBroker):
     """Refuses to renew as many at once as a call takes."""
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> list[bool | CancelRequest]:
         if len(leases) == BATCH:
             raise BrokerUnavailable("A page was refused.")
-        return super().renew(leases, lease_ms)
+        return super().renew(leases, lease_ms, progress)
 
 
 def test_a_page_that_cannot_be_renewed_keeps_no_other_from_it() -> None:
@@ -154,10 +161,12 @@ def test_a_close_waits_for_the_renewal_that_is_under_way(faulty: Rig, monkeypatc
     leases = Leases(faulty.broker, LEASE_MS, OutageLog())
     begun, renew = threading.Event(), faulty.broker.queue.renew
 
-    def until_closed(held: Sequence[Claimed], lease_ms: int) -> list[bool]:
+    def until_closed(
+        held: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str]
+    ) -> list[bool | CancelRequest]:
         begun.set()
         assert leases._closed.wait(PATIENCE_S)
-        return renew(held, lease_ms)
+        return renew(held, lease_ms, progress)
 
     monkeypatch.setattr(faulty.broker, "renew", until_closed)
     handler = make_handler(lambda message: None)

@@ -5,7 +5,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, pairwise
 from typing import Any
 
@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from django_delayq import BrokerUnavailable, Message
-from django_delayq.brokers.base import Claimed, PermitRequest, Throttled
+from django_delayq.brokers.base import (
+    NO_PROGRESS,
+    CancelRequest,
+    Claimed,
+    LeaseId,
+    PermitRequest,
+    Throttled,
+)
 from django_delayq.core.limits import LONGEST_WAIT_MS, Limits
 from django_delayq.core.message import State
 from django_delayq.worker import leases, limiter, maintenance
@@ -202,7 +209,9 @@ class LimitsOfOneKeyAway(WatchedLimiter):
 class HeldLeases(WatchedBroker):
     """A broker that renews each lease."""
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> list[bool | CancelRequest]:
         return [True] * len(leases)
 
 
@@ -286,7 +295,9 @@ def test_a_permit_that_is_given_back_while_it_is_renewed_is_free(monkeypatch: py
 class LostLeases(WatchedBroker):
     """A broker that says of each lease that another worker has it."""
 
-    def renew(self, leases: Sequence[Claimed], lease_ms: int) -> list[bool]:
+    def renew(
+        self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
+    ) -> list[bool | CancelRequest]:
         return [False] * len(leases)
 
 

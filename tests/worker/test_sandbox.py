@@ -13,7 +13,7 @@ from time import monotonic
 import pytest
 
 from django_delayq import Message
-from django_delayq.brokers.base import Claimed, Header, SettleAction, Transition
+from django_delayq.brokers.base import CancelRequest, Claimed, Header, SettleAction, Transition
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.logs import OutageLog
@@ -200,3 +200,32 @@ def test_a_child_process_finds_a_site_that_its_parent_found_in_the_working_direc
     monkeypatch.setattr(sys, "path", [*sys.path, ""])
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "settings_here")
     assert bench.run_one("run")[0] is SettleAction.FINISH
+
+
+def test_a_message_that_is_cancelled_ends_its_child_and_is_charged_nothing(bench: Bench, site: Site) -> None:
+    lease = bench.lease("hold")
+    with bench.running(lease):
+        site.line.next_of("a")
+        lease.cancel_request = CancelRequest("alice", 1)
+        assert lease.on_cancel_request is not None
+        lease.on_cancel_request()
+    end = bench.ends[-1]
+    assert end is not None
+    assert (end.action, end.error, end.crashes) == (SettleAction.CANCEL, "cancelled while it ran, by alice", 0)
+
+
+def test_a_message_that_is_cancelled_before_its_child_has_it_does_not_start(bench: Bench) -> None:
+    lease = bench.lease("run")
+    lease.cancel_request = CancelRequest("", 1)
+    end = bench.run(lease)
+    assert end is not None
+    assert (end.action, end.error) == (SettleAction.CANCEL, "cancelled while it ran")
+
+
+def test_a_child_tells_how_far_its_handler_is(bench: Bench, site: Site) -> None:
+    lease = bench.lease("far")
+    with bench.running(lease):
+        line = site.line.next_of("a")
+        until(lambda: lease.progress == "0.4 12 of 30")
+        line.release()
+    assert bench.action is SettleAction.FINISH

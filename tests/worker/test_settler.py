@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from django_delayq import BrokerRefused, BrokerUnavailable, Message
-from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction, Transition
+from django_delayq.brokers.base import (
+    CancelRequest,
+    Claimed,
+    ClaimRequest,
+    SettleAction,
+    Transition,
+)
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.message import State
 from django_delayq.worker import settler as settling_module
@@ -26,7 +32,7 @@ class SettleFailingBroker(WatchedBroker):
     failures: list[Exception]
     batches: list[int]
 
-    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool | CancelRequest]:
         if self.failures:
             raise self.failures.pop()
         self.batches.append(len(settlements))
@@ -38,7 +44,7 @@ class LostReplyBroker(WatchedBroker):
 
     lose = True
 
-    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool | CancelRequest]:
         settled = super().apply(settlements)
         if self.lose:
             self.lose = False
@@ -188,7 +194,7 @@ class BadSettlementBroker(WatchedBroker):
 
     fault: Exception
 
-    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool | CancelRequest]:
         if any(settlement.id == "bad" for settlement in settlements):
             raise self.fault
         return super().apply(settlements)
@@ -216,7 +222,7 @@ def test_a_settlement_that_is_refused_for_good_lapses_and_holds_up_no_other(
 class UnfinishableBroker(WatchedBroker):
     """Takes no finish."""
 
-    def apply(self, settlements: Sequence[Transition]) -> list[bool]:
+    def apply(self, settlements: Sequence[Transition]) -> list[bool | CancelRequest]:
         if any(settlement.action is SettleAction.FINISH for settlement in settlements):
             raise BrokerRefused("no finish is taken")
         return super().apply(settlements)

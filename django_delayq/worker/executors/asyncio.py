@@ -12,7 +12,7 @@ from django.db import connections
 
 from django_delayq import tracing
 from django_delayq.brokers.base import BATCH, Transition
-from django_delayq.core.errors import HandlerTimeout, LeaseLost
+from django_delayq.core.errors import Cancelled, HandlerTimeout, LeaseLost
 from django_delayq.core.message import Message
 from django_delayq.support.logging import logger
 from django_delayq.support.units import to_text
@@ -178,6 +178,8 @@ class AsyncioExecutor(Executor):
         runs = [(lease.claimed, message) for lease, message in started.items()]
         ended = batches.ends_of(handler, runs, exceptions, leases[0].now_ms)
         for (lease, message), (transition, exception) in zip(started.items(), ended, strict=True):
+            if lease.cancel_request is not None:
+                transition = attempt.unless_cancelled(lease, transition)
             if lease.abandoned and (not lease.lost or is_stopped):
                 ends[lease] = interrupted_settlement(lease, "its handler was cancelled or told so")
                 continue
@@ -231,7 +233,7 @@ class AsyncioExecutor(Executor):
         """Run a message, and return how its lease ends; None leaves it to lapse."""
         self._events.starting(lease)
         claimed, handler = lease.claimed, lease.handler
-        begin = partial(attempt.begin, claimed, handler, lease.now_ms(), lease.check_held)
+        begin = partial(attempt.begin_leased, lease)
         begun = await sync_to_async(begin)() if attempt.needs_look(claimed) else begin()
         if not isinstance(begun, Message):
             await self._events.aended(lease, begun, None, None)
@@ -244,6 +246,8 @@ class AsyncioExecutor(Executor):
         if lease.abandoned and (not lease.lost or isinstance(exception, asyncio.CancelledError | LeaseLost)):
             return interrupted_settlement(lease, "its handler was cancelled")
         transition = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
+        if lease.cancel_request is not None:
+            transition = attempt.unless_cancelled(lease, transition)
         await self._events.aended(lease, transition, begun, exception)
         if exception is not None:
             await sync_to_async(guarded)(partial(close_read_only_connections, exception))
@@ -257,14 +261,16 @@ class AsyncioExecutor(Executor):
         if task is None:  # only for the types: this runs in a task
             raise RuntimeError("not in a task")
         timer = loop.call_later(lease.timeout_s, self._time_out, loop, lease, task)
-        lease.cancel = partial(loop.call_soon_threadsafe, _cancel, lease, task)
+        lease.cancel = lease.on_cancel_request = partial(loop.call_soon_threadsafe, _cancel, lease, task)
         followed = tracing.running(lease.handler, message)
         exception: BaseException | None
-        if lease.check_held():
+        if lease.cancel_request is not None:  # asked for when there was nothing to cancel yet
+            exception = Cancelled("It was cancelled before it started.")
+        elif lease.check_held():
             exception = await attempt.run_async(lease.handler, message, self._sync_thread.watch())
         else:  # lost when there was nothing to cancel yet
             exception = LeaseLost("Its lease was lost before it started.")
-        lease.cancel = None
+        lease.cancel = lease.on_cancel_request = None
         timer.cancel()
         if lease in self._timed_out:
             self._timed_out.remove(lease)

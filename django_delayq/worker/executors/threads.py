@@ -260,13 +260,15 @@ class ThreadRunner:
         claimed, handler = lease.claimed, lease.handler
         if handler.batch is not None:  # a suspect
             return run_leases([lease], self._events, self._database)[lease]
-        begun = attempt.begin(claimed, handler, lease.now_ms(), lease.check_held)
+        begun = attempt.begin_leased(lease)
         if not isinstance(begun, Message):
             self._events.ended(lease, begun, None, None)
             return begun
         self._events.begun(lease, begun)
         exception = attempt.run_sync(claimed, handler, begun, self._database)
         transition = attempt.after(claimed, handler, exception, begun.started_ms, lease.now_ms())
+        if lease.cancel_request is not None:
+            transition = attempt.unless_cancelled(lease, transition)
         if lease.abandoned and not lease.lost and not transition.is_written:
             return interrupted_settlement(lease, "its handler was told so")
         self._events.ended(lease, transition, begun, exception)

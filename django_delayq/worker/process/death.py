@@ -21,7 +21,10 @@ class SandboxDied(ProcessDied):
 
 
 class ProcessGaveUp(Exception):
-    """A process ended itself, or was killed, because the lease of a message that it ran was no longer held."""
+    """A process ended itself, or was killed, because the lease of a message that it ran was no longer held.
+
+    Or somebody has asked to cancel that message.
+    """
 
 
 class ProcessEnded(Exception):
@@ -54,11 +57,15 @@ def after_death(lease: Lease, ending: Exception, events: AttemptEvents) -> Trans
         transition = attempt.after(claimed, handler, exception, started_ms, now_ms)
     elif isinstance(ending, ProcessEnded):
         transition = transitions.interrupt(claimed, policy, Span(started_ms))
+    elif isinstance(ending, ProcessGaveUp) and lease.cancel_request is not None and lease.is_held():
+        exception = None
+        transition = transitions.cancel(claimed, lease.cancel_request, Span(started_ms, now_ms))
     elif isinstance(ending, ProcessDied) and lease.is_held():
         crash = transitions.crash_alone if isinstance(ending, SandboxDied) else transitions.crash
         transition = crash(claimed, str(ending), policy, Span(started_ms, now_ms))
     else:
         return interrupted_settlement(lease, "the process that ran it ended")
+    transition = attempt.unless_cancelled(lease, transition)
     if transition.action is not transitions.SettleAction.INTERRUPT:
         events.ended(lease, transition, None, exception)
     return transition

@@ -15,7 +15,7 @@ from django_delayq.support.logging import logger
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.process.death import ProcessGaveUp, SandboxDied, after_death, timeout_of
-from django_delayq.worker.process.sandboxed import LEASE_ENDED, NOT_STARTED, Job, Lines, Report
+from django_delayq.worker.process.sandboxed import LEASE_ENDED, NOT_STARTED, PROGRESS, Job, Lines, Report
 from django_delayq.worker.process.spawn import death_of, spawn
 
 START_S = 60.0
@@ -57,7 +57,7 @@ def run_in_sandbox(worker: str, using: str, events: AttemptEvents, lease: Lease)
         sandbox.kill()
         return None
     finally:
-        lease.cancel = None
+        lease.cancel = lease.on_cancel_request = None
         sandbox.close()
 
 
@@ -102,13 +102,15 @@ class Sandbox:
         answer that can't be read.
         """
         lease.started_at = monotonic()
-        lease.cancel = self._kill
-        if not lease.is_held():  # lost before there was a message to stop
+        lease.cancel = lease.on_cancel_request = self._kill
+        if not lease.is_held() or lease.cancel_request is not None:  # lost or cancelled before there was one to stop
             raise ProcessGaveUp
         told = job.held_until = lease.held_until
         try:
             self._socket.sendall(codec.dumps(replace(job, claimed=replace(job.claimed, history=""))) + b"\n")
-            while (line := self._line(self._wait_s(lease, told))) is None:
+            while not (line := self._line(self._wait_s(lease, told)) or b"") or line.startswith(PROGRESS):
+                if line:
+                    lease.note_progress(line.removeprefix(PROGRESS).decode())
                 if lease.is_over_time():
                     raise timeout_of(lease)
                 if lease.held_until != told:

@@ -3,6 +3,7 @@
 It is started as `python -m django_delayq.worker.process.sandboxed FD PID`, with its end of a socket pair and the
 parent's process id. Lines go over the socket: the child writes an empty one when it is ready; the parent writes the job
 as JSON and then, after each renewal, the time until which the lease is held; the child answers with a `Report` as JSON.
+Before that, it writes the progress of the handler when that has changed, after at most a second.
 """
 
 import os
@@ -31,6 +32,10 @@ LEASE_ENDED = 76
 """The exit code of a process that ended itself because a lease was lost, or not renewed in time."""
 NOT_STARTED = 77
 """The exit code of a child that can't run the message it was given."""
+
+PROGRESS = b"progress "
+"""The beginning of a line that tells how far the handler is."""
+PROGRESS_EVERY_S = 1.0
 
 _PART = 1 << 16
 
@@ -98,11 +103,13 @@ def main(fd: int, parent: int) -> None:
         lines = Lines(connection)
         connection.sendall(b"\n")
         job, lease = _take(lines)
-        threading.Thread(target=_listen, args=(lines, lease), daemon=True).start()
+        answering = threading.Lock()  # no two lines may mix
+        threading.Thread(target=_listen, args=(lines, lease, connection, answering), daemon=True).start()
         with in_thread(get_alias(job.using).database, AttemptEvents(job.worker)) as run:
             transition = run(lease)
-        lease.ended = True
-        connection.sendall(codec.dumps(Report(transition)) + b"\n")
+        with answering:
+            lease.ended = True
+            connection.sendall(codec.dumps(Report(transition)) + b"\n")
 
 
 def _take(lines: Lines) -> tuple[Job, Lease]:
@@ -122,14 +129,20 @@ def _take(lines: Lines) -> tuple[Job, Lease]:
     return job, Lease(job.claimed, handler, now, job.held_until, job.clock_ms, started_at=now)
 
 
-def _listen(lines: Lines, lease: Lease) -> None:
+def _listen(lines: Lines, lease: Lease, connection: socket.socket, answering: threading.Lock) -> None:
     """Note renewals, and end this process once its lease has run out (the parent may be frozen) or the parent is gone.
 
-    If the handler has ended by then, leave the process to end by itself.
+    Also tell the parent how far the handler is. If the handler has ended by then, leave the process to end by itself.
     """
     with suppress(EOFError, OSError):
-        while (line := lines.next(max(lease.held_until - monotonic(), 0))) is not None:
-            lease.held_until = float(line)
+        while (left_s := lease.held_until - monotonic()) > 0:
+            line = lines.next(min(left_s, PROGRESS_EVERY_S))
+            if line is not None:
+                lease.held_until = float(line)
+            with answering:
+                if lease.progress != lease.written_progress and not lease.ended:
+                    lease.written_progress = lease.progress
+                    connection.sendall(PROGRESS + lease.written_progress.encode() + b"\n")
     if not lease.ended:
         os._exit(LEASE_ENDED)
 

@@ -130,6 +130,22 @@ def stuck(messages: list[Message[str]]) -> None:
     time.sleep(600)
 
 
+@delay_execute(key="far")
+def far(message: Message[str]) -> None:
+    """Tell how far it is, and do what `hold` does."""
+    message.progress(0.4, "12 of 30")
+    hold(message)
+
+
+@delay_execute(key="heed")
+def heed(message: Message[str]) -> None:
+    """Stop once it is told to, or go on for ever."""
+    tell(message, "holds").close()
+    while True:
+        message.ensure_not_cancelled()
+        time.sleep(0.01)
+
+
 @delay_execute(key="grip", concurrency=1)
 def grip(message: Message[str]) -> None:
     """Do what `hold` does, one at a time in each worker."""
