@@ -6,7 +6,7 @@ import sys
 import django_delayq
 
 API = {
-    "delay_execute Handler Message Send Sent SentMany MessageInfo State Exponential Retry Snooze Bury",
+    "delay_execute Handler Message Send Sent SentMany MessageInfo State Exponential Retry Snooze Bury Cancelled",
     "Duration Backoff OnConflict IdScope At Window",
     "send_delay_message send_delay_messages cancel_delay_messages reschedule_delay_messages get_delay_message",
     "send_delay_messages_again",

@@ -10,7 +10,7 @@ from django_delayq.api.operations import readable
 from django_delayq.brokers import get_backend
 from django_delayq.core.errors import Unsupported
 from django_delayq.core.lanes import split_lane
-from django_delayq.core.message import MessageInfo, State
+from django_delayq.core.message import MessageInfo, State, read_progress
 from django_delayq.support.validation import check_name, short_repr
 
 STATES = (State.PENDING, State.READY, State.RUNNING, State.FINISHED, State.CANCELLED, State.FAILED)
@@ -92,4 +92,6 @@ def _info(row: Any, state: State) -> MessageInfo:
         more_tags=row.more_tags,
         merged=row.merged or 0,
         again_at=row.again_at,
+        progress=read_progress(row.progress or "") if is_running else None,
+        cancelled_by=(row.cancel_by or "") if is_running and row.cancel_at is not None else None,
     )

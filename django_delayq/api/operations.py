@@ -20,34 +20,53 @@ from django_delayq.core.errors import DataMismatch, Unsupported
 from django_delayq.core.human_time import At, Windows
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.limits import interval_us_of
-from django_delayq.core.message import MessageInfo
+from django_delayq.core.message import MessageInfo, read_progress
 from django_delayq.core.requests import BATCH
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_name, short_repr
 
 
-def cancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
+def cancel_delay_messages(
+    *ids: str, tag: str | None = None, running: bool = False, by: str = "", using: str | None = None
+) -> int:
     """Cancel waiting messages: by id, and all that have the `tag` among theirs. A tag needs a store.
+
+    With `running`, those that run are asked to end too; `by` says who asks. Their workers learn it with the next
+    renewals of their leases: an async handler is cancelled, a child process is killed, and a sync handler sees
+    `message.cancelled`. Each message is then cancelled, unless its handler finishes first. It does not run again.
 
     With a store this is a part of the caller's transaction, or else a transaction of its own: all of them are cancelled
     or none. Without a store they are cancelled at once. If that happens inside a transaction, its rollback does not
     bring them back. Sends that wait for the commit of the caller's transaction are cancelled as well.
 
-    Return how many will now never start; messages that run, have ended or never existed don't count. Raises
-    `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
+    Return how many will now never start, and how many that run were asked to end; messages that have ended or never
+    existed don't count. Raises `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     backend = get_backend(using)
+    cancel = partial(backend.queue.cancel, running_by=_asked_by(running, by))
     with _refusing_async_code("acancel_delay_messages"):
-        return _change(backend, ids, tag, backend.queue.cancel, cancel_waiting)
+        return _change(backend, ids, tag, cancel, cancel_waiting, running=running)
 
 
-async def acancel_delay_messages(*ids: str, tag: str | None = None, using: str | None = None) -> int:
+async def acancel_delay_messages(
+    *ids: str, tag: str | None = None, running: bool = False, by: str = "", using: str | None = None
+) -> int:
     """Cancel like `cancel_delay_messages`, from async code."""
     backend = get_backend(using)
     if backend.store is not None:
-        return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, using=using)
-    return await _achange(backend, ids, tag, backend.queue.acancel, cancel_waiting)
+        return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, running=running, by=by, using=using)
+    cancel = partial(backend.queue.acancel, running_by=_asked_by(running, by))
+    return await _achange(backend, ids, tag, cancel, cancel_waiting)
+
+
+def _asked_by(running: bool, by: str) -> str | None:
+    """Return who asks to cancel messages that run ('' for nobody); None if those go on."""
+    if not running:
+        if by:
+            raise TypeError("by=... says who asks to cancel what runs; give running=True as well.")
+        return None
+    return check_name(by, "by") if by != "" else ""
 
 
 def reschedule_delay_messages(
@@ -170,6 +189,8 @@ def message_info(using: str, info: Info) -> MessageInfo:
         more_tags=header.more_tags,
         merged=info.merged,
         again_at=None if info.again_ms is None else from_ms(info.again_ms),
+        progress=read_progress(info.progress),
+        cancelled_by=None if info.cancel_request is None else info.cancel_request.by,
     )
 
 
@@ -179,6 +200,8 @@ def _change(
     tag: str | None,
     change: Callable[[Sequence[str]], list[bool]],
     change_waiting: Callable[[Alias, list[str]], set[str]],
+    *,
+    running: bool = False,
 ) -> int:
     """Change messages with `change`, and sends that wait for the commit with `change_waiting`. Return how many changed.
 
@@ -187,7 +210,7 @@ def _change(
     checked = _checked(ids, tag)  # outside of that transaction, which an error would end, and the caller's with it
 
     def work() -> int:
-        wanted = _wanted(backend, *checked)
+        wanted = _wanted(backend, *checked, running=running)
         answers = [answer for batch in pages(wanted, BATCH) for answer in change(batch)]
         return _count(wanted, answers, change_waiting(backend.alias, wanted))
 
@@ -227,13 +250,16 @@ def _checked(ids: tuple[str, ...], tag: str | None) -> tuple[list[str], str | No
     return [check_name(id, "id") for id in ids], None if tag is None else check_name(tag, "tag")
 
 
-def _wanted(backend: Backend, ids: list[str], tag: str | None) -> list[str]:
-    """Return `ids` and the ids of waiting messages with the tag. Raises `Unsupported` for a tag without a store."""
+def _wanted(backend: Backend, ids: list[str], tag: str | None, *, running: bool = False) -> list[str]:
+    """Return `ids` and the ids of waiting messages with the tag, with `running` also of those that run.
+
+    Raises `Unsupported` for a tag without a store.
+    """
     if tag is None:
         return ids
     if backend.store is None:
         raise Unsupported("Finding messages by tag needs a store (STORE in DELAYQ); give ids, or set one up.")
-    return [*ids, *backend.store.ids_by_tag(tag)]
+    return [*ids, *backend.store.ids_by_tag(tag, running=running)]
 
 
 def _count(ids: Sequence[str], answers: Sequence[bool], uncommitted: set[str]) -> int:

@@ -255,6 +255,8 @@ def _when_run(info: Info, now_ms: int) -> str:
     lapse = _when_lapsed(info)
     if info.lease_end_ms is not None and info.lease_end_ms <= now_ms:
         return _("Its lease has run out, so at the next maintenance %(lapse)s.") % {"lapse": lapse}
+    if info.cancel_request is not None:
+        return _("It is cancelled when its handler stops, or when its lease ends. If it returns first, it is finished.")
     ends = _("It ends as its handler does: finished, retried or failed.")
     dies = _("If its worker dies, at the end of its lease %(lapse)s.")  # not in an f-string: no catalogue would have it
     return f"{ends} {dies % {'lapse': lapse}}"
@@ -268,6 +270,8 @@ def _of_batch(batch: int, wait_ms: int) -> str:
 
 
 def _when_lapsed(info: Info) -> str:
+    if info.cancel_request is not None:
+        return _("it is cancelled, because somebody asked for that while it ran")
     if info.header.at_most_once:
         return _("it fails, because it may start only once")
     if info.crashes + 1 >= SUSPECT_CRASHES:

@@ -7,6 +7,7 @@ from django.core.management.base import CommandError
 
 from django_delayq.brokers.base import BATCH, Backend
 from django_delayq.core.message import State
+from django_delayq.support.audit import operator_of_process
 from tests.commands.support import bury, claim, delayq, send
 
 Answer = Callable[[str], None]
@@ -33,6 +34,18 @@ def test_cancel_names_what_it_could_not_stop_and_where_that_is(broker: Backend) 
         "Not cancelled: 'held' (it is running), 'dead' (it is failed), 'nobody' (no such message)."
     )
     assert state_of(broker, "waiting") is (None if broker.store is None else State.CANCELLED)
+
+
+def test_cancel_of_what_runs_asks_in_the_name_of_the_system_user(broker: Backend) -> None:
+    send(broker, "held", "waiting")
+    claim(broker)
+    assert delayq("cancel", "held", "waiting", "--running") == "cancelled or asked to end 2 of 2\n"
+    info = broker.queue.get("held")
+    assert info is not None
+    assert info.cancel_request is not None
+    assert info.cancel_request.by == operator_of_process().who
+    with pytest.raises(CommandError, match="Not cancelled or asked to end: 'nobody'"):
+        delayq("cancel", "nobody", "--running")
 
 
 def test_more_ids_than_one_call_takes_are_all_moved(broker: Backend) -> None:

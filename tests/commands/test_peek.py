@@ -84,7 +84,8 @@ def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Backend) -> 
         *("sent_at", "sent_ms"),
         *("expires_at", "expires_ms", "at_most_once", "failures", "crashes"),
         *("merged", "again_at", "again_ms", "suspect", "holder"),
-        *("lease_end_at", "lease_end_ms", "buried_at", "buried_ms", "error", "detail"),
+        *("lease_end_at", "lease_end_ms", "buried_at", "buried_ms"),
+        *("progress", "cancel_asked_at", "cancel_asked_ms", "cancel_asked_by", "error", "detail"),
         *("version", "data", "unreadable"),
     ]
     assert [list(each) for each in delayq_json("peek", "default") + delayq_json("errors")] == [shape, shape]

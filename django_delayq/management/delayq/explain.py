@@ -12,7 +12,7 @@ from django_delayq.brokers.base import AlarmInfo
 from django_delayq.conf import get_alias
 from django_delayq.core.history import PastAttempt
 from django_delayq.core.lanes import split_lane
-from django_delayq.core.message import State
+from django_delayq.core.message import State, progress_words
 from django_delayq.management.support.arguments import Options, add_json
 from django_delayq.management.support.schedules import schedule_shape
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
@@ -94,6 +94,17 @@ def _lease_or_end(explanation: Explanation) -> Iterator[str]:
         yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
     if info.buried_ms is not None:
         yield f"failed: {to_words(info.buried_ms, now_ms)}"
+
+
+def _run(explanation: Explanation) -> Iterator[str]:
+    info, now_ms = explanation.info, explanation.now_ms
+    if info.lease_end_ms is not None:
+        yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
+    if info.progress:
+        yield f"progress: {progress_words(info.progress)}"
+    if info.cancel_request is not None:
+        by, at_ms = info.cancel_request
+        yield f"asked to cancel: {to_words(at_ms, now_ms)}" + (f", by {by}" if by else "")
 
 
 def _due(explanation: Explanation) -> Iterator[str]:

@@ -47,10 +47,13 @@ def found(backend: Backend, options: Options, states: Collection[State]) -> Iter
     return backend.store.rows_with_states(options["tag"], options["key"], options["id_prefix"], frozenset(states))
 
 
-def move_chosen(backend: Backend, verb: str, move: Move, options: Options, done: str, write: Write) -> None:
+def move_chosen(
+    backend: Backend, verb: str, move: Move, options: Options, done: str, write: Write, *, running: bool = False
+) -> None:
     """Move the waiting messages that were chosen; ask first if a search chose them.
 
-    Raises `CommandError` for ids beside a search, for neither, and if a named message was not moved.
+    With `running`, the messages that run are moved too. Raises `CommandError` for ids beside a search, for neither, and
+    if a named message was not moved.
     """
     if bool(options["ids"]) == is_search(options):
         raise CommandError(
@@ -59,9 +62,10 @@ def move_chosen(backend: Backend, verb: str, move: Move, options: Options, done:
     if options["ids"]:
         move_named(backend, verb, move, options["ids"], done, write)
         return
-    ids = [row.message_id for row, _ in found(backend, options, _WAITING)]
+    states, what = ((*_WAITING, State.RUNNING), "message") if running else (_WAITING, "waiting message")
+    ids = [row.message_id for row, _ in found(backend, options, states)]
     if ids and options["interactive"]:
-        confirm(f"{verb.capitalize().replace('_', ' ')} {counted(len(ids), 'waiting message')}?")
+        confirm(f"{verb.capitalize().replace('_', ' ')} {counted(len(ids), what)}?")
     left = sum(1 for _ in move_all(backend, verb, move, ids))
     write(f"{done} {len(ids) - left} of {len(ids)}")
     if left:

@@ -6,7 +6,7 @@ from typing import Any
 from django_delayq.brokers.base import Info, Pause
 from django_delayq.core.codec import loads
 from django_delayq.core.lanes import split_lane
-from django_delayq.core.message import State
+from django_delayq.core.message import State, read_progress
 from django_delayq.management.support.terminal import Write, to_iso
 from django_delayq.support.timestamps import to_epoch_ms
 
@@ -53,12 +53,21 @@ def message_shape(info: Info) -> dict[str, Any]:
         "holder": info.holder or None,
         **instant("lease_end", info.lease_end_ms),
         **instant("buried", info.buried_ms),
+        "progress": progress_shape(info.progress),
+        **instant("cancel_asked", None if info.cancel_request is None else info.cancel_request.at_ms),
+        "cancel_asked_by": None if info.cancel_request is None else info.cancel_request.by,
         "error": info.error,
         "detail": info.detail,
         "version": info.header.version or 1,
         "data": data,
         "unreadable": not readable,
     }
+
+
+def progress_shape(written: str) -> dict[str, Any] | None:
+    """Return the documented JSON shape of a progress; None if there is none."""
+    progress = read_progress(written)
+    return None if progress is None else progress._asdict()
 
 
 def row_shape(row: Any, state: State) -> dict[str, Any]:
@@ -78,6 +87,7 @@ def row_shape(row: Any, state: State) -> dict[str, Any]:
         "failures": row.failures,
         "merged": row.merged or 0,
         **instant("again", None if row.again_at is None else to_epoch_ms(row.again_at)),
+        "progress": progress_shape((row.progress or "") if state is State.RUNNING else ""),
         "error": row.error,
         "version": row.version or 1,
         "data": data,
