@@ -40,7 +40,7 @@ from tests.admin.support import (
     url,
 )
 
-READY = ("run_now", "reschedule", "cancel", "purge")
+READY = ("run_now", "reschedule", "cancel", "cancel_running", "purge")
 ERROR = ("rescue", "purge_failed")
 
 
@@ -72,10 +72,12 @@ def test_selected_failed_messages_run_again_and_the_log_says_so(
 
 
 def test_an_operation_has_the_name_that_the_command_has() -> None:
-    assert set(changes.LABELS) == {"rescue", "send_again", "cancel", "reschedule", "purge", "purge_failed"}
+    operations = {"rescue", "send_again", "cancel", "cancel_running", "reschedule", "purge", "purge_failed"}
+    assert set(changes.LABELS) == operations
     for name, label in changes.LABELS.items():
-        command = import_module(f"django_delayq.management.delayq.{name.removesuffix('_failed')}")
-        assert command.__name__.endswith(f".{str(label).lower().replace(' ', '_')}")
+        own_name = name.removesuffix("_failed").removesuffix("_running")
+        command = import_module(f"django_delayq.management.delayq.{own_name}")
+        assert command.__name__.endswith(f".{str(label).lower().partition(',')[0].replace(' ', '_')}")
 
 
 def test_finished_messages_are_sent_again_at_a_rate_and_the_log_says_so(
@@ -191,6 +193,23 @@ def test_what_runs_is_neither_cancelled_nor_deleted(broker: DatabaseBackend, sup
     for action in ("cancel", "purge"):
         assert "1 message was left" in text_of(confirm(superuser, ReadyMessage, action, [pk_of(database, "a")]))
     assert ids_in(database, ReadyMessage) == {"a"}
+
+
+def test_what_runs_is_asked_to_end_in_the_users_name(broker: DatabaseBackend, superuser: Client, database: str) -> None:
+    send("a")
+    claim(broker)
+    send("b", delay="1h")
+    pks = [pk_of(database, id) for id in "ab"]
+    assert "What runs is asked to end" in text_of(ask(superuser, ReadyMessage, "cancel_running", pks))
+    assert "Cancelled, or asked to end: 2 messages." in text_of(confirm(superuser, ReadyMessage, "cancel_running", pks))
+    row = ReadyMessage.objects.using(database).get()
+    user = LogEntry.objects.first()
+    assert user is not None
+    assert (row.message_id, row.cancel_by) == ("a", user.user.get_username())
+    assert FinishMessage.objects.using(database).get().message_id == "b"
+    assert [line.split(": due_at")[0] for line in logged()] == [
+        f"order.close {id}: Cancelled, or asked to end" for id in "ab"
+    ]
 
 
 @pytest.mark.parametrize(("model", "action"), [(ReadyMessage, "purge"), (ErrorMessage, "purge_failed")])

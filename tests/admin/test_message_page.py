@@ -15,8 +15,9 @@ from pytest_django import Settings
 
 from django_delayq import At, Cron, Window, cancel_delay_messages, schedule_delay_message
 from django_delayq.admin.log import log_rows
-from django_delayq.brokers.base import SettleAction
+from django_delayq.brokers.base import CancelRequest, SettleAction
 from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.transitions import Span, cancel
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.store.returned import keep
@@ -240,3 +241,19 @@ def test_each_moment_has_its_seconds_and_its_zone(
     assert [said for _, said in times if not zoned.fullmatch(said)] == []
     apart = abs(datetime.fromisoformat(times[-1][0]) - began)
     assert apart < timedelta(hours=1)  # not hours, as in a wrong zone
+
+
+def test_a_message_that_runs_says_how_far_it_is_and_who_asked_to_cancel_it(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    send("a")
+    held = claim(broker)
+    broker.queue.renew([held], 60_000, {(held.id, held.token): "0.4 12 of <30>"})
+    cancel_delay_messages("a", running=True, by="anna")
+    said = text_of(open_page(superuser, database, "a"))
+    assert "40 %, 12 of <30>" in said
+    assert "anna" in said
+    assert "It is cancelled when its handler stops" in said
+    broker.queue.apply([cancel(held, CancelRequest("anna", 1), Span(held.claimed_ms, held.claimed_ms + 5))])
+    said = text_of(open_page(superuser, database, "a", FinishMessage))
+    assert "cancelled while it ran, by anna" in said

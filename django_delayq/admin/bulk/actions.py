@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,7 @@ from django_delayq.admin.visibility import visible_rows
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.support.audit import record
+from django_delayq.support.validation import MAX_NAME
 from django_delayq.translation import translated
 
 AT_ONCE = 1_000
@@ -120,6 +121,16 @@ CANCEL = Move(
     gettext_lazy("Cancelled"),
     Change("cancel"),
 )
+CANCEL_RUNNING = Move(
+    "cancel_running",
+    LABELS["cancel_running"],
+    gettext_lazy(
+        "What waits never starts. What runs is asked to end within some seconds: async handlers and child processes "
+        "are stopped, others have to look. What finishes all the same is finished."
+    ),
+    gettext_lazy("Cancelled, or asked to end"),
+    Change("cancel_running"),
+)
 PURGE = Move(
     "purge",
     LABELS["purge"],
@@ -163,6 +174,8 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
     if not confirmed or (form and not form.is_valid()):
         return _confirmation(model_admin, request, rows, move, form, count)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
+    if change.move == "cancel_running":
+        change = replace(change, by=request.user.get_username()[:MAX_NAME])
     if "one" in request.POST:
         return _one_first(model_admin, request, rows, move, form, change)
     name = _job_name(request)

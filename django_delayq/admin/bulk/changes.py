@@ -34,19 +34,22 @@ class Change:
     `reschedule` makes messages due `delay_ms` from now, or at `at_ms` if that is given (a past time means now). `shift`
     makes each message due `shift_ms` later than it is, or earlier if that is negative, but not before now.
     `send_again` makes at most as many due in a time as `rate` says, if there is one.
+    `cancel_running` also asks messages that run to end; `by` says who asks.
     """
 
-    move: Literal["rescue", "send_again", "cancel", "reschedule", "shift", "purge", "purge_failed"]
+    move: Literal["rescue", "send_again", "cancel", "cancel_running", "reschedule", "shift", "purge", "purge_failed"]
     delay_ms: int = 0
     shift_ms: int = 0
     at_ms: int | None = None
     rate: str = ""
+    by: str = ""
 
 
 LABELS: dict[str, Any] = {
     "rescue": gettext_lazy("Rescue"),
     "send_again": gettext_lazy("Send again"),
     "cancel": gettext_lazy("Cancel"),
+    "cancel_running": gettext_lazy("Cancel, also what runs"),
     "reschedule": gettext_lazy("Reschedule"),
     "purge": gettext_lazy("Purge"),
     "purge_failed": gettext_lazy("Purge"),
@@ -57,6 +60,7 @@ _PERMISSIONS = {
     "rescue": "rescue_message",
     "send_again": "send_again",
     "cancel": "cancel_message",
+    "cancel_running": "cancel_message",
     "reschedule": "reschedule_message",
     "purge": "delete_readymessage",  # Django's own, but its views would delete running messages, and count none
     "purge_failed": "delete_errormessage",
@@ -172,6 +176,7 @@ def by_ids(alias: str, change: Change, before: int = 0) -> Callable[[Sequence[st
     by_name: dict[str, Callable[[Sequence[str]], list[bool]]] = {
         "rescue": queue.rescue,
         "cancel": queue.cancel,
+        "cancel_running": partial(queue.cancel, running_by=change.by),
         "reschedule": partial(queue.reschedule, delay_ms=change.delay_ms, at_ms=change.at_ms),
         "purge": queue.purge,
         "purge_failed": queue.purge_failed,

@@ -15,6 +15,7 @@ from django_delayq.admin.access import address, alias_of, may, redirected_on_out
 from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.actions import (
     CANCEL,
+    CANCEL_RUNNING,
     PURGE,
     PURGE_ERRORS,
     RESCHEDULE,
@@ -182,7 +183,7 @@ class MessageAdmin(Columns, BoundedAdmin):
 class ReadyMessageAdmin(MessageAdmin):
     """The messages that wait or run, the earliest due time first."""
 
-    moves = (RUN_NOW, RESCHEDULE, CANCEL, PURGE)
+    moves = (RUN_NOW, RESCHEDULE, CANCEL, CANCEL_RUNNING, PURGE)
     edit = CHANGE
     edit_permissions = ("delayq.edit_payload", "delayq.view_payload")
     actions = (*map(action_of, moves), export_csv, export_jsonl)

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.formatting import between, instant, now_utc, queue_words
 from django_delayq.api.handlers import get_handler
+from django_delayq.core.message import progress_words
 from django_delayq.core.transitions import max_attempts
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, ReportRow
 
@@ -36,7 +37,8 @@ def state_in_words(row: ReadyMessage) -> str:
     if is_abandoned(row):
         return _("abandoned by %(worker)s") % {"worker": row.worker}
     if is_running(row):
-        return _("running on %(worker)s") % {"worker": row.worker}
+        running = _("running on %(worker)s") % {"worker": row.worker}
+        return f"{running} ({progress_words(row.progress)})" if row.progress else running
     return _("pending") if row.due_at > now_utc() else _("ready")
 
 
@@ -83,9 +85,13 @@ class Columns:
         """Return what will happen to the message next if no operator acts, and when."""
         now = now_utc()
         if is_abandoned(row):
+            if row.cancel_at is not None:
+                return _("cancelled soon: its lease ran out")
             if row.at_most_once:
                 return _("fails soon: its lease ran out, and it must not start twice")
             return _("ready again soon: its lease ran out")
+        if is_running(row) and row.cancel_at is not None:
+            return _("cancelled when its handler stops")
         if is_running(row) and row.lease_until:
             return _("ends as its handler does; held for %(time)s more") % {"time": between(now, row.lease_until)}
         if row.expires_at is not None and row.expires_at <= now:

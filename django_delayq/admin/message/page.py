@@ -25,6 +25,7 @@ from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
 from django_delayq.core.lanes import split_lane
+from django_delayq.core.message import progress_words
 from django_delayq.core.occurrences import occurrence_of
 from django_delayq.core.steps import step_of
 from django_delayq.models import AnyMessage, ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
@@ -38,6 +39,7 @@ _OUTCOMES = {
     Ended.CRASHED: gettext_lazy("its process died"),
     Ended.INTERRUPTED: gettext_lazy("interrupted by the stop of its worker"),
     Ended.LOST: gettext_lazy("its lease ran out"),
+    Ended.CANCELLED: gettext_lazy("cancelled"),
     Ended.BURIED: gettext_lazy("failed for good, and was rescued"),
 }
 
@@ -63,9 +65,8 @@ def facts(row: MessageRow) -> Iterator[Fact]:
     yield from _lateness(row)
     if row.expires_at is not None:
         yield _when(_("expires"), row.expires_at)
-    if isinstance(row, ReadyMessage) and is_running(row) and row.lease_until:
-        yield Fact(_("held by"), row.worker)
-        yield _when(_("held until, if not renewed"), row.lease_until)
+    if isinstance(row, ReadyMessage) and is_running(row):
+        yield from _run(row)
     if isinstance(row, FinishMessage | ErrorMessage):
         yield _when(_("ended"), row.ended_at)
     yield Fact(_("failed attempts"), row.failures)
@@ -118,6 +119,17 @@ def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
     return " ".join(filter(None, words)), explanation.rule
 
 
+def _run(row: ReadyMessage) -> Iterator[Fact]:
+    if row.lease_until:
+        yield Fact(_("held by"), row.worker)
+        yield _when(_("held until, if not renewed"), row.lease_until)
+    if row.progress:
+        yield Fact(_("progress"), progress_words(row.progress))
+    if row.cancel_at is not None:
+        yield _when(_("asked to cancel"), row.cancel_at)
+        yield Fact(_("asked to cancel by"), row.cancel_by or "-")
+
+
 def _lateness(row: MessageRow) -> Iterator[Fact]:
     now = now_utc()
     if row.started_at is not None and (not isinstance(row, ReadyMessage) or is_running(row)):
@@ -165,7 +177,7 @@ def timeline(row: MessageRow) -> list[Step]:
         before = ended
     if isinstance(row, FinishMessage | ErrorMessage):
         times = _times(before, row.started_at, row.ended_at)
-        error = row.error if isinstance(row, ErrorMessage) else ""
+        error = row.error if isinstance(row, ErrorMessage) or _was_stopped(row) else ""
         steps.append(Step(_last_number(row), *times, row.worker, state_of(row), error))
     elif isinstance(row, ReadyMessage) and is_running(row):
         outcome = _OUTCOMES[Ended.LOST] if is_abandoned(row) else _("runs")
@@ -173,10 +185,16 @@ def timeline(row: MessageRow) -> list[Step]:
     return steps
 
 
+def _was_stopped(row: MessageRow) -> bool:
+    """Return whether a message was cancelled while it ran."""
+    return isinstance(row, FinishMessage) and row.outcome == FinishMessage.Outcome.CANCELLED and bool(row.started_at)
+
+
 def _last_number(row: FinishMessage | ErrorMessage) -> int | str:
     """Return the number of the attempt that ended a message; "-" if none did: it was cancelled, or refused a start."""
     if isinstance(row, FinishMessage):
-        return "-" if row.outcome == FinishMessage.Outcome.CANCELLED else row.failures + 1
+        is_cancelled = row.outcome == FinishMessage.Outcome.CANCELLED
+        return "-" if is_cancelled and not _was_stopped(row) else row.failures + 1
     return max(row.failures, 1) if row.started_at or row.detail else "-"
 
 

@@ -74,7 +74,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"{pause.names} is paused {end_words(pause.until_ms, now_ms)}: {pause.reason}"
     yield from _failures(explanation)
     yield from _sends(explanation)
-    yield from _lease_or_end(explanation)
+    yield from _run_or_end(explanation)
     if info.header.version is not None:
         yield f"version of the data: {info.header.version}"
     yield f"data: {data_text(info.body)}"
@@ -88,10 +88,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
             yield f"    {line}"
 
 
-def _lease_or_end(explanation: Explanation) -> Iterator[str]:
+def _run_or_end(explanation: Explanation) -> Iterator[str]:
     info, now_ms = explanation.info, explanation.now_ms
-    if info.lease_end_ms is not None:
-        yield f"held by: {info.holder or 'unknown'}, lease ends {to_words(info.lease_end_ms, now_ms)}"
+    yield from _run(explanation)
     if info.buried_ms is not None:
         yield f"failed: {to_words(info.buried_ms, now_ms)}"
 
