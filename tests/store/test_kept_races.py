@@ -9,15 +9,16 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connections, transaction
 
-from django_delayq import Message, Sent, send_delay_message
-from django_delayq.brokers.base import Claimed, SettleAction
+from django_delayq import Message, Sent, cancel_delay_messages, send_delay_message
+from django_delayq.brokers.base import CancelRequest, Claimed, SettleAction
+from django_delayq.core import transitions
 from django_delayq.core.errors import LeaseLost
 from django_delayq.models import FinishMessage, ReadyMessage
-from django_delayq.store import DatabaseBackend
+from django_delayq.store import DatabaseBackend, kept
 from django_delayq.worker import attempt
 from tests.brokers.rig import settlement
 from tests.races import while_another_did
-from tests.store.support import claim
+from tests.store.support import claim, rolled_back
 from tests.worker.rig import PATIENCE_S, make_handler
 
 T = TypeVar("T")
@@ -110,6 +111,57 @@ def test_two_sends_at_once_are_both_counted(broker: DatabaseBackend, database: s
     assert broker.queue.apply([settlement(claimed, SettleAction.FINISH)]) == [True]
     assert ReadyMessage.objects.using(database).get().merged == 1
     assert data_of_next(broker) == [b"3"]
+
+
+# Beside a cancel of what runs
+
+
+def cancel_run() -> int:
+    return cancel_delay_messages("a", running=True, by="alice")
+
+
+def asked(database: str) -> CancelRequest:
+    row = ReadyMessage.objects.using(database).get()
+    assert row.cancel_at is not None
+    return CancelRequest(row.cancel_by or "", int(row.cancel_at.timestamp() * 1000))
+
+
+@SERVERS
+def test_a_cancel_that_waits_for_a_send_cancels_it_too(broker: DatabaseBackend, database: str) -> None:
+    claimed = started(broker)
+    assert while_another_did(database, partial(send_again, 2), cancel_run) == 1
+    assert broker.queue.apply([transitions.cancel(claimed, asked(database))]) == [True]
+    assert list(ReadyMessage.objects.using(database)) == []
+
+
+@SERVERS
+def test_a_send_that_waits_for_a_cancel_is_sent_when_the_run_ends(broker: DatabaseBackend, database: str) -> None:
+    claimed = started(broker)
+    assert while_another_did(database, cancel_run, partial(send_again, 2)).kept
+    assert broker.queue.apply([transitions.cancel(claimed, asked(database))]) == [True]
+    assert FinishMessage.objects.using(database).get().outcome == "cancelled"
+    assert data_of_next(broker) == [b"2"]
+
+
+def test_a_cancel_that_is_rolled_back_leaves_what_was_kept(broker: DatabaseBackend, database: str) -> None:
+    claimed = started(broker)
+    send_again(2)
+    with rolled_back(database):
+        cancel_run()
+    assert broker.queue.apply([settlement(claimed, SettleAction.FINISH)]) == [True]
+    assert data_of_next(broker) == [b"2"]
+
+
+@pytest.mark.parametrize("verb", ENDS[1:])
+def test_a_cancel_and_a_send_between_the_two_statements_of_an_end_leave_the_run_to_the_cancel(
+    broker: DatabaseBackend, database: str, verb: SettleAction
+) -> None:
+    end = settlement(started(broker), verb, error="no good")
+    cancel_run()
+    send_again(2)
+    assert kept.end(broker.queue.database, [end]) == ({}, [])  # the second: the first has found no mark
+    row = ReadyMessage.objects.using(database).get()
+    assert (row.token is None, row.again is None) == (False, False)
 
 
 def test_the_alarm_of_what_was_kept_is_scheduled_with_the_end(broker: DatabaseBackend, database: str) -> None:
