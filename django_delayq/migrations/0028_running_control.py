@@ -6,7 +6,7 @@ import django_delayq.models.fields
 
 
 class Migration(migrations.Migration):
-    dependencies = [("delayq", "0025_debounce")]
+    dependencies = [("delayq", "0027_follow_ups")]
 
     operations = [
         migrations.AddField(
