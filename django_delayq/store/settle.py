@@ -11,12 +11,12 @@ leased again.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from django.db import DatabaseError
 
 from django_delayq.brokers.base import BATCH, Alarm, BuriedInfo, Claimed, Header, LeaseId, pages
-from django_delayq.core.batches import PREFIX, batch_of
+from django_delayq.core.batches import batch_of
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.kept import decode
 from django_delayq.core.message import State
@@ -36,10 +36,6 @@ from django_delayq.store.sql.stepwise import (
     request_of,
     wait_again,
 )
-
-if TYPE_CHECKING:
-    from django_delayq.models import SequenceRow
-    from django_delayq.store.sequences import Ended
 
 
 @dataclass(slots=True)
@@ -61,38 +57,26 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
 
 def _may_be_followed(id: str) -> bool:
     """Return whether something may follow the end of a message: it may be a step of a sequence, or in a batch."""
-    return id.startswith(PREFIX) or _is_step(id)
-
-
-def _is_step(id: str) -> bool:
-    return "@" in id and step_of(id) is not None
+    return batch_of(id) is not None or step_of(id) is not None
 
 
 @in_transaction
 def _settle_following(database: Database, transitions: Sequence[Transition]) -> Settled:
-    """Write transitions, and in the same transaction put what follows steps of sequences and members of batches.
+    """Write transitions, and in the same transaction put what follows.
 
     A message whose sequence another transaction has locked is left as it is, and the answer for it is None.
     """
-    from django_delayq.store import sequences  # late: most sites have none
+    from django_delayq.store import follow, sequences  # late: most sites have nothing that follows
 
-    rows, busy = sequences.lock(database, [one.id for one in transitions if _is_step(one.id) and not one.is_written])
+    rows, busy = follow.lock(database, [one.id for one in transitions if not one.is_written])
     left = [not one.is_written and one.id in busy for one in transitions]
     settled = _settle(database, [one for one, is_left in zip(transitions, left, strict=True) if not is_left])
     answers = iter(settled.answers)
     settled.answers = [None if is_left else next(answers) for is_left in left]
     answered = zip(transitions, settled.answers, strict=True)
     ended = [one for one, was_held in answered if was_held is True and not one.is_written]
-    settled.following = _follow(database, rows, sequences.ended_of(ended))
+    settled.following = follow.follow(database, rows, sequences.ended_of(ended))
     return settled
-
-
-def _follow(database: Database, rows: "Mapping[str, SequenceRow]", ended: "Sequence[Ended]") -> list[Alarm]:
-    """Put what follows messages whose leases the caller's transaction has ended. It has locked `rows` before."""
-    from django_delayq.store import batches, sequences  # late, as above
-
-    members = [batch_of(one.id) for one in ended if one.state in (State.FINISHED, State.FAILED, State.CANCELLED)]
-    return [*sequences.follow(database, rows, ended), *batches.end(database, filter(None, members))]
 
 
 def finish_here(database: Database, id: str, pk: int, token: int, started_ms: int) -> list[Alarm] | None:
@@ -100,16 +84,15 @@ def finish_here(database: Database, id: str, pk: int, token: int, started_ms: in
 
     Return alarms to schedule; None if the lease is lost.
     """
-    rows: Mapping[str, SequenceRow] = {}
     if is_followed := _may_be_followed(id):
-        from django_delayq.store import sequences  # late, as above
+        from django_delayq.store import follow, sequences  # late, as above
 
-        rows = sequences.lock_one(database, id) if _is_step(id) else {}
+        rows = follow.lock_waiting(database, [id])
     alarms: list[Alarm] | None = []
     if not database.dialect.finish_here(database, pk, token, started_ms):
         alarms = kept.finish_here(database, pk, id, token, started_ms)
     if is_followed and alarms is not None:
-        alarms += _follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)])
+        alarms += follow.follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)])
     return alarms
 
 
@@ -142,10 +125,9 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
     transaction has locked a row, such as a renewal, wait for its end.
     """
     if are_followed := any(_may_be_followed(one.id) for one in transitions):
-        from django_delayq.store import sequences  # late, as above
+        from django_delayq.store import follow, sequences  # late, as above
 
-        steps = sorted(one.id for one in transitions if _is_step(one.id))
-        rows = {id: row for step in steps for id, row in sequences.lock_one(database, step).items()}
+        rows = follow.lock_waiting(database, [one.id for one in transitions])
     found: dict[LeaseId, bool | CancelRequest] = {}
     alarms: list[Alarm] = []
     for page in pages(transitions, PAGE):
@@ -157,7 +139,7 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
             alarms += sent
     if are_followed:
         written = [one for one in transitions if found.get((one.id, one.token)) is True]
-        alarms += _follow(database, rows, sequences.ended_of(written))
+        alarms += follow.follow(database, rows, sequences.ended_of(written))
     return [one for one in transitions if found.get((one.id, one.token)) is not True], alarms
 
 
@@ -317,11 +299,10 @@ def _reclaim_all(
         f" WHERE {of_pks.text} AND r.token IS NOT NULL AND {over.text} ORDER BY r.id{database.dialect.skip_locked}",
         [*of_pks.parameters, *over.parameters],
     )
-    steps = [id for _, id, *_ in rows if _is_step(id)]
-    if steps:
-        from django_delayq.store import sequences  # late, as above
+    if are_followed := any(_may_be_followed(id) for _, id, *_ in rows):
+        from django_delayq.store import follow, sequences  # late, as above
 
-        of_steps, busy = sequences.lock(database, steps)
+        of_steps, busy = follow.lock(database, [id for _, id, *_ in rows])
         rows = [row for row in rows if row[1] not in busy]  # a stop must know whether its message runs
     ended, again = [], {}
     for *row, lease_until_ms, at_most_once, interrupted, cancel_by, cancel_at, text in rows:
@@ -342,8 +323,8 @@ def _reclaim_all(
     cancel_running(database, [one for one in ended if one.transition.state is State.CANCELLED])
     wait_again(database, [one.transition for one in ended if one.transition.state is State.PENDING])
     alarms = kept.send(database, {id: decode(text) for id, text in again.values()})
-    if steps:
-        alarms += sequences.follow(database, of_steps, sequences.ended_of(one for one, _, _ in ended))
+    if are_followed:
+        alarms += follow.follow(database, of_steps, sequences.ended_of(one for one, _, _ in ended))
     ready = dict.fromkeys(int(one.transition.pk) for one in ended)
     return Reclaimed(ready | {int(one.pk): buried_info(one) for one, _, _ in buried}, alarms)
 

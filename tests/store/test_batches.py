@@ -101,6 +101,14 @@ def test_the_last_end_puts_it_at_once(broker: DatabaseBackend, database: str) ->
     assert [(each["total"], each["failed"]) for each in told(database)] == [(3, 0), (2, 2)]
 
 
+def test_the_death_of_a_worker_ends_the_last_one_at_once(broker: DatabaseBackend, database: str) -> None:
+    with Batch("done") as batch:
+        batch.send("k", 1, at_most_once=True)
+    claim(broker)
+    broker.queue.take_over(["w"])
+    assert [(each["total"], each["failed"]) for each in told(database)] == [(1, 1)]
+
+
 def test_an_empty_batch_is_done_at_once(broker: DatabaseBackend, database: str) -> None:
     with Batch("done") as batch:
         pass
