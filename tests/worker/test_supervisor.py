@@ -279,7 +279,7 @@ def test_sigterm_finishes_what_runs_in_every_process(site: Site, to_all: bool) -
         call.release()
     assert {site.line.next().id for _ in held} == {"a", "b"}
     assert worker.wait() == 0
-    assert worker.text.count("Messages: finish 1.") == 2
+    assert worker.text.count("Messages: finish 1") == 2  # a claim that was under way may have given "c" back
     assert site.see("c").state is State.READY
     assert site.totals()["finished"] == 2
 
