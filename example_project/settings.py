@@ -74,6 +74,10 @@ DELAYQ: dict[str, dict[str, Any]] = {
 }
 
 SHOP_CLOSE_AFTER = timedelta(minutes=30)
-SHOP_REMIND_AFTER = [timedelta(days=1), timedelta(days=3), timedelta(days=7)]
+SHOP_REMIND_AFTER = [timedelta(days=1), timedelta(days=2), timedelta(days=4)]  # each after the one before
 SHOP_TEXT_AFTER = timedelta(days=4)
+SHOP_INDEX_AFTER = timedelta(seconds=10)  # without another change of the product
+SHOP_INDEX_WITHIN = timedelta(minutes=1)  # however often it is changed
 SHOP_GATEWAY_TAKES = timedelta(0)  # how long the pretended text message gateway takes for each text
+SHOP_SEARCH_TAKES = timedelta(0)  # the pretended search engine, for each call
+SHOP_EXPORT_TAKES = timedelta(0)  # an export, for each departure

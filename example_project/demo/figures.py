@@ -50,22 +50,24 @@ def count(promises: Promises, runs: Sequence[Run], buried: Collection[str], kill
 
     Early is by the clock of this machine, on which the demo's Redis runs too. Doubled is a handler that ran to its end
     twice. A run of the killed worker that it could not report, and the run of the worker that took over, count as one.
+    An id of which nothing was promised may run often: each run that finished counts as a message.
     """
     untold = _untold([run for run in runs if run.worker_pid == killed_pid])
     finished = [run for run in runs if run.outcome == Run.Outcome.FINISHED]
     taken_over = {run.message_id for run in untold} & {run.message_id for run in finished if run not in untold}
     finishes = Counter(run.message_id for run in finished if run not in untold or run.message_id not in taken_over)
+    unpromised = sum(number for id, number in finishes.items() if id not in promises.due)
     lateness = sorted(run.lateness.total_seconds() * 1000 for run in runs)
     return Figures(
-        sent=len(promises.due),
-        run=len(finishes),
+        sent=len(promises.due) + unpromised,
+        run=len(finishes.keys() & promises.due.keys()) + unpromised,
         cancelled=sum(stopped for _, stopped in promises.stopped),
         retried=len({(run.message_id, run.attempt) for run in runs if run.attempt > 1}),
         taken_over=len(taken_over),
         error=len(buried),
-        early=sum(1 for run in runs if run.started_at < max(promises.due[run.message_id], run.due_at)),
+        early=sum(1 for run in runs if run.started_at < max(promises.due.get(run.message_id, run.due_at), run.due_at)),
         lost=_lost(promises, ended={*finishes, *buried}),
-        doubled=sum(1 for finished in finishes.values() if finished > 1),
+        doubled=sum(1 for id, finished in finishes.items() if finished > 1 and id in promises.due),
         lateness_p50=_percentile(lateness, 50),
         lateness_p95=_percentile(lateness, 95),
         lateness_p99=_percentile(lateness, 99),

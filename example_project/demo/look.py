@@ -16,7 +16,7 @@ from example_project.demo import report
 from example_project.demo.broker import broker_of_demo
 from example_project.demo.waiting import NotInTime
 from example_project.demo.workers import start_worker
-from example_project.shop.delayed import Remind, remind_customer
+from example_project.shop.delayed import remind_customer
 from example_project.shop.models import Order
 
 NAME = PASSWORD = "demo"  # noqa: S105  of a site that only this machine sees
@@ -74,7 +74,7 @@ def leave_reminders() -> None:
     unpaid = list(Order.objects.exclude(state=Order.State.PAID).values_list("pk", flat=True))
     send_delay_messages(
         remind_customer.prepare(
-            Remind(pk, 4), delay=TONIGHT * (number / len(unpaid)), id=f"order:{pk}:remind:tonight", tag=f"order:{pk}"
+            pk, delay=TONIGHT * (number / len(unpaid)), id=f"order:{pk}:remind:tonight", tag=f"order:{pk}"
         )
         for number, pk in enumerate(unpaid, start=1)
     )

@@ -15,12 +15,22 @@ from django_delayq.monitor import status
 from example_project.demo import report, size
 from example_project.demo.broker import Backend, broker_of_demo
 from example_project.demo.figures import Figures, count, differences_to
-from example_project.demo.promises import Promises, open_orders, open_stores, send_departures
+from example_project.demo.promises import (
+    Promises,
+    change_products,
+    export_departures,
+    import_catalogue,
+    open_orders,
+    open_stores,
+    send_departures,
+)
 from example_project.demo.tables import kinds_by_table
+from example_project.demo.uses import uses
 from example_project.demo.waiting import NotInTime, wait_for
 from example_project.demo.workers import Worker, await_workers, kill_amid_handlers, start_worker
 from example_project.shop.departures import NEW_YORK, read_departures
-from example_project.shop.models import Departure, Run
+from example_project.shop.exports import cancel_export, export_id, message_of
+from example_project.shop.models import Departure, Export, Run
 
 DEPARTURES = Path(settings.BASE_DIR, "example_project", "data", "departures_2013-11-03.csv")
 OPENING = datetime(2013, 11, 3, tzinfo=NEW_YORK)
@@ -28,10 +38,14 @@ ORDERS = 60
 PAID_EACH = 4
 PHONES = [f"+1 212 555 01{number:02}" for number in range(5, 31, 2)] + ["+1 212 555 0000"]
 STORES_WITH_PRODUCTS = 4
+TEAS = ["Assam", "Bancha", "Ceylon", "Darjeeling", "Keemun", "Matcha", "Oolong", "Sencha"]
+CHANGES_EACH = 8
+CATALOGUE = [f"Cup {number}" for number in range(1, 40)] + [""]
+AIRPORT = "LGA"
 
 
 def play() -> int:
-    """Play the demo and return its exit code: 1 if a message was early, lost or doubled, or the audit differs."""
+    """Play the demo and return its exit code: 1 if a message was early, lost or doubled, or something differs."""
     broker = broker_of_demo()
     workers: list[Worker] = []
     try:
@@ -41,6 +55,8 @@ def play() -> int:
         stop(workers)
         report.show_tables(kinds_by_table())
         report.show_figures(figures)
+        counted = list(uses())
+        report.show_uses(counted)
         differences = differences_to(figures, get_backend().queue.audit().totals)
         report.show_differences(differences)
         call_command("delayq", "audit")
@@ -50,7 +66,7 @@ def play() -> int:
     finally:
         tear_down(workers, broker)
     report.show_where_to_look()
-    return 0 if figures.is_kept and not differences else 1
+    return 0 if figures.is_kept and all(use.adds_up for use in counted) and not differences else 1
 
 
 def set_up(broker: Backend) -> None:
@@ -73,13 +89,30 @@ def play_week(workers: Sequence[Worker], broker: Backend) -> Figures:
     send_departures(Departure.objects.all(), OPENING, timezone.now(), promises)
     open_orders(ORDERS, paid_each=PAID_EACH, promises=promises)
     open_stores(PHONES, with_products=STORES_WITH_PRODUCTS, promises=promises)
+    import_catalogue(CATALOGUE, promises)
     report.say(f"{len(promises.due)} messages are sent. The check-ins of the first day close.")
+    change_products(TEAS, times=CHANGES_EACH)
+    report.say(f"{len(TEAS)} products of a store are renamed {CHANGES_EACH} times each, as fast as that goes.")
     killed = kill_amid_handlers(workers)
     report.say(f"Worker {killed.pid} is killed (SIGKILL) while it sends texts. {others_of(workers)} on.")
     report.say(f"{broker.lose_all()}. The tables have every message.")
+    cancel_amid_run(export_departures("", promises), promises)
+    export_departures(AIRPORT, promises)
     wait_for("the end of all messages", nothing_is_left, seconds=60)
     buried = {error.id for error in get_backend().queue.failed(len(promises.due))}
     return count(promises, list(Run.objects.all()), buried, killed.pid)
+
+
+def cancel_amid_run(export: Export, promises: Promises) -> None:
+    """Cancel an export as soon as it says how far it is."""
+
+    def progress() -> str:
+        message = message_of(export)
+        return message.progress.text if message and message.progress else ""
+
+    seen = wait_for(f"the progress of {export}", progress)
+    promises.stopped.append(([export_id(export)], cancel_export(export, by="the demo")))
+    report.say(f"{export} has come to {seen} departures. It is cancelled while it runs; {AIRPORT} alone will do.")
 
 
 def shards() -> int:

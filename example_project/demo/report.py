@@ -10,6 +10,7 @@ from django_delayq.conf import get_alias
 from example_project.demo.figures import Figures
 from example_project.demo.pace import DAY
 from example_project.demo.tables import Kind
+from example_project.demo.uses import Use
 
 LOOK_AROUND = """
 To see it in the admin (Ctrl-C ends it):
@@ -62,6 +63,13 @@ def show_tables(kinds_by_table: Iterable[tuple[str, Sequence[Kind]]]) -> None:
             say(f"    {kind.count} × {kind.says}, the last of them:")
             for id, key, due_at in kind.last:
                 say(f"      {id:<22} {key:<15} due {due_at:%H:%M:%S.%f}"[:-3])
+
+
+def show_uses(uses: Iterable[Use]) -> None:
+    """Print what the shop made of its messages."""
+    say("")
+    for use in uses:
+        say(f"  {use.name:<14}{use.says}" + ("" if use.adds_up else "; THIS DOES NOT ADD UP"))
 
 
 def show_differences(differences: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from django_delayq.models import ErrorMessage, Schedule  # noqa: E402
 from example_project.demo import look, report  # noqa: E402
 from example_project.demo.waiting import wait_for  # noqa: E402
 from example_project.demo.workers import await_workers  # noqa: E402
-from example_project.shop.delayed import Remind, remind_customer  # noqa: E402
+from example_project.shop.delayed import remind_customer  # noqa: E402
 
 ADDRESS = "127.0.0.1:8765"
 IMAGES = Path(settings.BASE_DIR, "docs", "images")
@@ -39,7 +39,7 @@ class Shot:
 
 def shots() -> list[Shot]:
     """Return the images. The failed message is the one that the demo left."""
-    failed = f"errormessage/{ErrorMessage.objects.values_list('pk', flat=True)[0]}/change/"
+    failed = f"errormessage/{ErrorMessage.objects.get(key='store.text').pk}/change/"
     return [
         Shot("dashboard"),
         Shot("dashboard-dark", scheme="dark"),
@@ -58,17 +58,17 @@ def shots() -> list[Shot]:
 
 def leave_parked() -> None:
     """Send a reminder to a queue that no worker serves: something that needs a person."""
-    remind_customer.send(Remind(1, 1), queue="newsletter", id="order:1:remind:newsletter", tag="order:1")
+    remind_customer.send(1, queue="newsletter", id="order:1:remind:newsletter", tag="order:1")
 
 
 def leave_schedules() -> None:
     """Write schedules: one for a customer's mornings, one that is paused, and one with a cron expression."""
     nine = Every(days=1, time="09:00", zone="Europe/Rome")
-    schedule_delay_message(remind_customer.key, Remind(1, 1), name="remind:17", every=nine, tag="order:1")
+    schedule_delay_message(remind_customer.key, 1, name="remind:17", every=nine, tag="order:1")
     in_the_week = Cron("0 18 * * 1-5", zone="America/New_York")
-    schedule_delay_message(remind_customer.key, Remind(2, 1), name="remind:18", every=in_the_week)
+    schedule_delay_message(remind_customer.key, 2, name="remind:18", every=in_the_week)
     at_the_end = Every(months=1, business_day=-1, time="17:00", zone="Asia/Kathmandu")
-    schedule_delay_message(remind_customer.key, Remind(3, 1), name="remind:19", every=at_the_end)
+    schedule_delay_message(remind_customer.key, 3, name="remind:19", every=at_the_end)
     pause_delay_schedules("remind:19", reason="the customer is away")
 
 

@@ -30,4 +30,8 @@ if os.environ.get("DELAYQ_DEMO_BROKER") == "database":  # make demo BROKER=datab
 SHOP_CLOSE_AFTER = shorten(shop.SHOP_CLOSE_AFTER)
 SHOP_REMIND_AFTER = [shorten(delay) for delay in shop.SHOP_REMIND_AFTER]
 SHOP_TEXT_AFTER = shorten(shop.SHOP_TEXT_AFTER)
+SHOP_INDEX_AFTER = timedelta(milliseconds=300)
+SHOP_INDEX_WITHIN = timedelta(milliseconds=600)
 SHOP_GATEWAY_TAKES = timedelta(seconds=1)  # long enough to kill a worker meanwhile
+SHOP_SEARCH_TAKES = timedelta(milliseconds=300)  # long enough for another change meanwhile
+SHOP_EXPORT_TAKES = timedelta(milliseconds=10)  # 9 s for all departures, long enough to cancel it meanwhile

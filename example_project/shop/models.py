@@ -1,4 +1,4 @@
-"""Orders and their reminders, stores and their products, departures, and a record of what the handlers did."""
+"""Orders and their reminders, stores and their products, departures and their exports, and what the handlers did."""
 
 from datetime import datetime, timedelta
 
@@ -23,17 +23,14 @@ class Order(models.Model):
 
 
 class Reminder(models.Model):
-    """A reminder that was sent. One row for each, so that no customer gets one twice."""
+    """A reminder that was sent. One row for each message, so that no customer gets one twice."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="reminders")
-    number = models.PositiveSmallIntegerField()
+    message_id = models.CharField(max_length=200, unique=True)
     sent_at = models.DateTimeField(default=timezone.now)
 
-    class Meta:
-        constraints = (models.UniqueConstraint(fields=("order", "number"), name="one_row_per_reminder"),)
-
     def __str__(self) -> str:
-        return f"Reminder {self.number} of order {self.order_id}"
+        return f"Reminder {self.message_id}"
 
 
 class Store(models.Model):
@@ -48,13 +45,38 @@ class Store(models.Model):
 
 
 class Product(models.Model):
-    """Something that a store sells."""
+    """Something that a store sells. `version` counts its changes, so that all can see what the search has missed."""
 
     store = models.ForeignKey(Store, on_delete=models.CASCADE, related_name="products")
     name = models.CharField(max_length=100)
+    version = models.PositiveIntegerField(default=1)
 
     def __str__(self) -> str:
         return self.name
+
+
+class SearchDocument(models.Model):
+    """A product as the search knows it. A site has a search engine; that of the shop is this table."""
+
+    product = models.OneToOneField(Product, on_delete=models.CASCADE, primary_key=True, related_name="document")
+    text = models.CharField(max_length=100)
+    version = models.PositiveIntegerField()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Catalogue(models.Model):
+    """A list of product names that a store has sent. Once all of them have ended, the row says what became of them."""
+
+    store = models.ForeignKey(Store, on_delete=models.CASCADE, related_name="catalogues")
+    batch_id = models.CharField(max_length=200)
+    rows = models.PositiveIntegerField()
+    added = models.PositiveIntegerField(null=True)
+    failed = models.PositiveIntegerField(null=True)
+
+    def __str__(self) -> str:
+        return f"Catalogue {self.pk} of {self.store_id}"
 
 
 class Departure(models.Model):
@@ -77,6 +99,17 @@ class Departure(models.Model):
         return self.departs_at - self.CHECKIN_CLOSES_BEFORE
 
 
+class Export(models.Model):
+    """A list of departures that somebody has asked for, of one airport or of all. It is written whole or not at all."""
+
+    origin = models.CharField(max_length=3, blank=True)
+    lines = models.TextField(blank=True)
+    written_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"Export {self.pk} of {self.origin or 'all airports'}"
+
+
 class Run(models.Model):
     """One run of a handler, written by `runs.recorded`. The pages show these, and the demo counts them."""
 
@@ -84,6 +117,7 @@ class Run(models.Model):
         RUNNING = "running"  # or its worker was killed
         FINISHED = "finished"
         FAILED = "failed"
+        CANCELLED = "cancelled"
 
     message_id = models.CharField(max_length=200, db_index=True)
     key = models.CharField(max_length=200)

@@ -72,6 +72,11 @@ def test_a_message_that_finished_twice_is_doubled() -> None:
     assert (figures.doubled, figures.is_kept) == (1, False)
 
 
+def test_an_id_of_which_nothing_was_promised_may_finish_often_and_each_run_is_a_message() -> None:
+    figures = count_runs(run("a"), run("p"), run("p"))
+    assert (figures.sent, figures.run, figures.doubled, figures.is_kept) == (3, 3, 0, True)
+
+
 def test_what_the_killed_worker_had_just_finished_is_taken_over_and_not_doubled() -> None:
     """It was killed between the handler's end and its settlement."""
     figures = count_runs(run("a", pid=KILLED), run("a"))

@@ -15,9 +15,9 @@ class TableTests(DelayqMixin, TestCase):
         run_due(until="5d", errors="keep")
         order = open_order("bob@example.com")
         by_table = dict(kinds_by_table())
-        self.assertEqual([kind.count for kind in by_table["delayq_ready"]], [4])
-        self.assertEqual([(kind.says, kind.count) for kind in by_table["delayq_finish"]], [("cancelled", 4)])
+        self.assertEqual([kind.count for kind in by_table["delayq_ready"]], [2])
+        self.assertEqual([(kind.says, kind.count) for kind in by_table["delayq_finish"]], [("cancelled", 2)])
         (failed,) = by_table["delayq_error"]
         self.assertIn("does not exist", failed.says)
         last = [id for id, _, _ in by_table["delayq_ready"][0].last]
-        self.assertEqual(last, [f"order:{order.pk}:remind:{number}" for number in (3, 2, 1)])
+        self.assertEqual(last, [f"dunning:order:{order.pk}@1", f"order:{order.pk}:close"])

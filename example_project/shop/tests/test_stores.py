@@ -23,7 +23,7 @@ class StoreTests(DelayqMixin, TestCase):
     def test_a_first_product_stops_the_text(self) -> None:
         store = open_store("Tea & Co", "+1 212 555 0123")
         self.assertEqual(add_product(store, "Tea"), 1)
-        self.assertEqual(sent_messages(), [])
+        self.assertEqual(sent_messages("store.text"), [])
 
     def test_a_text_that_was_not_stopped_in_time_is_not_sent_to_a_store_with_products(self) -> None:
         store = open_store("Tea & Co", "+1 212 555 0123")
