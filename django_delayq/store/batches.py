@@ -70,6 +70,18 @@ def mend(database: Database) -> tuple[list[Alarm], bool]:
     return _finish(database, done), len(rows) == PAGE
 
 
+def are_any(database: Database) -> bool:
+    """Return whether a batch is under way."""
+    return _rows(database).exists()
+
+
+@in_transaction
+def end_unnoticed(database: Database) -> tuple[None, list[Alarm]]:
+    """Put what follows all batches of which no member is left, before upkeep looks at them. Return alarms."""
+    database.begin_with_write()
+    return None, end(database, list(_rows(database).values_list("batch_id", flat=True)))
+
+
 def _locked(database: Database, id: str) -> BatchRow | None:
     return _rows(database).filter(batch_id=id).select_for_update().first()
 

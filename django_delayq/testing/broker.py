@@ -119,6 +119,9 @@ class VirtualTimeBroker(MemoryBroker):
     def put_occurrences(self) -> None:
         """Do nothing: without a store there are no schedules."""
 
+    def end_batches(self) -> None:
+        """Do nothing: without a store there are no batches."""
+
 
 def _age(schedule: Schedule[Any], by_ms: int) -> None:
     for time_ms, name in list(schedule):

@@ -72,6 +72,8 @@ def run_due(
     A handler with a `batch` is called as a worker calls it: with a list, once it is full or its `wait` is over. At the
     end of `until` it waits no longer.
 
+    The message that follows a `Batch` is put at once, also if the last member was cancelled: no worker has to look.
+
     An attempt that fails ends the run: its exception is raised, with a note that names the message. With
     `errors="keep"` the run goes on like a worker, and the exception is in `Attempt.exception`.
 
@@ -180,8 +182,9 @@ def _next_run(
 
 
 def _next_due(messages: Messages, handlers: Mapping[str, AnyHandler], passage: Passage) -> Due | None:
-    """Return the message that is due next, once all occurrences of schedules are put that may be due before it."""
+    """Return the message that is due next, once all is put that upkeep would put before it."""
     while True:
+        messages.end_batches()
         due, look_ms = messages.next_due(handlers), messages.next_look_ms()
         if look_ms is None or (due is not None and due.due_ms < look_ms) or not passage.reach(look_ms):
             return due

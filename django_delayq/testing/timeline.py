@@ -23,7 +23,7 @@ from django_delayq.core.history import NOTHING, moved
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
-from django_delayq.store import schedules
+from django_delayq.store import batches, schedules
 from django_delayq.store.claim import claim
 from django_delayq.store.presence import read_lanes
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
@@ -63,6 +63,9 @@ class Messages(Protocol):
 
     def put_occurrences(self) -> None:
         """Put the occurrences that upkeep would put now."""
+
+    def end_batches(self) -> None:
+        """Put what follows batches whose last member was cancelled, which upkeep would put within seconds."""
 
 
 class Rows:
@@ -124,6 +127,10 @@ class Rows:
 
     def put_occurrences(self) -> None:
         self._queue.change_schedules(lambda database: ([], schedules.put_due(database)[0]))
+
+    def end_batches(self) -> None:
+        if batches.are_any(self._queue.database):
+            self._queue.change_follow_ups(batches.end_unnoticed)
 
     def refuse_schedules(self, until_ms: int) -> None:
         """Raise `ImproperlyConfigured` if an occurrence lies within the next `until_ms`, as messages get older.

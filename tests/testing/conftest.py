@@ -10,5 +10,6 @@ from tests.testing import handlers
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
     handlers.seen.clear()
+    handlers.batches_done.clear()
     yield
     handlers.seen.clear()

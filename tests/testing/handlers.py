@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_delayq import (
+    BatchDone,
     Bury,
     Message,
     Retry,
@@ -20,6 +21,7 @@ from django_delayq import (
 )
 
 seen: list[Message[str]] = []
+batches_done: list[BatchDone] = []
 
 
 @delay_execute(key="testing.note")
@@ -114,6 +116,16 @@ def make_group_twice(message: Message[str]) -> None:
 def stop_sequences(message: Message[str]) -> None:
     seen.append(message)
     stop_delay_sequences(tag=message.tag or "")
+
+
+@delay_execute(key="testing.batch_done")
+def batch_done(message: Message[BatchDone]) -> None:
+    batches_done.append(message.data)
+
+
+@delay_execute(key="testing.cancel")
+def cancel(message: Message[str]) -> None:
+    assert cancel_delay_messages(message.data) == 1
 
 
 @delay_execute(key="testing.stop")
