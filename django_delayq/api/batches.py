@@ -1,11 +1,13 @@
 """Send many messages as one batch: another message follows once all of them have ended."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
+from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 
 from django_delayq.api.bulk import send_delay_messages
@@ -35,6 +37,8 @@ class Batch:
 
     A member ends when it has finished, failed for good or was cancelled. What becomes of a failed one after that, such
     as a rescue, tells nothing more.
+
+    In async code there is no block, but `asend_all`.
     """
 
     def __init__(
@@ -63,7 +67,12 @@ class Batch:
         message = prepare(replace(self._send, data=told), backend.alias)
         self._message = replace(message, body=dumps(loads(message.body)["data"]))
         self._block = transaction.atomic(using=store.database.using)
-        self._block.__enter__()
+        try:
+            self._block.__enter__()
+        except SynchronousOnlyOperation as error:
+            raise SynchronousOnlyOperation(
+                "This block is in async code: write `await Batch(...).asend_all(sends)`."
+            ) from error
         return self
 
     def __exit__(
@@ -92,6 +101,19 @@ class Batch:
         sent = send_delay_messages(self._members(sends), using=self._using)
         self._total += sent.created
         return sent
+
+    async def asend_all(self, sends: Iterable[Send] | AsyncIterable[Send]) -> SentMany:
+        """Send the batch with all of its members, from async code: the whole block in one call.
+
+        No block can stay open while the caller awaits, because Django's transactions belong to a thread, which other
+        tasks use too. So an async iterable is read to its end first.
+        """
+        members = [send async for send in sends] if isinstance(sends, AsyncIterable) else sends
+        return await sync_to_async(self._send_all)(members)
+
+    def _send_all(self, sends: Iterable[Send]) -> SentMany:
+        with self:
+            return self.send_many(sends)
 
     def _members(self, sends: Iterable[Send]) -> Iterator[Send]:
         for send in sends:

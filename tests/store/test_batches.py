@@ -2,14 +2,27 @@
 
 import json
 import threading
+from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 from pytest_django import Settings
 
-from django_delayq import Batch, BatchDone, DelayqError, Message, Send, UnknownKey, Unsupported, cancel_delay_messages
+from django_delayq import (
+    Batch,
+    BatchDone,
+    DelayqError,
+    Message,
+    Send,
+    SendError,
+    UnknownKey,
+    Unsupported,
+    cancel_delay_messages,
+)
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.core.codec import decode_data
 from django_delayq.models import BatchRow, FinishMessage, ReadyMessage
@@ -204,6 +217,43 @@ def test_many_that_end_at_once_are_followed_by_one(
 
 
 @pytest.mark.usefixtures("broker")
+def test_async_code_sends_a_whole_batch_in_one_call(broker: DatabaseBackend, database: str) -> None:
+    async def sends() -> AsyncIterator[Send]:
+        for n in range(2):
+            yield Send("k", n)
+
+    batch, other = Batch("done", data="x"), Batch("done")
+    assert async_to_sync(batch.asend_all)(Send("k", n) for n in range(3)).created == 3
+    assert async_to_sync(other.asend_all)(sends()).created == 2
+    assert told(database) == []
+    end(broker, claim(broker, 5))
+    assert {one["batch"]: (one["total"], one["finished"], one["data"]) for one in told(database)} == {
+        batch.id: (3, 3, "x"),
+        other.id: (2, 2, None),
+    }
+
+
+def test_a_batch_of_async_code_is_a_part_of_the_callers_transaction_and_all_or_nothing(
+    broker: DatabaseBackend, database: str
+) -> None:
+    with transaction.atomic(using=database):
+        async_to_sync(Batch("done").asend_all)([Send("k")])
+        transaction.set_rollback(True, using=database)
+    with pytest.raises(SendError, match="1000 messages were accepted"):
+        async_to_sync(Batch("done").asend_all)([*(Send("k", n) for n in range(1001)), Send("k", object())])
+    assert not ReadyMessage.objects.using(database).exists()
+    assert not BatchRow.objects.using(database).exists()
+
+
+def test_a_block_in_async_code_is_told_what_to_write(broker: DatabaseBackend) -> None:
+    async def wrong() -> None:
+        with Batch("done"):
+            pass
+
+    with pytest.raises(SynchronousOnlyOperation, match=r"await Batch\(\.\.\.\)\.asend_all\(sends\)"):
+        async_to_sync(wrong)()
+
+
 def test_mistakes_are_refused(database: str, stored_delayq: dict[str, Any], settings: Settings) -> None:
     batch = batch_of(1)
     with pytest.raises(DelayqError, match="entered already"):
