@@ -12,13 +12,15 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from django.db import connection, transaction
 from django.db.backends.signals import connection_created
 
-from django_delayq import Message, delay_execute
+from django_delayq import Message, Retry, delay_execute
 from django_delayq.signals import message_finished, message_started
 from django_delayq.store.database import Database
 from tests.store.skewed import FastClock
@@ -343,6 +345,41 @@ def credit(message: Message[int]) -> None:
 def credit_and_die(message: Message[int]) -> None:
     """Killed right after the commit."""
     credit(message)
+    transaction.on_commit(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+@delay_execute(key="credit many", batch=3, wait="500ms", atomic=True)
+def credit_many(messages: list[Message[int]]) -> dict[str, Exception]:
+    """Add a row for each message; the last one of three is tried again, once.
+
+    Killed at the step of which they are: a statement, the commit, or right after that.
+    """
+    if str(messages[0].data) == os.environ["DELAYQ_TEST_DIES_AT"]:
+        die_at(messages[0].data)
+    with connection.cursor() as cursor:
+        for message in messages:
+            cursor.execute("INSERT INTO credits VALUES (%s)", [message.id])
+    return {message.id: Retry(0) for message in messages if message.id.endswith(":2") and message.attempt == 1}
+
+
+def die_at(step: int) -> None:
+    """Have this process killed before a statement in the transaction, or its commit, or else right after the commit."""
+    steps = count(1)
+
+    def take() -> None:
+        if next(steps) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def before(execute: Callable[..., Any], *statement: Any) -> Any:
+        take()
+        return execute(*statement)
+
+    def commit(commit: Callable[[], None] = connection.commit) -> None:
+        take()
+        commit()
+
+    connection.execute_wrappers.insert(0, before)  # the last is taken away when the handler returns
+    connection.commit = commit  # type: ignore[method-assign]
     transaction.on_commit(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
