@@ -256,8 +256,9 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
         max_wait_ms = _max_wait_ms(send, window)
         if (delay_ms if at_ms is None else at_ms - wall_clock_ms()) > max_wait_ms:  # the first send counts too
             delay_ms, at_ms, counts_from_ms = max_wait_ms, None, None
+    id_scope: IdScope = "waiting" if send.id is send.id_scope is None else _id_scope(send, header.key, alias)
     if send.while_running != "drop":
-        _check_while_running(send)
+        _check_while_running(send, id_scope)
     return NewMessage(
         id,
         header,
@@ -265,7 +266,7 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
         delay_ms,
         at_ms,
         has_new_id=send.id is None,
-        id_scope="waiting" if send.id is send.id_scope is None else _id_scope(send, header.key, alias),
+        id_scope=id_scope,
         rule="" if counts_from_ms is None else rule_text(alias, counts_from_ms, send.at, window, send.spread),
         max_wait_ms=max_wait_ms,
         while_running=send.while_running,
@@ -287,14 +288,17 @@ def _max_wait_ms(send: Send, window: Windows | None) -> int:
     return most_ms
 
 
-def _check_while_running(send: Send) -> None:
+def _check_while_running(send: Send, id_scope: IdScope) -> None:
     if send.while_running not in _WHILE_RUNNING:
         near = did_you_mean(str(send.while_running), _WHILE_RUNNING)
         raise ValueError(f"while_running={short_repr(send.while_running)} is unknown: {near}")
     if send.on_conflict != "replace":
         raise ValueError('while_running="again" runs the newest send after the run: it needs on_conflict="replace".')
-    if send.id_scope == "all":
-        raise ValueError('while_running="again" runs an id again, which id_scope="all" forbids: leave one of them out.')
+    if id_scope == "all":
+        instead = (
+            "forbids: leave one of them out" if send.id_scope else 'of its handler forbids: send id_scope="waiting"'
+        )
+        raise ValueError(f'while_running="again" runs an id again, which id_scope="all" {instead}.')
 
 
 def _name(value: str, kind: str, is_own: bool) -> str:

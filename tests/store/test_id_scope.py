@@ -189,6 +189,21 @@ def test_a_handler_has_it_for_all_its_sends_that_have_an_id(
     assert handler.send(2).created
 
 
+def test_what_runs_an_id_again_is_refused_for_a_handler_that_has_it(
+    broker: DatabaseBackend, database: str, registry: None
+) -> None:
+    handler = delay_execute("k", id_scope="all")(handle)
+    again: dict[str, Any] = {"id": "a", "on_conflict": "replace", "while_running": "again"}
+    with pytest.raises(ValueError, match=r'which id_scope="all" of its handler forbids: send id_scope="waiting"\.'):
+        handler.send(2, **again)
+    with pytest.raises(ValueError, match=r'which id_scope="all" forbids: leave one of them out\.'):
+        handler.send(2, id_scope="all", **again)
+    with pytest.raises(SendError, match="of its handler forbids"):
+        send_delay_messages([handler.prepare(2, **again)])
+    assert not ReadyMessage.objects.using(database).exists()
+    assert handler.send(2, id_scope="waiting", **again).created
+
+
 def test_an_operator_may_edit_a_failed_message_whose_id_has_ended_before(
     broker: DatabaseBackend, database: str, registry: None
 ) -> None:
