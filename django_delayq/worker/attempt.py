@@ -112,7 +112,7 @@ def begin(
 def _leave_to_later_code(claimed: Claimed, why: str) -> Transition:
     """Return the transition of a message that only later code can read: it counts no attempt, and waits for that."""
     transition = transitions.release(claimed, LATER_VERSION_MS)
-    transition.error = why
+    transition.error = str(why)  # a statement that carries JSON can't write a Text
     return transition
 
 
