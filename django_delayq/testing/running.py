@@ -34,13 +34,20 @@ from django_delayq.worker.transactions import blocks_open, end_left_open
 
 MOST_ATTEMPTS = 10_000
 Errors = Literal["raise", "keep"]
+_FATES = {
+    SettleAction.RETRY: ("it would be tried again", "fail"),
+    # its data is of a later version than the code
+    SettleAction.RELEASE: ("a worker with this code would not run it, but leave it to later code", "wait"),
+}
+"""What is said of a message by how its attempt ended, and what the test may mean it to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of a handler: when it ran by the moved clock, and how it `ended`.
 
-    That is finish, retry, snooze, bury or cancel.
+    That is finish, retry, snooze, bury or cancel, or release if its data is of a later version than the code: then it
+    did not run, and waits.
     """
 
     id: str
@@ -102,7 +109,8 @@ def run_due(
         while claimed := _next_run(messages, handlers, passage, gathering):
             key = claimed[0].header.key if claimed[0].header else ""
             if len(attempts) >= MOST_ATTEMPTS:
-                raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of {key!r}.")
+                why = f" The one before: {attempts[-1].error}." if attempts[-1].error else ""
+                raise RuntimeError(f"{MOST_ATTEMPTS} attempts and no end; the next is of {key!r}.{why}")
             made = _deliver(messages, claimed, handlers[key], deliveries)
             if errors == "raise":
                 for one in made[-len(claimed) :]:
@@ -226,10 +234,12 @@ def _raise_if_failed(made: Attempt) -> None:
     """Raise the exception of an attempt that failed, with a note on its message; `AssertionError` if it has none."""
     if made.ended in (SettleAction.FINISH, SettleAction.SNOOZE, SettleAction.CANCEL):
         return
-    then = "it would be tried again" if made.ended is SettleAction.RETRY else "it failed for good"
+    if made.ended is SettleAction.RELEASE and not made.error:  # of a batch that was rolled back for another
+        return
+    then, meant = _FATES.get(made.ended, ("it failed for good", "fail"))
     told = (
         f"Message {made.id!r} (key {made.key!r}), attempt {made.number}: {then}. "
-        'If the test means it to fail, write run_due(…, errors="keep").'
+        f'If the test means it to {meant}, write run_due(…, errors="keep").'
     )
     if made.exception is None:
         raise AssertionError(f"{made.error}. {told}")

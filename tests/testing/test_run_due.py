@@ -17,6 +17,7 @@ from django_delayq import (
     get_delay_message,
     send_delay_message,
 )
+from django_delayq.api.send import header_of
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Header, NewMessage, SettleAction
 from django_delayq.core.message import State
@@ -181,6 +182,42 @@ def test_so_does_one_that_fails_without_having_run_or_for_good() -> None:
     steer.send("bury")
     with pytest.raises(Bury, match="no use"):
         run_due()
+
+
+@pytest.fixture
+def sent_by_later_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message whose data is of version 2, for a handler that knows version 1."""
+    with monkeypatch.context() as later:
+        later.setattr(note, "version", 2)
+        header_of.cache_clear()
+        note.send("a", id="a")
+    header_of.cache_clear()
+
+
+@pytest.mark.usefixtures("sent_by_later_code")
+def test_data_of_a_later_version_fails_the_test_and_is_called_that() -> None:
+    with pytest.raises(AssertionError) as failed:
+        run_due()
+    assert str(failed.value) == (
+        "its data is of version 2, and this code knows no later one than 1. "
+        "Message 'a' (key 'testing.note'), attempt 1: a worker with this code would not run it, but leave it to later "
+        'code. If the test means it to wait, write run_due(…, errors="keep").'
+    )
+    assert seen == []
+
+
+@pytest.mark.usefixtures("sent_by_later_code")
+def test_data_of_a_later_version_waits_where_errors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = run_due(until="2m", errors="keep")
+    assert {(attempt.number, attempt.ended) for attempt in attempts} == {(1, SettleAction.RELEASE)}
+    monkeypatch.setattr("django_delayq.testing.running.MOST_ATTEMPTS", 10)
+    with pytest.raises(
+        RuntimeError, match=r"10 attempts and no end.*version 2, and this code knows no later one than 1"
+    ):
+        run_due(until="1h", errors="keep")
+    waiting = get_delay_message("a")
+    assert waiting is not None
+    assert (waiting.failures, seen) == (0, [])
 
 
 def test_a_snooze_is_no_failure() -> None:
