@@ -19,7 +19,6 @@ from django_delayq.core.batches import PREFIX, member_id
 from django_delayq.core.codec import dumps, loads
 from django_delayq.core.errors import DelayqError, Unsupported
 from django_delayq.core.message import Send, Sent, SentMany, Tags, When
-from django_delayq.store import batches
 
 
 class Batch:
@@ -131,6 +130,8 @@ class Batch:
             raise TypeError(f"id={id!r}: the batch gives its members their ids; leave it out.")
 
     def _create(self) -> None:
+        from django_delayq.store import batches  # late: the start of a site that only imports this needs no store
+
         store, message = self._store(), self._message
         store.note_lanes([NewMessage(message.id, message.header, b"")])
         create = partial(batches.create, id=self.id, header=message.header, data=message.body, total=self._total)

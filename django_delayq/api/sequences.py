@@ -19,7 +19,6 @@ from django_delayq.core.message import Send, Sent, Tags
 from django_delayq.core.sequences import MOST_STEPS, PlannedStep, message_of
 from django_delayq.core.steps import StepName
 from django_delayq.models import SequenceRow
-from django_delayq.store import sequences
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_name, check_new_name, check_not_own, short_repr
@@ -110,6 +109,8 @@ class Sequence:
 
         Raises `Unsupported` without a store, and like `send_delay_message`.
         """
+        from django_delayq.store import sequences  # late: what only defines a sequence needs no store
+
         backend = get_backend(self.using)
         store = _store_of(self.using)
         plan, body, tags = self._plan(backend.alias, data, id, tag, trace_id)
@@ -138,6 +139,8 @@ class Sequence:
 
     def get(self, id: str) -> SequenceInfo | None:
         """Return the sequence that is under way with this id; None if there is none."""
+        from django_delayq.store import sequences  # late, as above
+
         database = _store_of(self.using).database
         with database.available(), database.telling_what_it_lacks():
             row = sequences.find(database, self.name, check_name(id, "id"))
@@ -180,6 +183,8 @@ def stop_delay_sequences(*, tag: str, using: str | None = None) -> int:
 
 
 def _stop(using: str | None, name: str | None, ids: tuple[str, ...], tag: str | None) -> int:
+    from django_delayq.store import sequences  # late, as above
+
     if not ids and tag is None:
         raise TypeError("there is no id and no tag; give the ids of sequences, (*ids), or tag=...")
     checked = [check_name(id, "id") for id in ids]
@@ -191,6 +196,8 @@ def _stop(using: str | None, name: str | None, ids: tuple[str, ...], tag: str | 
 
 def sequence_info(row: SequenceRow) -> SequenceInfo:
     """Return what the row of a sequence says."""
+    from django_delayq.store import sequences  # late, as above
+
     plan = sequences.plan_of(row)
     keys, version = tuple(step.header.key for step in plan), plan[0].header.version
     return SequenceInfo(
@@ -224,6 +231,8 @@ def following(row: SequenceRow, ends_at: datetime | None) -> list[Following]:
 
     None means that nobody knows when it ends: it has failed.
     """
+    from django_delayq.store import sequences  # late, as above
+
     if row.stopped_at is not None and not row.restarts:
         return []
     found: list[Following] = []
