@@ -52,7 +52,8 @@ def count(promises: Promises, runs: Sequence[Run], buried: Collection[str], kill
     twice. A run of the killed worker that it could not report, and the run of the worker that took over, count as one.
     An id of which nothing was promised may run often: each run that finished counts as a message.
     """
-    untold = _untold([run for run in runs if run.worker_pid == killed_pid])
+    of_killed = [run for run in runs if run.worker_pid == killed_pid]
+    untold = [run for run in _untold(of_killed) if run.message_id in promises.due]
     finished = [run for run in runs if run.outcome == Run.Outcome.FINISHED]
     taken_over = {run.message_id for run in untold} & {run.message_id for run in finished if run not in untold}
     finishes = Counter(run.message_id for run in finished if run not in untold or run.message_id not in taken_over)

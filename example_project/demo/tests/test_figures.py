@@ -77,6 +77,12 @@ def test_an_id_of_which_nothing_was_promised_may_finish_often_and_each_run_is_a_
     assert (figures.sent, figures.run, figures.doubled, figures.is_kept) == (3, 3, 0, True)
 
 
+def test_each_run_of_such_an_id_counts_also_of_the_killed_worker() -> None:
+    cut_off = run("p", outcome=Run.Outcome.RUNNING, pid=KILLED)
+    figures = count_runs(run("a"), run("p", pid=KILLED), cut_off, run("p"))
+    assert (figures.sent, figures.run, figures.taken_over, figures.is_kept) == (3, 3, 0, True)
+
+
 def test_what_the_killed_worker_had_just_finished_is_taken_over_and_not_doubled() -> None:
     """It was killed between the handler's end and its settlement."""
     figures = count_runs(run("a", pid=KILLED), run("a"))
