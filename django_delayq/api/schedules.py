@@ -17,10 +17,10 @@ from django_delayq.brokers.base import Backend, NewMessage, Tables, pages
 from django_delayq.conf import Alias
 from django_delayq.core.codec import read
 from django_delayq.core.errors import DelayqError, Unsupported
-from django_delayq.core.human_time import Windows
+from django_delayq.core.human_time import Window, Windows, due_in_window_ms
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Send, Tags
-from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
+from django_delayq.core.occurrences import MOST_SCHEDULE_NAME, occurrence_id
 from django_delayq.core.recurrence import (
     CatchUp,
     NewSchedule,
@@ -33,11 +33,12 @@ from django_delayq.core.recurrence import (
     to_come,
 )
 from django_delayq.core.requests import BATCH, Header
+from django_delayq.core.rules import Rule as DueRule, decode
 from django_delayq.models import Schedule
 from django_delayq.store import schedules
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import EPOCH, check_aware
-from django_delayq.support.units import Duration
+from django_delayq.support.timestamps import EPOCH, check_aware, from_ms, to_epoch_ms
+from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_name, check_new_name, check_not_own, short_repr
 
 MOST_BACKFILLED = 100_000
@@ -63,7 +64,9 @@ class ScheduleInfo:
     """A schedule as it is now. Datetimes are in UTC.
 
     - `rule`: None if it can't be read; then `error` says why.
+    - `window`, `spread`: those of its messages.
     - `last_at`: the occurrence that was put last, as the message `message_id`. It may be still to come.
+    - `message_due_at`: when that message is due; None if it does not wait.
     - `so_far`: how many were put, including that one.
     - `paused_at`, `reason`: since when and why it is paused; None and "" if it is not.
     - `gone_at`: since when it is no longer in the code; None if it is, or did not come from there.
@@ -82,8 +85,11 @@ class ScheduleInfo:
     count: int | None
     catch_up: str
     overlap: str
+    window: tuple[Window, ...]
+    spread: timedelta
     last_at: datetime | None
     message_id: str
+    message_due_at: datetime | None
     so_far: int
     paused_at: datetime | None
     reason: str
@@ -100,6 +106,14 @@ class ScheduleInfo:
             return []
         left = None if self.count is None else max(self.count - self.so_far, 0)
         return list(islice(to_come(self.rule, self.last_at, self.start, self.until, left), count))
+
+    def due_at(self, occurrence: datetime) -> datetime:
+        """Return when the message of an occurrence is due by the window and the spread.
+
+        Raises whatever a calendar of the site raises, and `ValueError` for one that is not there, or always closed.
+        """
+        spread_ms, id = to_ms(self.spread, "spread"), occurrence_id(self.name, occurrence)
+        return from_ms(due_in_window_ms(to_epoch_ms(occurrence), self.window or None, spread_ms, id))
 
 
 def schedule_delay_message(
@@ -281,7 +295,7 @@ def get_delay_schedule(name: str, *, using: str | None = None) -> ScheduleInfo |
     """Return the schedule of this name, or None."""
     database = store_of(get_backend(using)).database
     with database.available(), database.telling_what_it_lacks():
-        row = schedules.rows_of(database).filter(name=check_name(name, "name")).first()
+        row = schedules.with_due_times(schedules.rows_of(database)).filter(name=check_name(name, "name")).first()
     return None if row is None else schedule_info(row)
 
 
@@ -289,7 +303,7 @@ def list_delay_schedules(
     *, key: str | None = None, name_prefix: str | None = None, using: str | None = None
 ) -> Iterator[ScheduleInfo]:
     """Yield schedules by name: those with this `key`, and with a name that begins with `name_prefix`, if given."""
-    rows = schedules.rows_of(store_of(get_backend(using)).database)
+    rows = schedules.with_due_times(schedules.rows_of(store_of(get_backend(using)).database))
     if key is not None:
         rows = rows.filter(key=check_name(key, "key"))
     if name_prefix is not None:
@@ -298,11 +312,12 @@ def list_delay_schedules(
 
 
 def schedule_info(row: Schedule) -> ScheduleInfo:
-    """Return what the row of a schedule says."""
+    """Return what the row of a schedule says, which has its due time by `store.schedules.with_due_times`."""
     error = row.error
-    rule = None
+    rule, due = None, DueRule(0)
     try:
         rule = rule_of(row.rule)
+        due = decode(row.window) if row.window else due
     except (TypeError, ValueError) as unreadable:  # a zone or an extra that this machine lacks
         error = str(unreadable)
     header = read(row.header, Header)
@@ -319,8 +334,11 @@ def schedule_info(row: Schedule) -> ScheduleInfo:
         count=row.most,
         catch_up=row.catch_up,
         overlap=row.overlap,
+        window=due.windows,
+        spread=timedelta(milliseconds=due.spread_ms),
         last_at=row.last_at,
         message_id=row.message_id,
+        message_due_at=row.message_due_at,  # type: ignore[attr-defined]  # an annotation
         so_far=row.put_count,
         paused_at=row.paused_at,
         reason=row.reason,

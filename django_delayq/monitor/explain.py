@@ -85,7 +85,7 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
         return _with_sequence(explanation, store, facts)
     if occurrence is None or (schedule := get_delay_schedule(occurrence[0], using=using)) is None:
         return explanation
-    words = in_words(schedule, max(occurrence[1], from_ms(facts.now_ms)))
+    words = in_words(schedule, occurrence[1], from_ms(facts.now_ms))
     return replace(explanation, schedule=schedule, schedule_words=words)
 
 

@@ -3,27 +3,38 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.utils.translation import gettext as _
 
 from django_delayq.api.schedules import ScheduleInfo
 from django_delayq.core.recurrence import Rule, to_come
+from django_delayq.support.timestamps import EPOCH
 
 
-def upcoming(info: ScheduleInfo, now: datetime, count: int = 10) -> list[datetime]:
-    """Return the occurrences after `now`, at most `count`, as far as the schedule goes on by itself.
+class Upcoming(NamedTuple):
+    """An occurrence that is to come, and when its message is due: later in a window, or when it was rescheduled to."""
 
-    The first may wait as a message already. What was missed is not among them.
+    at: datetime
+    due_at: datetime
+
+
+def upcoming(info: ScheduleInfo, now: datetime, count: int = 10, beyond: datetime = EPOCH) -> list[Upcoming]:
+    """Return what is due after `now`, at most `count`, as far as the schedule goes on by itself.
+
+    The first may wait as a message already. What was missed is not among them, and no occurrence up to `beyond` is.
     """
     if info.rule is None or info.last_at is None or info.paused_at or info.gone_at:
         return []
-    found = [info.last_at] if info.last_at > now else []
+    waits = info.message_due_at is not None and info.message_due_at > now and info.last_at > beyond
+    found = [Upcoming(info.last_at, info.message_due_at)] if waits and info.message_due_at else []
     if info.is_over:
         return found
     left = None if info.count is None else max(info.count - info.so_far, 0)
+    following = to_come(info.rule, max(info.last_at, now, beyond), info.start, info.until, left)
     try:
-        found += islice(to_come(info.rule, max(info.last_at, now), info.start, info.until, left), count)
+        found += (Upcoming(at, info.due_at(at)) for at in islice(following, count))
     except Exception:  # noqa: BLE001 - a calendar is the site's code; `error` says so once a worker has tried
         return found
     return found[:count]
@@ -36,17 +47,17 @@ def local_words(rule: Rule | None, at: datetime) -> str:
     return f"{local:%a %Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''} {local.tzinfo}"
 
 
-def in_words(info: ScheduleInfo, after: datetime) -> str:
-    """Return in the active language which schedule a message is an occurrence of, and what follows after an instant."""
+def in_words(info: ScheduleInfo, occurrence: datetime, now: datetime) -> str:
+    """Return in the active language which schedule a message is an occurrence of, and what follows on that one."""
     told = _("It is an occurrence of the schedule %(name)s: %(rule)s.") % {
         "name": repr(info.name),
         "rule": _("its rule can't be read") if info.rule is None else str(info.rule),
     }
-    return f"{told} {' '.join(what_follows(info, after))}"
+    return f"{told} {' '.join(what_follows(info, now, occurrence))}"
 
 
-def what_follows(info: ScheduleInfo, after: datetime) -> Iterator[str]:
-    """Yield sentences in the active language: what holds the schedule up, or else which occurrence comes next."""
+def what_follows(info: ScheduleInfo, now: datetime, occurrence: datetime = EPOCH) -> Iterator[str]:
+    """Yield sentences in the active language: what holds the schedule up, or else what follows on an occurrence."""
     if info.error:
         yield _("The next occurrence could not be found: %(error)s") % {"error": info.error}
     if info.paused_at:
@@ -55,9 +66,12 @@ def what_follows(info: ScheduleInfo, after: datetime) -> Iterator[str]:
         yield _("The schedule is not in the code any more, so nothing follows.")
     if info.error or info.paused_at or info.gone_at:
         return
-    following = upcoming(info, after, 1)
+    following = upcoming(info, now, 1, beyond=occurrence)
     if following:
-        yield _("The next occurrence is %(at)s.") % {"at": local_words(info.rule, following[0])}
+        at, due_at = following[0]
+        yield _("The next occurrence is %(at)s.") % {"at": local_words(info.rule, at)}
+        if due_at != at:
+            yield _("Its message is due at %(at)s.") % {"at": local_words(info.rule, due_at)}
     else:
         yield _("The schedule is over: there is no occurrence any more.")
 

@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from django.db import DatabaseError
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, read
@@ -433,6 +433,12 @@ def backfill(database: Database, name: str, occurrences: Sequence[datetime]) -> 
 def rows_of(database: Database) -> QuerySet[Schedule]:
     """Return the schedules of the alias by name."""
     return Schedule.objects.using(database.using).filter(alias=database.alias).order_by("name")
+
+
+def with_due_times(rows: QuerySet[Schedule]) -> QuerySet[Schedule]:
+    """Add to each schedule `message_due_at`: when its last message is due, None if that does not wait."""
+    waiting = ReadyMessage.objects.filter(alias=OuterRef("alias"), message_id=OuterRef("message_id"), token=None)
+    return rows.annotate(message_due_at=Subquery(waiting.values("due_at")))
 
 
 def _locked(database: Database) -> QuerySet[Schedule]:

@@ -11,10 +11,13 @@ from pytest_django import Settings
 from django_delayq import (
     Cron,
     Every,
+    Window,
+    cancel_delay_messages,
     delay_execute,
     get_delay_message,
     get_delay_schedule,
     pause_delay_schedules,
+    reschedule_delay_messages,
     schedule_delay_message,
     sync_delay_schedules,
 )
@@ -95,6 +98,38 @@ def test_one_schedule_is_shown_with_its_next_ten_instants() -> None:
     assert shown[-1].startswith("  Thu 2031-03-13 09:00 Europe/Rome")
     seen = delayq_json("schedules", "s")
     assert (seen["next"][0], len(seen["next"]), seen["count"]) == ("2031-03-04T08:00:00Z", 10, 20)
+
+
+def test_what_is_next_is_when_the_window_opens_and_its_occurrence_follows() -> None:
+    evening = Window("mon-sun", "20:00", "22:00", zone="Europe/Rome")
+    schedule_delay_message("k", name="s", every=DAILY, window=evening)
+    told = "Tue 2031-03-04 20:00 Europe/Rome (in 1d9h), for Tue 2031-03-04 09:00 Europe/Rome"
+    assert told in delayq("schedules")
+    assert f"next:\n  {told}" in delayq("schedules", "s")
+    seen = delayq_json("schedules", "s")
+    assert seen["next"][:2] == ["2031-03-04T08:00:00Z", "2031-03-05T08:00:00Z"]
+    assert seen["next_due"][:2] == ["2031-03-04T19:00:00Z", "2031-03-05T19:00:00Z"]
+
+
+def test_what_waits_for_its_window_is_next_though_its_occurrence_is_past(clock: DatabaseClock) -> None:
+    evening = Window("mon-sun", "20:00", "22:00", zone="Europe/Rome")
+    schedule_delay_message("k", name="s", every=DAILY, window=evening)
+    clock.jump(24 * 3_600_000)
+    assert delayq_json("schedules")[0]["next_due"] == ["2031-03-04T19:00:00Z"]
+
+
+def test_what_is_next_is_when_an_occurrence_was_rescheduled_to() -> None:
+    schedule_delay_message("k", name="s", every=DAILY)
+    reschedule_delay_messages("s@2031-03-04T08:00:00Z", at=START + timedelta(days=2))
+    seen = delayq_json("schedules", "s")
+    assert seen["next"][:2] == ["2031-03-04T08:00:00Z", "2031-03-05T08:00:00Z"]
+    assert seen["next_due"][:2] == ["2031-03-05T09:30:00Z", "2031-03-05T08:00:00Z"]
+
+
+def test_an_occurrence_that_was_cancelled_is_not_next() -> None:
+    schedule_delay_message("k", name="s", every=DAILY)
+    cancel_delay_messages("s@2031-03-04T08:00:00Z")
+    assert delayq_json("schedules")[0]["next"] == ["2031-03-05T08:00:00Z"]
 
 
 def test_no_occurrence_is_shown_beyond_the_count() -> None:

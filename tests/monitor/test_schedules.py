@@ -13,6 +13,7 @@ from pytest_django import Settings
 from django_delayq import (
     Cron,
     Every,
+    Window,
     get_delay_schedule,
     pause_delay_schedules,
     schedule_delay_message,
@@ -90,6 +91,16 @@ def test_an_occurrence_names_its_schedule_and_what_follows(broker: DatabaseBacke
     assert f"schedule: {words}\n" in delayq("explain", put_of("report"))
     seen = delayq_json("explain", put_of("report"))["schedule"]
     assert (seen["name"], seen["next"]) == ("report", [first.isoformat().replace("+00:00", "Z")])
+
+
+def test_what_follows_says_when_it_is_due_in_the_window(broker: DatabaseBackend) -> None:
+    evening = Window("mon-sun", "20:00", "22:00", zone="Europe/Rome")
+    schedule_delay_message("k", name="s", every=DAILY, window=evening)
+    _, second = get_times("s", 2)
+    assert words_of(put_of("s")).endswith(
+        f"The next occurrence is {second:%a %Y-%m-%d} 09:00 Europe/Rome. "
+        f"Its message is due at {second:%a %Y-%m-%d} 20:00 Europe/Rome."
+    )
 
 
 def get_times(name: str, count: int) -> list[datetime]:

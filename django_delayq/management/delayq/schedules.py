@@ -25,7 +25,7 @@ from django_delayq.monitor.schedules import upcoming
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.support.validation import check_name
 
-HELP = "The schedules with their rules, next occurrences and states; with NAME, one and its next ten occurrences."
+HELP = "The schedules with their rules, next due times and states; with NAME, one and its next ten."
 
 _MANY = 10
 
@@ -83,5 +83,5 @@ def _lines(info: ScheduleInfo, now: datetime) -> Iterator[str]:
     yield f"data: {data_text(dumps(info.data))}"
     following = upcoming(info, now, _MANY)
     yield "next:" if following else "next: none"
-    for at in following:
-        yield f"  {when_words(info, at, now)}"
+    for one in following:
+        yield f"  {when_words(info, one, now)}"

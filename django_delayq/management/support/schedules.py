@@ -13,7 +13,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import Options, checked
 from django_delayq.management.support.shapes import instant
 from django_delayq.management.support.terminal import Write, to_words
-from django_delayq.monitor.schedules import local_words, upcoming
+from django_delayq.monitor.schedules import Upcoming, local_words, upcoming
 from django_delayq.store.schedules import Changed
 from django_delayq.support.audit import operator_of_process, record
 from django_delayq.support.timestamps import to_epoch_ms
@@ -72,11 +72,14 @@ def state_words(info: ScheduleInfo) -> str:
     return ", ".join(words)
 
 
-def when_words(info: ScheduleInfo, at: datetime, now: datetime) -> str:
-    """Return an occurrence by the clock of its zone, and how far it is from now."""
-    away_ms = to_epoch_ms(at) - to_epoch_ms(now)
-    away = f"in {to_text(away_ms)}" if away_ms > 0 else f"{to_text(-away_ms)} ago"
-    return f"{local_words(info.rule, at)} ({away})"
+def when_words(info: ScheduleInfo, one: Upcoming, now: datetime) -> str:
+    """Return when an occurrence is due by the clock of its zone, how far that is from now, and its own time if other.
+
+    `one` is due after `now`.
+    """
+    away = f"(in {to_text(to_epoch_ms(one.due_at) - to_epoch_ms(now))})"
+    occurrence = "" if one.due_at == one.at else f", for {local_words(info.rule, one.at)}"
+    return f"{local_words(info.rule, one.due_at)} {away}{occurrence}"
 
 
 def schedule_row(info: ScheduleInfo, now: datetime) -> Sequence[str]:
@@ -98,6 +101,7 @@ def rule_words(info: ScheduleInfo) -> str:
 
 def schedule_shape(info: ScheduleInfo, now: datetime, count: int = 1) -> Mapping[str, Any]:
     """Return the documented JSON shape of one schedule, with its next `count` occurrences."""
+    following = upcoming(info, now, count)
     return {
         "name": info.name,
         "origin": info.origin,
@@ -112,13 +116,18 @@ def schedule_shape(info: ScheduleInfo, now: datetime, count: int = 1) -> Mapping
         "overlap": info.overlap,
         **_instant("last", info.last_at),
         "message_id": info.message_id,
-        "next": [at.isoformat().replace("+00:00", "Z") for at in upcoming(info, now, count)],
+        "next": [_iso(one.at) for one in following],
+        "next_due": [_iso(one.due_at) for one in following],
         **_instant("paused", info.paused_at),
         "reason": info.reason,
         **_instant("gone", info.gone_at),
         "is_over": info.is_over,
         "error": info.error,
     }
+
+
+def _iso(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
 
 
 def _instant(name: str, at: datetime | None) -> dict[str, str | int | None]:
