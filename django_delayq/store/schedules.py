@@ -37,7 +37,7 @@ from django_delayq.core.rules import decode, encode
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.enqueue import ended_under, enqueue
-from django_delayq.store.operations import cancel
+from django_delayq.store.operations import cancel, reschedule
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import EPOCH, from_ms, to_epoch_ms
 
@@ -51,8 +51,10 @@ NONE_MS = 60_000
 """How often maintenance looks while there are no schedules, in ms: most sites have none."""
 MISTAKE = timedelta(minutes=1)
 """How long a schedule is left alone after its rule could not be read or resolved."""
-WITHDRAWN = "withdrawn: its schedule was paused, changed or removed"
+WITHDRAWN = "withdrawn: its schedule was changed or removed"
 """The error of a cancelled occurrence that may be put again, unlike one that somebody else has cancelled."""
+PAUSED = "withdrawn: its schedule was paused"
+"""The error of one that a pause has cancelled: if its time is still to come when the pause ends, it is put again."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _PROGRESS = ("last_at", "message_id", "look_at", "put_count", "error")
@@ -235,6 +237,8 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     for name, value in asked.items():
         setattr(row, name, value)
     row.gone_at = None
+    if row.paused_at:
+        _paused_of(database, row).update(error=WITHDRAWN)  # it was put as the schedule was before
     alarms = [] if row.paused_at else _restart(database, row)
     row.save(using=database.using)
     return Changed([row.name], alarms)
@@ -290,7 +294,7 @@ def _has_ended(database: Database, id: str) -> bool:
     """Return whether an occurrence has run before its time, or was cancelled by somebody: then it is not put again."""
     failed = ErrorMessage.objects.using(database.using).filter(alias=database.alias, message_id=id)
     ended = FinishMessage.objects.using(database.using).filter(alias=database.alias, message_id=id)
-    return failed.exists() or ended.exclude(error=WITHDRAWN).exists()
+    return failed.exists() or ended.exclude(error__in=[WITHDRAWN, PAUSED]).exists()
 
 
 class Misplaced(NamedTuple):
@@ -330,20 +334,47 @@ def pause(database: Database, names: Collection[str], reason: str) -> Changed:
     now = from_ms(database.now_ms())
     for row in rows:
         row.paused_at, row.reason, row.look_at = now, reason, None
-    return _stop(database, rows, now, ["paused_at", "reason", "look_at"])
+    return _stop(database, rows, now, ["paused_at", "reason", "look_at"], PAUSED)
 
 
 @_writing
 def resume(database: Database, names: Collection[str]) -> Changed:
-    """End pauses, and put the next occurrences from now on: those that fell due meanwhile are left out."""
+    """End pauses, and put the next occurrences from now on: those that fell due meanwhile are left out.
+
+    One that was to come later than its own time, because of its window or a reschedule, is put for that time.
+    """
     rows = list(_locked(database).filter(name__in=names, paused_at__isnull=False))
     alarms: list[Alarm] = []
     for row in rows:
-        row.paused_at, row.reason = None, ""
         if row.gone_at is None:
-            alarms += _restart(database, row)
+            alarms += _put_back(database, row)
+        row.paused_at, row.reason = None, ""
         row.save(using=database.using)
     return Changed([row.name for row in rows], alarms)
+
+
+def _put_back(database: Database, row: Schedule) -> list[Alarm]:
+    """Put what the pause has withdrawn for the time at which it was due; if that is past, or another, do `_restart`."""
+    rule_of(row.rule)  # raises for one with which nothing would follow
+    id, now = row.message_id, from_ms(database.now_ms())
+    withdrawn = _paused_of(database, row).filter(due_at__gt=now).order_by("-ended_at").first()
+    if withdrawn is None or row.last_at is None or row.overlap == "allow":
+        return _restart(database, row)
+    if _open_among(database, [id]) or _has_ended(database, id):  # somebody ran it meanwhile, or it was put back before
+        return _restart(database, row)
+    counted = row.put_count
+    message = _put(row, row.last_at)
+    if row.paused_at is not None and row.last_at <= row.paused_at:  # it still counts
+        row.put_count = counted
+    alarms = _enqueued(database, [message])
+    due_ms = to_epoch_ms(withdrawn.due_at)
+    return alarms if message.at_ms == due_ms else reschedule(database, [message.id], 0, due_ms)[1]
+
+
+def _paused_of(database: Database, row: Schedule) -> QuerySet[FinishMessage]:
+    """Return the last message of a schedule if a pause has withdrawn it, each time that one has."""
+    rows = FinishMessage.objects.using(database.using)
+    return rows.filter(alias=database.alias, message_id=row.message_id, error=PAUSED)
 
 
 @_writing
@@ -356,7 +387,7 @@ def note_gone(database: Database, in_code: Collection[str]) -> Changed:
     now = from_ms(database.now_ms())
     for row in rows:
         row.gone_at, row.look_at = now, None
-    return _stop(database, rows, now, ["gone_at", "look_at"])
+    return _stop(database, rows, now, ["gone_at", "look_at"], WITHDRAWN)
 
 
 @_writing
@@ -371,15 +402,17 @@ def remove(database: Database, names: Collection[str]) -> Changed:
     return Changed([row.name for row in rows], [])
 
 
-def _stop(database: Database, rows: Sequence[Schedule], now: datetime, changed: Sequence[str]) -> Changed:
+def _stop(database: Database, rows: Sequence[Schedule], now: datetime, changed: Sequence[str], error: str) -> Changed:
     for row in rows:
-        _cancel(database, row, _put_by_rule(database, row), now)
+        _cancel(database, row, _put_by_rule(database, row), now, error)
     if rows:
         Schedule.objects.using(database.using).bulk_update(rows, [*changed, "put_count"], batch_size=PAGE)
     return Changed([row.name for row in rows], [])
 
 
-def _cancel(database: Database, row: Schedule, waiting: Mapping[str, datetime], now: datetime) -> set[str]:
+def _cancel(
+    database: Database, row: Schedule, waiting: Mapping[str, datetime], now: datetime, error: str = WITHDRAWN
+) -> set[str]:
     """Cancel occurrences of a schedule, and return the ids of those that waited.
 
     Those that were put and still to come count no more.
@@ -387,7 +420,7 @@ def _cancel(database: Database, row: Schedule, waiting: Mapping[str, datetime], 
     cancelled: set[str] = set()
     for page in pages(list(waiting), BATCH):
         free = ReadyMessage.objects.using(database.using).filter(alias=database.alias, message_id__in=page, token=None)
-        free.update(error=WITHDRAWN)
+        free.update(error=error)
         cancelled |= cancel(database, page)
     never_came = sum(row.last_at is not None and now < waiting[id] <= row.last_at for id in cancelled)
     row.put_count = max(row.put_count - never_came, 0)

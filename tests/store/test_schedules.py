@@ -334,6 +334,61 @@ def test_an_occurrence_that_ran_before_its_time_is_not_put_again(
     assert ids(database) == [id_at(2)]
 
 
+def due(database: str) -> dict[str, datetime]:
+    """Return what waits, each with the time at which it is due."""
+    return {row.message_id: row.due_at for row in ReadyMessage.objects.using(database)}
+
+
+@pytest.mark.parametrize("resumed", [0.75, 2.25])
+def test_an_occurrence_that_was_rescheduled_keeps_its_time_over_a_pause(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, resumed: float
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, count=2)
+    reschedule_delay_messages(id_at(1), at=hours(3.5))
+    for _ in range(2):
+        pause_delay_schedules("s", reason="stocktaking")
+        go_to(broker, clock, hours(resumed))
+        resume_delay_schedules("s")
+        assert due(database) == {id_at(1): hours(3.5)}
+    assert [info.so_far for info in list_delay_schedules()] == [1]
+    go_to(broker, clock, hours(3.5))
+    assert run_due(broker) == [id_at(1)]
+    assert due(database) == {id_at(4): hours(4)}
+
+
+@pytest.mark.parametrize(("moved", "then"), [(0.75, 1), (1.5, 3)])
+def test_an_occurrence_whose_new_time_has_passed_in_a_pause_is_as_if_it_was_never_rescheduled(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, moved: float, then: float
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    reschedule_delay_messages(id_at(1), at=hours(moved))
+    pause_delay_schedules("s", reason="stocktaking")
+    go_to(broker, clock, hours(then - 0.1))
+    resume_delay_schedules("s")
+    assert due(database) == {id_at(then): hours(then)}
+
+
+def test_an_occurrence_that_waited_for_its_window_comes_after_a_pause(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    window = Window("mon-sun", "15:00", "16:00", zone="UTC")
+    schedule_delay_message("k", name="s", every=HOURLY, window=window)
+    go_to(broker, clock, hours(1.5))
+    _resume()
+    assert due(database) == {id_at(1): hours(6)}
+
+
+def test_a_change_in_a_pause_is_what_holds_after_it(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    reschedule_delay_messages(id_at(1), at=hours(5))
+    pause_delay_schedules("s", reason="stocktaking")
+    schedule_delay_message("k", name="s", every=Every(minutes=45))
+    resume_delay_schedules("s")
+    assert due(database) == {id_at(0.75): hours(0.75)}
+
+
 @pytest.mark.parametrize("restart", [_resume, _change])
 def test_an_occurrence_that_was_cancelled_does_not_come_back(
     broker: DatabaseBackend, clock: DatabaseClock, database: str, restart: Callable[[], None]
