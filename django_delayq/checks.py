@@ -1,6 +1,7 @@
 """Check settings and handlers. Each finding has an id, the reason and a hint. Only `--deploy` opens connections."""
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from inspect import signature
 from typing import Any
 
@@ -19,6 +20,9 @@ from django_delayq.calendars import find_calendar
 from django_delayq.conf import Alias, alias_names, get_alias, valid_aliases
 from django_delayq.core.codec import encode_data, fields_of
 from django_delayq.core.errors import BrokerRefused, BrokerUnavailable
+from django_delayq.core.human_time import due_in_window_ms
+from django_delayq.core.recurrence import Rule, check_comes
+from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.support.units import to_ms
 from django_delayq.support.validation import did_you_mean
 
@@ -58,6 +62,7 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
     - E024: it has `every` with a calendar that is not in CALENDARS.
     - E021: it upgrades data of an old version, but not of every version after that.
     - W001: it is `atomic`, and its alias has no store.
+    - W015: it has `every`, and nothing of that is to come.
 
     Wrong arguments of `delay_execute`, and two handlers with one key, raise at import.
     """
@@ -368,6 +373,8 @@ def _check_every(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage
             obj=handler,
             id="delayq.E024",
         )
+    else:
+        yield from _check_comes(handler, name, handler.every)
     try:
         encode_data(None, handler.data_type)
     except TypeError as error:
@@ -376,6 +383,20 @@ def _check_every(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage
             hint="Annotate the argument as Message[None], or write it with schedule_delay_message(key, data).",
             obj=handler,
             id="delayq.E020",
+        )
+
+
+def _check_comes(handler: Handler[Any, Any], name: str, every: Rule) -> Iterator[CheckMessage]:
+    """Report a schedule that has ended, or can't begin: none but the site can say whether that is meant."""
+    try:
+        first = check_comes(every, handler.start, handler.until, datetime.now(UTC))
+        due_in_window_ms(to_epoch_ms(first), handler.window, 0, "")  # raises if it never opens
+    except (ImproperlyConfigured, ValueError) as error:
+        yield Warning(
+            f"{name} has every=..., by which it never runs from now on: {error}",
+            hint="If that is meant, remove its every=...; then its schedule is gone, and may be removed.",
+            obj=handler,
+            id="delayq.W015",
         )
 
 

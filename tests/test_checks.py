@@ -1,5 +1,6 @@
 """System checks: each wrong setting and handler has an id, the reason and a hint."""
 
+from datetime import UTC, date, datetime
 from typing import Any, TypedDict
 
 import pytest
@@ -9,7 +10,7 @@ from django.db import connections
 from django.views.debug import SafeExceptionReporterFilter
 from pytest_django import Settings
 
-from django_delayq import Every, Message, Sequence, Step, delay_execute
+from django_delayq import Every, Message, Sequence, Step, Window, delay_execute
 from django_delayq.brokers import get_backend
 from django_delayq.store import DatabaseBackend
 from tests import scrubs
@@ -356,6 +357,32 @@ def test_a_calendar_that_a_recurring_handler_lacks_is_found(settings: Settings) 
     (error,) = [message for message in found() if message.id == "delayq.E024"]
     assert "calendar='shpo' is not in CALENDARS" in error.msg
     assert "'shop'" in error.msg
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"until": datetime(2020, 1, 1, tzinfo=UTC)}, "until=2020-01-01 00:00:00+00:00 is past"),
+        (
+            {"start": datetime(2090, 1, 2, tzinfo=UTC), "until": datetime(2090, 1, 2, 1, tzinfo=UTC)},
+            "the first occurrence",
+        ),
+        ({"window": Window("mon", "09:00", "10:00", zone="UTC", calendar="all")}, "give one that opens"),
+        ({"start": datetime(2090, 1, 2, tzinfo=UTC)}, None),
+    ],
+)
+def test_a_recurring_handler_that_never_runs_from_now_on_is_found(
+    settings: Settings, options: dict[str, Any], why: str | None
+) -> None:
+    settings.DELAYQ = {"default": {"STORE": {}, "CALENDARS": {"all": "tests.test_checks.is_any_day"}}}
+    delay_execute("k", every=Every(days=1, time="09:00", zone="UTC"), **options)(handle_nothing)
+    warnings = [message for message in found() if message.id == "delayq.W015"]
+    assert len(warnings) == (why is not None)
+    assert all(str(why) in warning.msg for warning in warnings)
+
+
+def is_any_day(day: date) -> bool:
+    return True
 
 
 def handle_nothing(message: Message[None]) -> None: ...

@@ -428,6 +428,22 @@ def check_bounds(every: Rule | None, start: datetime | None, until: datetime | N
         check_count(count, "count", most=_MOST_COUNT)
 
 
+def check_comes(every: Rule, start: datetime | None, until: datetime | None, now: datetime) -> datetime:
+    """Return the first occurrence after `now`. Raises `ValueError`, naming the value and the fix, if none comes."""
+    for first in to_come(every, now, start, until, 1):
+        return first
+    if until is not None and until <= now:
+        raise ValueError(f"until={until} is past, so nothing ever runs; give a later one.")
+    following = every.after(not_before(now, start))
+    if following is None:
+        since = f"start={start}" if start is not None and start > now else "now"
+        raise ValueError(f"every={short_repr(str(every))} does not come any more after {since}; give one that does.")
+    raise ValueError(
+        f"until={until} is before the first occurrence of every={short_repr(str(every))}, which is at {following}; "
+        "give a later one."
+    )
+
+
 def next_to_put(
     rule: Rule,
     following: datetime | None,
@@ -561,6 +577,10 @@ def _parsed_rrule(text: str, start: datetime) -> "rrule":
         raise ValueError("it has a DTSTART; give start=...")
     if parsed._interval < 1:
         raise ValueError(f"INTERVAL={parsed._interval}")
+    if parsed._count is not None and parsed._count < 1:
+        raise ValueError(f"it never comes, with COUNT={parsed._count}")
+    if parsed._until is not None and parsed._until < start:
+        raise ValueError(f"it never comes, because its UNTIL is before its start={start}")
     if next(iter(parsed.replace(count=None, until=min(parsed._until or datetime.max, start + _SOON))), None) is None:
         raise ValueError(f"it never comes in {_SOON.days // 365} years")
     return parsed

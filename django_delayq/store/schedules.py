@@ -28,6 +28,7 @@ from django_delayq.core.recurrence import (
     NewSchedule,
     Overlap,
     Rule,
+    check_comes,
     next_to_put,
     not_before,
     rule_of,
@@ -217,7 +218,7 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
 
     If it was like this already, nothing changes. Otherwise the next occurrence from now on is put in place of the one
     that waits. One that is overdue or runs stays as it is, and its end puts the next. Raises `ValueError` for the name
-    of a schedule that is in the code, unless the code writes it.
+    of a schedule that is in the code, unless the code writes it, and like `check_times`.
     """
     asked = columns_of(wanted)
     paused_at = from_ms(database.now_ms()) if wanted.paused else None
@@ -234,6 +235,9 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
         )
     if row.message_id and row.gone_at is None and all(getattr(row, name) == value for name, value in asked.items()):
         return Changed([], [])
+    has_other_times = any(getattr(row, name) != asked[name] for name in ("rule", "window", "start_at", "until_at"))
+    if (has_other_times or not row.message_id) and wanted.origin != Schedule.Origin.CODE:
+        check_times(wanted, from_ms(database.now_ms()))
     for name, value in asked.items():
         setattr(row, name, value)
     row.gone_at = None
@@ -242,6 +246,16 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     alarms = [] if row.paused_at else _restart(database, row)
     row.save(using=database.using)
     return Changed([row.name], alarms)
+
+
+def check_times(wanted: NewSchedule, now: datetime) -> None:
+    """Raise `ValueError`, naming the value and the fix, if nothing of a schedule ever runs after `now`.
+
+    That of the code is none of them: what it says stays there after its end. A check warns of it (checks.py).
+    """
+    first = check_comes(wanted.rule, wanted.start, wanted.until, now)
+    if wanted.window:
+        replace(decode(wanted.window), from_ms=to_epoch_ms(first)).due_ms(wanted.name)  # raises if it never opens
 
 
 def columns_of(wanted: NewSchedule) -> dict[str, Any]:

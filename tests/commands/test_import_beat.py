@@ -174,6 +174,13 @@ def test_a_task_takes_the_key_that_the_command_line_gives(sqlite_beat: str) -> N
         ({"priority": 255}, "priority=255"),
         ({"expire_seconds": 0}, "expires="),
         ({"name": "n" * 200}, "has 200 characters"),
+        (
+            {
+                "start_time": datetime(2090, 1, 1, 0, 30, tzinfo=UTC),
+                "expires": datetime(2090, 1, 1, 0, 45, tzinfo=UTC),
+            },
+            "is before the first occurrence of every='every hour', which is at 2090-01-01 01:00:00",
+        ),
     ],
 )
 def test_what_has_no_match_is_refused_with_its_reason(sqlite_beat: str, columns: dict[str, Any], told: str) -> None:

@@ -56,13 +56,15 @@ def database_of(backend: Backend) -> Any:
     return backend.store.database
 
 
+@pytest.mark.usefixtures("registry")
 def test_the_list_has_rules_in_words_next_occurrences_in_their_zone_and_what_holds_them_up(
     sqlite_database: str,
 ) -> None:
     schedule_delay_message("report.daily", name="report", every=DAILY)
     schedule_delay_message("k", name="hourly", every=Every(hours=1))
     schedule_delay_message("k", name="paused", every=Every(hours=1))
-    schedule_delay_message("k", name="done", every=Every(hours=1), until=START)
+    delay_execute(key="done", every=Every(hours=1), until=START)(lambda message: None)
+    sync_delay_schedules()
     schedule_delay_message("k", name="bad", every=Every(hours=1))
     pause_delay_schedules("paused", reason="stocktaking")
     Schedule.objects.using(sqlite_database).filter(name="bad").update(rule='{"fortnightly": true}')

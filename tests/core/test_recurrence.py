@@ -410,6 +410,8 @@ def test_an_rrule_has_the_local_times_that_dateutil_says(name: str, interval: in
         ("FREQ=SOMETIMES", "has FREQ=SOMETIMES"),
         ("FREQ=DAILY;UNTIL=20270101T000000Z", "UNTIL as a local time"),
         ("FREQ=DAILY;BYDAY=XX", "is no rule of RFC 5545"),
+        ("FREQ=DAILY;COUNT=0", "it never comes, with COUNT=0"),
+        ("FREQ=DAILY;UNTIL=20200101T000000", "it never comes, because its UNTIL is before its start=2026-"),
         ("every day", "is no rule of RFC 5545"),
         ("RRULE:FREQ=DAILY\nEXDATE:20260101T090000", "a set of rules; give one"),
         ("", "is no rule of RFC 5545"),

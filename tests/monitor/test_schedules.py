@@ -14,10 +14,12 @@ from django_delayq import (
     Cron,
     Every,
     Window,
+    delay_execute,
     get_delay_schedule,
     pause_delay_schedules,
     schedule_delay_message,
     send_delay_message,
+    sync_delay_schedules,
     unschedule_delay_messages,
 )
 from django_delayq.core.occurrences import occurrence_id
@@ -160,8 +162,10 @@ def test_an_occurrence_that_was_never_put_says_why(broker: DatabaseBackend) -> N
         delayq("explain", occurrence_id("s", third))
 
 
+@pytest.mark.usefixtures("registry")
 def test_a_schedule_that_ends_says_that_it_is_over(broker: DatabaseBackend) -> None:
-    schedule_delay_message("k", name="s", every=Every(hours=1), until=datetime.now(UTC))
+    delay_execute(key="s", every=Every(hours=1), until=datetime.now(UTC))(lambda message: None)
+    sync_delay_schedules()
     with pytest.raises(CommandError, match=r"It was never put. The schedule is over"):
         delayq("explain", "s@2031-01-01T00:00:00Z")
 

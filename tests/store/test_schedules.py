@@ -17,6 +17,7 @@ from django_delayq import (
     DelayqError,
     Every,
     Message,
+    RRule,
     Window,
     backfill_delay_schedule,
     cancel_delay_messages,
@@ -49,6 +50,7 @@ from tests.store.skewed import DatabaseClock
 TABLES = ReadyMessage, FinishMessage, ErrorMessage
 START = datetime(2031, 3, 3, 9, 30, tzinfo=UTC)
 HOURLY = Every(hours=1)
+MONDAYS = [(START + timedelta(weeks=week)).date() for week in range(150)]
 LEASE_MS = 60_000
 
 
@@ -523,6 +525,17 @@ def test_a_message_of_another_with_the_id_of_an_occurrence_is_none(
         ({"catch_up": "all"}, 'give overlap="after"'),
         ({"overlap": "never"}, "overlap='never' is unknown"),
         ({"every": Every(days=1, time="9:00", zone="Europe/Rome", calendar=lambda day: False)}, "can't be kept"),
+        ({"until": START}, "until=2031-03-03 09:30:00.* is past, so nothing ever runs; give a later one"),
+        ({"until": START + timedelta(minutes=1)}, "is before the first occurrence of every='every hour', which is at"),
+        (
+            {"every": Every(days=1, time="9:00", zone="UTC", calendar=[hours(0).date()]), "until": hours(20)},
+            "is before the first occurrence of .*, which is at 2031-03-04 09:00:00",
+        ),
+        (
+            {"every": RRule("FREQ=DAILY;COUNT=3", start=datetime(2031, 3, 1), zone="UTC")},
+            "every='FREQ=DAILY;COUNT=3 .* does not come any more after now; give one that does",
+        ),
+        ({"window": Window("mon", "09:00", "10:00", zone="UTC", calendar=MONDAYS)}, "give one that opens"),
     ],
 )
 def test_what_no_schedule_can_be_is_refused_with_words(
@@ -532,6 +545,27 @@ def test_what_no_schedule_can_be_is_refused_with_words(
     with pytest.raises((TypeError, ValueError), match=told):
         schedule_delay_message("k", **given)
     assert ids(database) == []
+
+
+def test_a_change_after_which_nothing_comes_is_refused_but_other_changes_after_the_end_are_not(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY, until=hours(1.5))
+    with pytest.raises(ValueError, match="is past, so nothing ever runs"):
+        schedule_delay_message("k", 1, name="s", every=HOURLY, until=hours(0))
+    assert ids(database) == [id_at(1)]
+    go_to(broker, clock, hours(2))
+    run_due(broker)
+    for data in (1, 2):
+        schedule_delay_message("k", data, name="s", every=HOURLY, until=hours(1.5))
+    assert [info.data for info in list_delay_schedules()] == [2]
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_schedule_of_the_code_may_have_ended(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    delay_execute("k", every=HOURLY, until=hours(0))(handle)
+    sync_delay_schedules()
+    assert [info.is_over for info in list_delay_schedules()] == [True]
 
 
 def test_without_a_store_a_schedule_is_refused(settings: Settings) -> None:

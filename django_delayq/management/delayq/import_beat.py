@@ -222,6 +222,7 @@ def _again(task: BeatTask, rule: Rule, send: Send, alias: Alias, store: Tables, 
             raise ValueError(f"there is a schedule of this name already, from the {row.origin}; rename one of them.")
     elif task.one_off and task.enabled and task.has_run:
         raise _Left("it is to run once, and has run")
+    schedules.check_times(wanted, now)
     return _Ready(", ".join(_words(wanted, row)), _following(wanted, row, now), partial(save_schedule, store, wanted))
 
 
