@@ -325,45 +325,6 @@ def _calendar_of(value: Any) -> str | Calendar:
     return value if isinstance(value, str) else frozenset(map(date.fromisoformat, value))
 
 
-_EVERY = re.compile(
-    r"every(?: (?P<count>\d+))? (?P<unit>second|minute|hour|day|week|month)s?"
-    r"(?: on (?:(?P<weekdays>[a-z,-]+)|(?:day )?(?P<day>-?\d+)|business day (?P<business_day>-?\d+)))?"
-    r"(?: at (?P<time>[\d:]+))?"
-)
-
-
-def rule_from_words(text: str, zone: str, start: datetime | None = None, calendar: str | None = None) -> Rule:
-    """Return the rule that a person wrote: a cron expression, an RRULE, or words such as "every 2 days at 9:00".
-
-    `start` is the local time from which an RRULE counts. Raises `ValueError`, naming the text and the fix.
-    """
-    text = " ".join(text.split())
-    if text.upper().startswith(("RRULE:", "FREQ=")):
-        if start is None:
-            raise ValueError(f"{short_repr(text)} counts from a start; give its first local time.")
-        return RRule(text, start=start, zone=zone, calendar=calendar)
-    if not text.lower().startswith("every"):
-        return Cron(text, zone=zone, calendar=calendar)
-    match = _EVERY.fullmatch(text.lower())
-    if match is None:
-        raise ValueError(
-            f"{short_repr(text)} is no interval; write it like 'every 15 minutes', 'every day at 09:00', "
-            "'every 2 weeks on mon,thu at 09:00', 'every month on day -1 at 18:00' or "
-            "'every month on business day 1 at 09:00'."
-        )
-    of_days = match["time"] is not None or match["unit"] in ("day", "week", "month")
-    given: dict[str, Any] = {
-        f"{match['unit']}s": int(match["count"] or 1),
-        "time": match["time"],
-        "weekdays": match["weekdays"],
-        "day": match["day"] and int(match["day"]),
-        "business_day": match["business_day"] and int(match["business_day"]),
-        "zone": zone if of_days else None,
-        "calendar": calendar,
-    }
-    return Every(**{name: value for name, value in given.items() if value is not None})
-
-
 MOST_CAUGHT_UP = 1000
 """How many missed occurrences `catch_up="all"` runs at most; older ones are left out."""
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,9 @@ from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.schedules import actions
 from django_delayq.admin.schedules.admin import ScheduleAdmin
+from django_delayq.admin.schedules.words import rule_of_words
 from django_delayq.brokers.base import SettleAction
+from django_delayq.core.recurrence import Rule
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store import DatabaseBackend
 from tests.admin.masks import without_card
@@ -296,45 +299,114 @@ def test_what_was_changed_since_the_preview_is_shown_again(operator: Client, dat
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("rule", "every blue moon", "is no interval; write it like"),
-        ("rule", "61 * * * *", "is no cron expression"),
-        ("rule", "FREQ=DAILY", "counts from a start"),
-        ("rule", "every day", "needs the local time"),
-        ("zone", "Europe/Roma", "is no time zone"),
+        (
+            "rule",
+            "every blue moon",
+            "'every blue moon' is not understood. Write it like one of these: every 15 minutes;",
+        ),
+        ("rule", "9:00", "is not understood. Write it like"),
+        ("rule", "61 * * * *", "'61 * * * *' is no cron expression (Bad minute)."),
+        ("rule", "FREQ=DAILY;X=1", "'FREQ=DAILY;X=1' is no RRULE"),
+        ("rule", "FREQ=HOURLY", "For hours, write it like: every 2 hours"),
+        ("rule", "FREQ=DAILY;DTSTART=20260101T090000", "Leave DTSTART out"),
+        ("start", "", "An RRULE counts from the start; fill in the first time."),
+        ("rule", "every day", "Write the time of day too: every day at 9:00"),
+        ("rule", "every day at 25:00", "'25:00' is no time of day; write it like 9:00 or 18:30."),
+        ("rule", "every 2 hours at 9:00", "is not understood"),
+        ("rule", "every 0 hours", "is not understood"),
+        ("rule", "every 99999999 hours", "A number is too large"),
+        ("rule", "every 36601 days at 9:00", "A number is too large"),
+        ("rule", "every month on the 32nd at 9:00", "a month has 31 days"),
+        ("rule", "every month on day 3 at 9:00", "is not understood"),
+        ("zone", "Europe/Roma", "'Europe/Roma' is no time zone; write a name such as Europe/Rome."),
+        ("zone", "x/y", "'x/y' is no time zone; write a name such as Europe/Rome."),
         ("payload", "{", "The data is no JSON"),
         ("payload", '{"number": "x"}', "doesn't fit Report"),
         ("start", "soon", "is no date and time"),
         ("start", "0001-01-01T00:00", "is no date and time"),
         ("until", "2026-01-01T00:00+01:00", "is no date and time"),
-        ("until", "2026-01-01T00:00", "is before start"),
+        ("until", "2026-01-01T00:00", "It is before the start."),
         ("count", "0", "greater than or equal to 1"),
-        ("catch_up", "all", "all but the first would be skipped"),
+        (
+            "catch_up",
+            "all",
+            "“If the one before still runs” says: what falls due while the one before it runs is left out.",
+        ),
         ("key", "unknown", "is not one of the available choices"),
         ("key", KEY, "is not one of the available choices"),  # a forged job would act as another user
-        ("name", "delayq.x", "is for messages of django-delayq itself"),
+        ("name", "delayq.x", "Names that begin with delayq. are for django-delayq itself."),
+        ("name", "a\u202eb", "a character that can't be seen"),
         ("calendar", "XX", "is not one of the available choices"),
-        ("window", "09:00-18:00", "write it like 'mon-fri 09:00-18:00'"),
-        ("window", "mon-fri 09:00-25:00", "25:00"),
-        ("spread", "wide", "wide"),
+        ("calendar", "shop", "go on through holidays: choose none."),
+        ("window", "09:00-18:00", "'09:00-18:00' is no window; write it like mon-fri 09:00-18:00"),
+        ("window", "sat 09:00-12:00; mon-fri 09:00-25:00", "'mon-fri 09:00-25:00' is no window"),
+        ("window", "mon 09:00-09:00", "a whole day like sat 00:00-24:00."),
+        ("spread", "wide", "'wide' is no length of time"),
     ],
 )
 def test_what_is_wrong_is_told_beside_its_field(
-    operator: Client, database: str, field: str, value: str, said: str
+    stored_delayq: dict[str, Any], operator: Client, database: str, field: str, value: str, said: str
 ) -> None:
-    asked = {**TYPED, field: value} | ({"start": "2027-01-01T00:00"} if said == "is before start" else {})
-    html = page(operator.post(url("schedule", "add"), asked))
+    stored_delayq["CALENDARS"] = {"shop": ["2026-12-25"]}
+    forget_settings()
+    others = {
+        "until": {"start": "2027-01-01T00:00"},
+        "rule": {"start": "2027-01-01T00:00"},
+        "start": {"rule": "FREQ=DAILY"},
+        "calendar": {"rule": "every 2 hours"},
+    }
+    html = page(operator.post(url("schedule", "add"), {**TYPED, **others.get(field, {}), field: value}))
     rows = re.findall(r'<(?:div|fieldset) class="form-row">(.*?)</(?:div|fieldset)>\s*(?=<|$)', html, re.DOTALL)
     (with_error,) = [each for each in rows if "errorlist" in each]
     assert f'name="{field}"' in with_error
     assert said in text_of_html(with_error)
+    (told,) = re.findall(r'<ul class="errorlist".*?</ul>', with_error, re.DOTALL)
+    assert not re.search(r"\b[a-z_]+=|\b[A-Z][a-z]\w*\(", text_of_html(told))  # as Python would have it
     assert not Schedule.objects.using(database).exists()
 
 
 def test_a_wrong_zone_is_told_where_a_start_was_typed_too(operator: Client, database: str) -> None:
     asked = {**TYPED, "zone": "Foo/Bar", "rule": "every 15 minutes", "start": "2027-01-01T00:00"}
-    assert "is no time zone: write a name such as 'Europe/Rome'." in text_of(
-        operator.post(url("schedule", "add"), asked)
-    )
+    assert "is no time zone; write a name such as" in text_of(operator.post(url("schedule", "add"), asked))
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("0 9 * * 1-5", Cron("0 9 * * 1-5", zone="Europe/Rome")),
+        ("FREQ=DAILY", RRule("FREQ=DAILY", start=datetime(2026, 1, 1, 9), zone="Europe/Rome")),
+        ("every 15 minutes", Every(minutes=15)),
+        ("Every  2 hours", Every(hours=2)),
+        ("every day at 18:30", Every(days=1, time="18:30", zone="Europe/Rome")),
+        ("every 2 days at 9", Every(days=2, time="9:00", zone="Europe/Rome")),
+        ("every weekday at 9:00", Every(weeks=1, weekdays="mon-fri", time="9:00", zone="Europe/Rome")),
+        ("every Monday at 9", Every(weeks=1, weekdays="mon", time="9:00", zone="Europe/Rome")),
+        ("every tue,sat-sunday at 9:00:30", Every(weeks=1, weekdays="tue,sat-sun", time="9:00:30", zone="Europe/Rome")),
+        ("every 2 weeks on mon,thu at 09:00", Every(weeks=2, weekdays="mon,thu", time="09:00", zone="Europe/Rome")),
+        ("every month on the last day at 18:00", Every(months=1, day=-1, time="18:00", zone="Europe/Rome")),
+        ("every 3 months on the 15th at 18:00", Every(months=3, day=15, time="18:00", zone="Europe/Rome")),
+        ("every 2nd to last day of the month at 9:00", Every(months=1, day=-2, time="9:00", zone="Europe/Rome")),
+        (
+            "every first working day of the month at 9:00",
+            Every(months=1, business_day=1, time="9:00", zone="Europe/Rome"),
+        ),
+        (
+            "every month on the last business day at 9:00",
+            Every(months=1, business_day=-1, time="9:00", zone="Europe/Rome"),
+        ),
+    ],
+)
+def test_a_rule_is_typed_in_words(text: str, rule: Rule) -> None:
+    assert rule_of_words(text, "Europe/Rome", datetime(2026, 1, 1, 9), None) == rule
+
+
+def test_each_example_of_the_help_is_understood(operator: Client) -> None:
+    told = operator.get(url("schedule", "add")).context["form"].fields["rule"].help_text
+    examples = re.findall(r"every [^;.]+", told)
+    documented = re.findall(r"`(every [^`]+)`", (Path(__file__).parents[2] / "docs/how-to/admin.md").read_text())
+    assert (len(examples), len(documented)) == (6, 12)
+    for example in examples + documented:
+        rule_of_words(example, "Europe/Rome", None, None)
 
 
 def text_of_html(html: str) -> str:

@@ -23,7 +23,6 @@ from django_delayq.core.recurrence import (
     check_every,
     latest,
     next_to_put,
-    rule_from_words,
     rule_of,
     span,
 )
@@ -429,35 +428,6 @@ def test_text_that_is_no_rrule_is_refused_with_words(text: str, told: str) -> No
 def test_an_rrule_needs_a_local_start() -> None:
     with pytest.raises(ValueError, match="give a datetime without a time zone"):
         RRule("FREQ=DAILY", start=datetime(2026, 1, 1, 9, tzinfo=UTC), zone=ROME)
-
-
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("0 9 * * 1-5", Cron("0 9 * * 1-5", zone=ROME)),
-        ("every 15 minutes", Every(minutes=15)),
-        ("Every  hour", Every(hours=1)),
-        ("every day at 9:00", Every(days=1, time="9:00", zone=ROME)),
-        ("every 2 weeks on mon,thu at 09:00", Every(weeks=2, weekdays="mon,thu", time="09:00", zone=ROME)),
-        ("every month on day -1 at 18:00", Every(months=1, day=-1, time="18:00", zone=ROME)),
-        ("every month on 31 at 18:00", Every(months=1, day=31, time="18:00", zone=ROME)),
-        ("every month on business day 1 at 18:00", Every(months=1, business_day=1, time="18:00", zone=ROME)),
-        ("FREQ=DAILY", RRule("FREQ=DAILY", start=datetime(2026, 1, 1, 9), zone=ROME)),
-    ],
-)
-def test_a_rule_is_read_from_words(text: str, rule: Rule) -> None:
-    assert rule_from_words(text, ROME, datetime(2026, 1, 1, 9)) == rule
-
-
-@pytest.mark.parametrize("text", ["every", "every now and then", "every 2 fortnights at 9:00", "every day", "", "9:00"])
-def test_words_that_are_no_rule_are_refused_with_words(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write it like|needs the local time|write five"):
-        rule_from_words(text, ROME)
-
-
-def test_an_rrule_in_words_needs_a_start() -> None:
-    with pytest.raises(ValueError, match="counts from a start"):
-        rule_from_words("RRULE:FREQ=DAILY", ROME)
 
 
 @given(st.text(min_size=1), st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)))

@@ -1,10 +1,10 @@
 """The form of a schedule: what is typed becomes a `NewSchedule`, and each error is told beside its field."""
 
-import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from django import forms
 from django.utils import timezone
@@ -14,27 +14,26 @@ from django_delayq.admin.formatting import visible
 from django_delayq.admin.message.payload import Payload
 from django_delayq.admin.schedules.occurrences import rule_in
 from django_delayq.admin.schedules.page import CATCH_UP, OVERLAP
+from django_delayq.admin.schedules.words import help_for_rules, local_time_of, rule_of_words, words_of_rule
 from django_delayq.api.handlers import get_handler, handlers_by_key
 from django_delayq.api.schedules import new_schedule
 from django_delayq.conf import Alias
 from django_delayq.core.codec import decode_data, read
 from django_delayq.core.errors import DataMismatch, DelayqError, UnknownKey
-from django_delayq.core.human_time import Windows, windows_from_words, words_of_windows, zone_of
+from django_delayq.core.human_time import Windows, instant_of, windows_from_words, words_of_windows, zone_of
 from django_delayq.core.message import Send
 from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
-from django_delayq.core.recurrence import Every, NewSchedule, RRule, Rule, rule_from_words
+from django_delayq.core.recurrence import NewSchedule, RRule, Rule
 from django_delayq.core.requests import Header
 from django_delayq.core.rules import decode
 from django_delayq.models import Schedule
-from django_delayq.support.units import to_text
-from django_delayq.support.validation import OWN
+from django_delayq.support.units import to_ms, to_text
+from django_delayq.support.validation import OWN, short_repr
 from django_delayq.translation import translated
 
-_YEARS = range(1970, 9000)
 _MOST = 2**31 - 1
 _OF_WINDOW = ("zone", "calendar")
 """The fields that a window which was typed is read with."""
-_NAMED = re.compile(r"(?:in )?(\w+)=")
 _FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -59,11 +58,6 @@ class ScheduleForm(forms.Form):
         label=gettext_lazy("Rule"),
         max_length=1000,
         widget=forms.TextInput(attrs={"class": "vTextField", "spellcheck": "false"}),
-        help_text=gettext_lazy(
-            "Words, such as: every 15 minutes; every day at 09:00; every 2 weeks on mon,thu at 09:00; every month on "
-            "day -1 at 18:00; every month on business day 1 at 09:00. Or a cron expression: 0 9 * * 1-5. Or an RRULE: "
-            "FREQ=MONTHLY;BYDAY=-1FR, which counts from the start below."
-        ),
     )
     zone = forms.CharField(
         label=gettext_lazy("Time zone"),
@@ -112,6 +106,7 @@ class ScheduleForm(forms.Form):
     def __init__(self, posted: Any, alias: Alias, row: Schedule | None, payload: Payload | None) -> None:
         """Make the form for a new schedule, or for `row`. Without a `payload` that may be typed, the data stay."""
         super().__init__(posted, initial=_initial_of(row, payload))
+        self.fields["rule"].help_text = help_for_rules()
         self.alias, self.row = alias, row
         self.wanted: NewSchedule | None = None
         handlers = {handler.key for handler in handlers_by_key(alias.name).values()}
@@ -138,14 +133,19 @@ class ScheduleForm(forms.Form):
             return asked
         try:
             self.wanted = self._wanted(asked)
-        except (DelayqError, TypeError, ValueError, OverflowError) as error:
-            self._tell(error)
+        except forms.ValidationError as error:
+            self.add_error(None, error)
+        except (UnknownKey, DataMismatch) as error:
+            field = "key" if isinstance(error, UnknownKey) else "payload"
+            self.add_error(field if field in self.fields else None, translated(error))
+        except (DelayqError, TypeError, ValueError, OverflowError) as error:  # what no field is checked for
+            self.add_error(None, translated(error))
         return asked
 
     def _wanted(self, asked: dict[str, Any]) -> NewSchedule:
         row = self.row
-        start, until = (self._local(name) for name in ("start", "until"))
-        rule = self._rule(asked, start)
+        self._check_together(asked)
+        rule = self._rule(asked, asked["start"])
         key = asked["key"] if row is None or "key" in asked else row.key
         wanted = new_schedule(
             self.alias,
@@ -153,8 +153,8 @@ class ScheduleForm(forms.Form):
             row.origin if row else Schedule.Origin.ADMIN,
             rule,
             Send(key, self._data(asked, key), window=self._windows(asked), spread=asked["spread"] or None),
-            start=self._instant("start", start),
-            until=self._instant("until", until),
+            start=self._instant("start"),
+            until=self._instant("until"),
             count=asked["count"],
             catch_up=asked["catch_up"],
             overlap=asked["overlap"],
@@ -168,15 +168,26 @@ class ScheduleForm(forms.Form):
             wanted = replace(wanted, header=replace(read(row.header, Header), version=version))
         return wanted
 
+    def _check_together(self, asked: dict[str, Any]) -> None:
+        start, until = self._instant("start"), self._instant("until")
+        if start is not None and until is not None and until < start:
+            raise forms.ValidationError({"until": _("It is before the start.")})
+        if asked["catch_up"] == "all" and asked["overlap"] == "skip":
+            told = _(
+                "All but the first would be left out, because “%(field)s” says: %(choice)s. Choose another of the two."
+            )
+            said = {"field": self.fields["overlap"].label, "choice": OVERLAP["skip"]}
+            raise forms.ValidationError({"catch_up": told % said})
+
     def _rule(self, asked: dict[str, Any], start: datetime | None) -> Rule:
         if asked["rule"]:
-            return rule_from_words(asked["rule"], asked["zone"], start=start, calendar=asked["calendar"] or None)
+            return rule_of_words(asked["rule"], asked["zone"], start, asked["calendar"] or None)
         if {"zone", "calendar"} & set(self.changed_data):
-            raise ValueError(_("Write the rule again for another zone or calendar."))
+            raise forms.ValidationError({"rule": _("Write the rule again for another zone or calendar.")})
         assert self.row is not None  # noqa: S101  - the rule is required otherwise
         rule, why_not = rule_in(self.row)
         if rule is None:
-            raise ValueError(why_not)
+            raise forms.ValidationError({"rule": why_not})
         return rule
 
     def _windows(self, asked: dict[str, Any]) -> Windows | None:
@@ -202,22 +213,29 @@ class ScheduleForm(forms.Form):
         try:
             return read_data(self.row.data.encode())
         except DataMismatch as error:  # which may quote them
-            raise ValueError(_("The payload, which you may not see, does not fit the handler any more.")) from error
+            told = _("The payload, which you may not see, does not fit the handler any more.")
+            raise forms.ValidationError(told) from error
+
+    def clean_name(self) -> str:
+        """Return the name, if a schedule may have it."""
+        name: str = self.cleaned_data["name"]
+        if name.startswith(OWN):
+            raise forms.ValidationError(_("Names that begin with %(own)s are for django-delayq itself.") % {"own": OWN})
+        if not name.isprintable():
+            raise forms.ValidationError(_("It has a character that can't be seen; leave it out."))
+        return name
+
+    def clean_start(self) -> datetime | None:
+        """Return the local time that was typed."""
+        return self._local("start")
+
+    def clean_until(self) -> datetime | None:
+        """Return the local time that was typed."""
+        return self._local("until")
 
     def _local(self, name: str) -> datetime | None:
-        """Return the local time that was typed in a field."""
         text = self.cleaned_data[name].strip()
-        if not text:
-            return None
-        try:
-            local = datetime.fromisoformat(text)
-        except ValueError:
-            local = None
-        if local is None or local.tzinfo is not None or local.year not in _YEARS:
-            example = "2026-11-21 08:00"
-            told = _("%(value)s is no date and time; write it like %(example)s.")
-            raise ValueError(f"{name}={told % {'value': repr(text), 'example': example}}")
-        return local
+        return local_time_of(text) if text else None
 
     def clean_zone(self) -> str:
         """Return the name of the zone, if it is one."""
@@ -225,39 +243,45 @@ class ScheduleForm(forms.Form):
         try:
             zone_of(zone)
         except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+            near = get_close_matches(zone, sorted(available_timezones()), n=1) or ["Europe/Rome"]
+            told = _("%(zone)s is no time zone; write a name such as %(example)s.")
+            raise forms.ValidationError(told % {"zone": short_repr(zone), "example": near[0]}) from error
         return zone
 
     def clean_window(self) -> str:
         """Return the words of the windows, if they are some."""
         words: str = self.cleaned_data["window"]
-        try:
-            if words:
-                windows_from_words(words, "UTC", None)
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        for part in filter(None, words.split(";")):
+            try:
+                windows_from_words(part, "UTC", None)
+            except ValueError as error:
+                told = _("%(window)s is no window; write it like %(example)s, and a whole day like %(whole)s.")
+                said = {
+                    "window": short_repr(part.strip()),
+                    "example": "mon-fri 09:00-18:00",
+                    "whole": "sat 00:00-24:00",
+                }
+                raise forms.ValidationError(told % said) from error
         return words
 
-    def _instant(self, name: str, local: datetime | None) -> datetime | None:
+    def clean_spread(self) -> str:
+        """Return the length of the spread, if it is one."""
+        text: str = self.cleaned_data["spread"]
+        try:
+            if text:
+                to_ms(text, "spread")
+        except ValueError as error:
+            told = _("%(length)s is no length of time up to 100 years; write it like 30m, 2h30m or 7d.")
+            raise forms.ValidationError(told % {"length": short_repr(text)}) from error
+        return text
+
+    def _instant(self, name: str) -> datetime | None:
         """Return the instant of a local time in the zone of the form. One that was not changed stays to the ms."""
         if self.row is not None and not {name, "zone"} & set(self.changed_data):
             kept: datetime | None = getattr(self.row, f"{name}_at")
             return kept
-        return None if local is None else local.replace(tzinfo=ZoneInfo(self.cleaned_data["zone"])).astimezone(UTC)
-
-    def _tell(self, error: Exception) -> None:
-        told = translated(error)
-        named = _NAMED.match(told)
-        field = named[1] if named else ""
-        if isinstance(error, UnknownKey):
-            field = "key"
-        elif isinstance(error, DataMismatch) or field == "data":
-            field = "payload"
-        elif field == "until" and "start=" in told:
-            field = "until"
-        if field not in self.fields:
-            field = "rule"
-        self.add_error(field, told)
+        local: datetime | None = self.cleaned_data[name]
+        return None if local is None else instant_of(local, self.cleaned_data["zone"])
 
 
 def _initial_of(row: Schedule | None, payload: Payload | None) -> dict[str, Any]:
@@ -302,18 +326,11 @@ def _typed(at: datetime | None, zone: str) -> str:
 
 
 def _words_of(rule: Rule | None, initial: dict[str, Any]) -> str:
-    """Return the words from which `rule_from_words` makes the rule; empty if there are none."""
-    words = str(getattr(rule, "expression", None) or getattr(rule, "text", None) or "")
-    if isinstance(rule, Every):
-        units = [(name, getattr(rule, name)) for name in ("months", "weeks", "days", "hours", "minutes", "seconds")]
-        words = " ".join(f"every {name[:-1] if count == 1 else f'{count} {name}'}" for name, count in units if count)
-        on = rule.weekdays or (rule.day and f"day {rule.day}")
-        on = on or (rule.business_day and f"business day {rule.business_day}")
-        words += f" on {on}" if on else ""
-        words += f" at {rule.time}" if rule.time else ""
+    """Return the words from which `rule_of_words` makes the rule; empty if there are none."""
+    words = words_of_rule(rule)
     start = datetime.fromisoformat(initial["start"]) if initial["start"] else None
     try:
-        again = rule_from_words(words, initial["zone"], start=start, calendar=initial["calendar"] or None)
-    except (TypeError, ValueError):
+        again = rule_of_words(words, initial["zone"], start, initial["calendar"] or None)
+    except forms.ValidationError:
         return ""
     return words if again == rule else ""
