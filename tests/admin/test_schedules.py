@@ -25,6 +25,7 @@ from django_delayq import (
     delay_execute,
     get_delay_schedule,
     pause_delay_schedules,
+    reschedule_delay_messages,
     schedule_delay_message,
     sync_delay_schedules,
 )
@@ -178,6 +179,41 @@ def test_the_next_occurrence_is_the_one_that_waits_and_the_last_the_one_that_ran
     assert f'datetime="{last_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}' in next_at[1]
     assert 'datetime="2026-01-01T02:00' in last[1]
     assert last[1].endswith(", failed")
+
+
+NIGHTLY = Every(days=1, time="20:00", zone="UTC")
+OPEN = Window("mon-sun", "09:00", "18:00", zone="UTC")
+
+
+def test_next_is_when_the_message_that_waits_is_due(operator: Client, database: str) -> None:
+    def told() -> str:
+        found = re.search(r'field-next_at">.*?datetime="([^"]*)', page(operator.get(LIST)))
+        return found[1][:16] if found else ""
+
+    schedule(every=NIGHTLY, window=OPEN)
+    by_rule = ReadyMessage.objects.using(database).get().due_at
+    assert f"{by_rule:%H:%M}" == "09:00"
+    assert told() == f"{by_rule:%Y-%m-%dT%H:%M}"
+    reschedule_delay_messages(row(database).message_id, delay="40d")
+    assert (
+        told() == f"{ReadyMessage.objects.using(database).get().due_at:%Y-%m-%dT%H:%M}" != f"{by_rule:%Y-%m-%dT%H:%M}"
+    )
+    claimed = ReadyMessage.objects.using(database)
+    claimed.update(token=1)  # it runs, so what comes next is told
+    assert told() == f"{by_rule:%Y-%m-%dT%H:%M}"
+    claimed.all().delete()
+    assert told() == f"{by_rule:%Y-%m-%dT%H:%M}"
+
+
+def test_the_page_begins_with_the_occurrence_that_waits_for_its_window(operator: Client, database: str) -> None:
+    now = datetime.now(UTC)
+    later = Window("mon-sun", f"{now + timedelta(hours=3):%H:%M}", f"{now + timedelta(hours=5):%H:%M}", zone="UTC")
+    schedule(every=Every(hours=1), window=later)
+    last_at = now.replace(minute=0, second=0, microsecond=0)
+    Schedule.objects.using(database).update(last_at=last_at)
+    first = re.search(r">\w+ ([\d -]+:00:00)</th>", page(operator.get(page_of(database))))
+    assert first
+    assert first[1] == f"{last_at:%Y-%m-%d %H:00:00}"
 
 
 def test_a_page_of_the_list_takes_a_few_queries_however_many_rows_it_has(

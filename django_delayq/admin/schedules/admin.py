@@ -19,11 +19,11 @@ from django_delayq.admin.formatting import instant, now_utc, visible
 from django_delayq.admin.lists.bounded import BoundedAdmin, BoundedList, TooSlow, time_limit
 from django_delayq.admin.lists.filters import MOST_NAMES, AliasFilter, Choices
 from django_delayq.admin.lists.kept_searches import is_sent, meant, redirect_to
-from django_delayq.admin.schedules.occurrences import first_of, may_be_removed, rule_in_words, shown, state_in_words
+from django_delayq.admin.schedules.occurrences import may_be_removed, next_due, rule_in_words, shown, state_in_words
 from django_delayq.admin.visibility import sees_all
 from django_delayq.conf import get_alias
 from django_delayq.core.occurrences import occurrence_of
-from django_delayq.models import ErrorMessage, FinishMessage, Schedule
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 
 
 class Move(NamedTuple):
@@ -111,15 +111,23 @@ class OriginFilter(SimpleListFilter):
 
 
 class ScheduleList(BoundedList):
-    """A page of schedules, each with the ids of the last of its messages that finished and that failed."""
+    """A page of schedules, each with what its messages tell.
+
+    `due_at` is when the one that was put last is due, if it waits. `finished` and `failed` are the ids of the last ones
+    that ended like that.
+    """
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows: list[Any] = self.result_list
         admin: Any = self.model_admin
         for row in rows:
-            row.finished = row.failed = None
-        ids = {
+            row.due_at = row.finished = row.failed = None
+        if not rows:
+            return
+        waiting = ReadyMessage.objects.filter(alias=OuterRef("alias"), message_id=OuterRef("message_id"), token=None)
+        told = {"due_at": Subquery(waiting.values("due_at")[:1])}
+        told |= {
             name: Subquery(_last_of(ended).values("message_id")[:1])
             for name, model, ended in (
                 ("finished", FinishMessage, FinishMessage.objects.filter(outcome=FinishMessage.Outcome.FINISHED)),
@@ -127,12 +135,10 @@ class ScheduleList(BoundedList):
             )
             if may_view(admin.admin_site, request, model)
         }
-        if not (rows and ids):
-            return
         found = Schedule.objects.using(self.root_queryset.db).filter(pk__in=[row.pk for row in rows])
         try:
             with time_limit(found.db):
-                last = {each.pop("pk"): each for each in found.annotate(**ids).values("pk", *ids)}
+                last = {each.pop("pk"): each for each in found.annotate(**told).values("pk", *told)}
         except TooSlow:
             return
         for row in rows:
@@ -177,9 +183,9 @@ class ScheduleAdmin(BoundedAdmin):
         return rule_in_words(row)
 
     @admin.display(description=gettext_lazy("next"))
-    def next_at(self, row: Schedule) -> SafeString:
-        """Return the next occurrence."""
-        return _labelled(_("next"), instant(first_of(row, now_utc())))
+    def next_at(self, row: Any) -> SafeString:
+        """Return when the next occurrence is due."""
+        return _labelled(_("next"), instant(row.due_at or next_due(row, now_utc())))
 
     @admin.display(description=gettext_lazy("last"))
     def last_run(self, row: Any) -> SafeString:

@@ -81,13 +81,14 @@ def may_be_removed(row: Schedule) -> bool:
     return row.origin != Schedule.Origin.CODE or row.gone_at is not None
 
 
-def first_of(row: Schedule, now: datetime) -> datetime | None:
-    """Return the next occurrence, or None if none comes or the rule fails."""
+def next_due(row: Schedule, now: datetime) -> datetime | None:
+    """Return when the next occurrence is due by the rule and the window; None if none comes, or one of them fails."""
     rule, _why_not = rule_in(row)
     if row.look_at is None or rule is None:
         return None
     try:
-        return next(following(row, rule, now), None)
+        at, due_at = next(following(row, rule, now), None), due_times(row.name, row.window)
+        return due_at(at) if at and due_at else at
     except Exception:  # noqa: BLE001 - a calendar is the site's code
         return None
 
@@ -99,9 +100,9 @@ def next_ten(row: Schedule, rule: Rule, now: datetime) -> list[datetime]:
 
 
 def following(row: Schedule, rule: Rule, now: datetime) -> Iterator[datetime]:
-    """Yield the occurrences from now on. The first is the one that was put last, if it is still to come."""
-    last_at = row.last_at if row.look_at is not None else None
-    if last_at is not None and last_at > now:
+    """Yield the occurrences from now on. The first is the one that was put last, if it is not due yet."""
+    last_at, due_at = row.last_at if row.look_at is not None else None, due_times(row.name, row.window)
+    if last_at is not None and (due_at(last_at) if due_at else last_at) > now:
         yield last_at
     left = None if row.most is None else max(row.most - row.put_count, 0)
     yield from to_come(rule, max(now, last_at or now), row.start_at, row.until_at, left)
