@@ -34,6 +34,7 @@ from django_delayq.core.human_time import (
 )
 from django_delayq.core.requests import Header
 from django_delayq.support.timestamps import EPOCH, check_aware
+from django_delayq.support.translatable import text as _
 from django_delayq.support.units import LONGEST_MS
 from django_delayq.support.validation import check_count, did_you_mean, short_repr
 
@@ -98,7 +99,7 @@ class Cron:
         from cronsim import CronSim
 
         words = f"{CronSim(self.expression, datetime(2000, 1, 1)).explain()} in {self._zone}"
-        return words + _but_not_on(self.calendar)
+        return without_holidays(words, self.calendar)
 
     def _local_times(self, local: datetime) -> Iterator[datetime]:
         from cronsim import CronSim
@@ -146,7 +147,7 @@ class RRule:
         return _to_json(text=self.text, start=self.start, zone=self._zone, calendar=self.calendar)
 
     def __str__(self) -> str:
-        return f"{self.text} from {self.start:%Y-%m-%d %H:%M} on in {self._zone}" + _but_not_on(self.calendar)
+        return without_holidays(f"{self.text} from {self.start:%Y-%m-%d %H:%M} on in {self._zone}", self.calendar)
 
     def _local_times(self, local: datetime) -> Iterator[datetime]:
         return iter(_rrule_near(self.text, self.start, local).xafter(local))
@@ -232,7 +233,7 @@ class Every:
             words.append(f"at {_plain(self.time)} in {self.zone}")
         if self.since is not None:
             words.append(f"since {self.since}")
-        return " ".join(words) + _but_not_on(self.calendar)
+        return without_holidays(" ".join(words), self.calendar)
 
     def _check_elapsed(self, step: timedelta) -> None:
         if step > _LONGEST:
@@ -630,7 +631,10 @@ def _nth(number: int) -> str:
     return f"the {size}{ending}" if number > 0 else f"the {size}{ending} to last"
 
 
-def _but_not_on(calendar: object) -> str:
+def without_holidays(words: str, calendar: object) -> str:
+    """Return the words of a rule or a window, with the calendar whose holidays are left out."""
     if calendar is None:
-        return ""
-    return f" without holidays of {calendar}" if isinstance(calendar, str) else " without some holidays"
+        return words
+    if isinstance(calendar, str):
+        return _("%(rule)s without holidays of %(calendar)s", rule=words, calendar=calendar)
+    return _("%(rule)s without some holidays", rule=words)

@@ -536,6 +536,20 @@ def test_a_window_is_typed_and_the_preview_says_when_each_occurrence_is_due(oper
     assert "mon-sun 09:00-18:00 UTC" in text_of(operator.get(page_of(database, "report:1")))
 
 
+@pytest.mark.parametrize(
+    ("calendar", "said"),
+    [("shop", "without holidays of shop"), (frozenset({date(2030, 1, 1)}), "without some holidays")],
+)
+def test_the_page_tells_the_calendar_of_the_window(
+    stored_delayq: dict[str, Any], operator: Client, database: str, calendar: Any, said: str
+) -> None:
+    stored_delayq["CALENDARS"] = {"shop": ["2026-12-25"]}
+    forget_settings()
+    schedule(window=Window("mon-fri", "09:00", "18:00", zone="Europe/Rome", calendar=calendar), spread="90m")
+    told = text_of(operator.get(page_of(database)))
+    assert f"mon-fri 09:00-18:00 Europe/Rome {said}; spread over 1h30m" in told
+
+
 def test_a_window_is_taken_away(operator: Client, database: str) -> None:
     schedule(window=Window("mon-fri", "09:00", "18:00", zone="Europe/Rome"), spread="90m")
     typed(operator, page_of(database, page="edit"), **TYPED)
@@ -710,6 +724,15 @@ def test_a_span_is_counted_then_backfilled(operator: Client, database: str) -> N
     assert ids_in(database, ReadyMessage) == waits | expected
     ((name, message),) = logged()
     assert (name, message[:24]) == ("s", "Schedule backfilled: 3, ")
+
+
+def test_a_span_is_read_in_the_zone_of_the_schedule(operator: Client, database: str, settings: Settings) -> None:
+    settings.TIME_ZONE = "Asia/Tokyo"
+    schedule()
+    address = page_of(database, page="backfill")
+    counted = operator.post(address, {"start": "2026-03-01T09:00", "until": "2026-03-02T08:59"})
+    assert "In the time zone Europe/Rome." in text_of(counted)
+    assert re.findall(r">\w+ ([\d -]+:00:00)</th>", page(counted)) == ["2026-03-01 09:00:00"]
 
 
 @pytest.mark.parametrize(

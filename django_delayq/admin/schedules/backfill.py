@@ -14,13 +14,14 @@ from django.utils.translation import gettext as _, gettext_lazy, ngettext
 from django_delayq.admin.access import address, may, operator_of, render_about
 from django_delayq.admin.bulk.confirmation import FIELD, mark_of
 from django_delayq.admin.formatting import number
-from django_delayq.admin.lists.filters import instant_of
 from django_delayq.admin.log import log_schedules
-from django_delayq.admin.schedules.occurrences import rule_in
+from django_delayq.admin.schedules.occurrences import rule_in, zone_of_rule
 from django_delayq.admin.schedules.page import found, upcoming
+from django_delayq.admin.schedules.words import local_time_of
 from django_delayq.api.schedules import backfill_delay_schedule
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.human_time import instant_of
 from django_delayq.core.recurrence import span
 from django_delayq.models import Schedule
 from django_delayq.support.audit import record
@@ -35,13 +36,12 @@ _DONE = gettext_lazy("Schedule backfilled")
 
 
 class SpanForm(forms.Form):
-    """From when until when, in the viewer's zone."""
+    """From when until when, in the zone of the schedule."""
 
     start = forms.CharField(
         label=gettext_lazy("From"),
         max_length=40,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
-        help_text=gettext_lazy("In your time zone. Both ends are included."),
     )
     until = forms.CharField(
         label=gettext_lazy("Until"), max_length=40, widget=forms.DateTimeInput(attrs={"type": "datetime-local"})
@@ -49,7 +49,9 @@ class SpanForm(forms.Form):
 
     def __init__(self, posted: Any, row: Schedule) -> None:
         super().__init__(posted)
-        self.row = row
+        self.rule, self.why_not = rule_in(row)
+        self.zone = zone_of_rule(self.rule)
+        self.fields["start"].help_text = _("In the time zone %(zone)s. Both ends are included.") % {"zone": self.zone}
         self.occurrences: list[datetime] = []
 
     def clean_start(self) -> datetime:
@@ -61,22 +63,18 @@ class SpanForm(forms.Form):
         return self._instant("until")
 
     def _instant(self, name: str) -> datetime:
-        try:
-            return instant_of(self.cleaned_data[name])
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+        return instant_of(local_time_of(self.cleaned_data[name]), self.zone)
 
     def clean(self) -> dict[str, Any]:
         """Find the occurrences of the span."""
         asked: dict[str, Any] = self.cleaned_data
         if self.errors:
             return asked
-        rule, why_not = rule_in(self.row)
-        if rule is None:
-            raise forms.ValidationError(why_not)
+        if self.rule is None:
+            raise forms.ValidationError(self.why_not)
         before = asked["start"] - timedelta(microseconds=1)
         try:
-            self.occurrences = list(islice(span(rule, before, asked["until"]), AT_ONCE + 1))
+            self.occurrences = list(islice(span(self.rule, before, asked["until"]), AT_ONCE + 1))
         except Exception as error:  # a calendar is the site's code
             raise forms.ValidationError(f"{type(error).__name__}: {error}") from error
         if not self.occurrences:
@@ -101,9 +99,8 @@ def backfill_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespo
         count, mark = len(form.occurrences), mark_of(f"{row.rule} {form.occurrences}")
         if request.POST.get(FIELD) == mark and _backfilled(request, row, form):
             return HttpResponseRedirect(back)
-        rule, _why_not = rule_in(row)
-        assert rule is not None  # noqa: S101  - the form is valid
-        shown = upcoming(rule, lambda: form.occurrences[:SHOWN])
+        assert form.rule is not None  # noqa: S101  - the form is valid
+        shown = upcoming(form.rule, lambda: form.occurrences[:SHOWN])
     return render_about(
         admin,
         request,

@@ -11,11 +11,12 @@ from django.utils.translation import gettext as _
 from django_delayq.admin.formatting import visible
 from django_delayq.core.human_time import words_of_windows
 from django_delayq.core.occurrences import occurrence_id
-from django_delayq.core.recurrence import Rule, rule_of, to_come
+from django_delayq.core.recurrence import Rule, rule_of, to_come, without_holidays
 from django_delayq.core.rules import decode
 from django_delayq.models import Schedule
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.support.units import to_text
+from django_delayq.translation import translated
 
 SHOWN = 10
 """How many of the next occurrences a page shows."""
@@ -49,7 +50,9 @@ def window_in_words(row: Schedule) -> str:
         rule = decode(row.window)
     except ValueError as error:
         return visible(str(error))
-    windows = [f"{words_of_windows([each])} {each.zone}" for each in rule.windows]
+    windows = [
+        translated(without_holidays(f"{words_of_windows([each])} {each.zone}", each.calendar)) for each in rule.windows
+    ]
     spread = [_("spread over %(length)s") % {"length": to_text(rule.spread_ms)}] if rule.spread_ms else []
     return visible("; ".join([*windows, *spread]))
 
@@ -63,6 +66,11 @@ def due_times(name: str, window: str) -> Callable[[datetime], datetime] | None:
         return from_ms(replace(decode(window), from_ms=to_epoch_ms(at)).due_ms(occurrence_id(name, at)))
 
     return due_at
+
+
+def zone_of_rule(rule: Rule | None) -> str:
+    """Return the name of the zone in which the times of a rule are told. Intervals of hours have none."""
+    return str(getattr(rule, "zone", None) or "UTC")
 
 
 def state_in_words(row: Schedule) -> str:

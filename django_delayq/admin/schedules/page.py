@@ -28,6 +28,7 @@ from django_delayq.admin.schedules.occurrences import (
     shown,
     state_in_words,
     window_in_words,
+    zone_of_rule,
 )
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import read
@@ -114,7 +115,7 @@ def upcoming(
     rule: Rule, find: Callable[[], Iterable[datetime]], due_at: Callable[[datetime], datetime] | None = None
 ) -> Upcoming:
     """Return the occurrences of a rule that `find` returns, for display. `due_at` says when each is due if later."""
-    zone = str(getattr(rule, "zone", None) or "UTC")
+    zone = zone_of_rule(rule)
     try:
         rows = [(in_zone(at, zone), exact(at), exact(due_at(at)) if due_at else None) for at in find()]
     except Exception as error:  # noqa: BLE001 - a calendar is the site's code
