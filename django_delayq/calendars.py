@@ -12,6 +12,7 @@ from django.utils.module_loading import import_string
 
 from django_delayq.conf import HOLIDAYS, valid_aliases
 from django_delayq.core.human_time import Calendar
+from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean
 
 _found: dict[str, Calendar] = {}
@@ -28,7 +29,8 @@ def find_calendar(name: str) -> Calendar:
         configured = {calendars[name] for calendars in by_alias if name in calendars}
         if not configured:
             known = {each for calendars in by_alias for each in calendars}
-            raise ValueError(f"calendar={name!r} is not in CALENDARS: {did_you_mean(name, known)}")
+            near = did_you_mean(name, known)
+            raise ValueError(_("calendar=%(calendar)s is not in CALENDARS: %(near)s", calendar=repr(name), near=near))
         if len(configured) > 1:
             raise ImproperlyConfigured(f'CALENDARS["{name}"] is another one in another alias; give it another name.')
         calendar = _found[name] = load_calendar(name, *configured)
@@ -56,7 +58,7 @@ def _holidays_of(place: str) -> Callable[[date], bool]:
     except ImportError as error:
         raise ImportError(f"{error}; pip install 'django-delayq[holidays]'") from error
 
-    country, _, part = place.partition("-")
+    country, _dash, part = place.partition("-")
 
     @cache
     def in_year(year: int) -> frozenset[date]:  # their own object fills itself, which another thread may see half done

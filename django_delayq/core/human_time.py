@@ -21,6 +21,7 @@ from hashlib import sha256
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from django_delayq.support.timestamps import check_aware, from_ms, to_epoch_ms
+from django_delayq.support.translatable import Text, text as _
 from django_delayq.support.validation import check_count, did_you_mean, short_repr
 
 Calendar = Container[date] | Callable[[date], bool]
@@ -32,7 +33,7 @@ MOST_CLOSED_DAYS = 2 * 366
 _MOST_DAYS = 100 * 366
 _DAY = timedelta(days=1)
 _LOOK = timedelta(days=3)
-_DAY_NAMES = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_DAY_NAMES = (_("Mon"), _("Tue"), _("Wed"), _("Thu"), _("Fri"), _("Sat"), _("Sun"))
 _WEEKDAYS = tuple(name.lower() for name in _DAY_NAMES)
 _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?", re.ASCII)
 
@@ -95,7 +96,7 @@ class At:
                 return _noted(first, at, zone, note)
             day = today + _DAY
             if note:
-                note(datetime.combine(day, clock_time()), f"the next day, because {_clock(at)} is over")
+                note(datetime.combine(day, clock_time()), _("the next day, because %(time)s is over", time=_clock(at)))
         else:
             day = self._day(today, note)
         instant = instant_of(datetime.combine(day, at), zone)
@@ -105,14 +106,14 @@ class At:
 
     def _day(self, day: date, note: Note) -> date:
         for unit, count, later in (
-            ("month", self.months, months_after),
-            ("day", self.days, days_after),
-            ("business day", self.business_days, self._business_days_after),
+            ("months", self.months, months_after),
+            ("days", self.days, days_after),
+            ("business days", self.business_days, self._business_days_after),
         ):
             if count:
                 day = later(day, count)
                 if note:
-                    note(datetime.combine(day, clock_time()), f"{count} {unit}{'s' * (count > 1)} on")
+                    note(datetime.combine(day, clock_time()), _("%(length)s on", length=counted(count, unit)))
         return day
 
     def _business_days_after(self, day: date, count: int) -> date:
@@ -123,7 +124,12 @@ class At:
                 count, closed = count - 1, 0
             elif (closed := closed + 1) > MOST_CLOSED_DAYS:
                 raise ValueError(
-                    f"calendar={short_repr(self.calendar)} has no business day in the {MOST_CLOSED_DAYS} days to {day}."
+                    _(
+                        "calendar=%(calendar)s has no business day in the %(most)d days to %(day)s.",
+                        calendar=short_repr(self.calendar),
+                        most=MOST_CLOSED_DAYS,
+                        day=day,
+                    )
                 )
         return day
 
@@ -175,11 +181,11 @@ class Window:
         local = clock_in(now, zone)
         last = local + timedelta(days=MOST_CLOSED_DAYS)
         if note and self._closes_at(local):
-            note(local, "it is open")
+            note(local, _("it is open"))
         while self._closes_at(local) is None:
             now, local = _run(now, local, self._opens_after(local, last), zone)
             if note:
-                note(local, "it opens" if self._closes_at(local) else "the clocks change")
+                note(local, _("it opens") if self._closes_at(local) else _("the clocks change"))
         return now
 
     def _open_until(self, instant: datetime, limit: datetime) -> datetime:
@@ -190,7 +196,7 @@ class Window:
             closes_at = self._closes_at(local)
             if closes_at is None:
                 return instant
-            instant, _ = _run(instant, local, closes_at, zone)
+            instant, _local = _run(instant, local, closes_at, zone)
         return limit
 
     def _closes_at(self, local: datetime) -> datetime | None:
@@ -210,9 +216,13 @@ class Window:
             opens_at += _DAY
             if opens_at > last:
                 raise ValueError(
-                    f"Window({self.weekdays!r}, {str(self.start)!r}, {str(self.end)!r}, "
-                    f"calendar={short_repr(self.calendar)}) stays closed until {last.date()}, and perhaps for good; "
-                    "give one that opens."
+                    _(
+                        "Window(%(days)s, calendar=%(calendar)s) stays closed until %(last)s, and perhaps for good; "
+                        "give one that opens.",
+                        days=f"{self.weekdays!r}, {str(self.start)!r}, {str(self.end)!r}",
+                        calendar=short_repr(self.calendar),
+                        last=last.date(),
+                    )
                 )
         return opens_at
 
@@ -296,10 +306,11 @@ def _zone_named(name: str) -> ZoneInfo:
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # "Europe" is a directory
         known = available_timezones()
         if not known:
-            raise ValueError(f"zone={name!r}: this machine has no time zones; pip install tzdata.") from error
+            told = _("zone=%(zone)s: this machine has no time zones; pip install tzdata.", zone=repr(name))
+            raise ValueError(told) from error
         near = did_you_mean(name, known)
-        fix = near if near.startswith("did") else "write a name such as 'Europe/Rome'."
-        raise ValueError(f"zone={short_repr(name)} is no time zone: {fix}") from error
+        fix = near if near.startswith("did") else _("write a name such as 'Europe/Rome'.")
+        raise ValueError(_("zone=%(zone)s is no time zone: %(fix)s", zone=short_repr(name), fix=fix)) from error
 
 
 def zone_of(zone: object) -> ZoneInfo:
@@ -391,7 +402,8 @@ def is_holiday(calendar: str | Calendar | None, day: date) -> bool:
         return calendar(day) if callable(calendar) else day in calendar
     except Exception as error:
         name, why = getattr(calendar, "__name__", short_repr(calendar)), f"{type(error).__name__}: {error}"
-        raise ValueError(f"calendar={name} fails for {day}: {why.removesuffix(': ')}") from error
+        told = _("calendar=%(calendar)s fails for %(day)s: %(why)s", calendar=name, day=day, why=why.removesuffix(": "))
+        raise ValueError(told) from error
 
 
 def check_windows(window: object) -> Sequence[Window]:
@@ -414,7 +426,7 @@ def windows_from_words(text: str, zone: str, calendar: str | Calendar | None) ->
     """
     windows = []
     for part in text.split(";"):
-        weekdays, _, hours = part.strip().rpartition(" ")
+        weekdays, _space, hours = part.strip().rpartition(" ")
         start, dash, end = hours.partition("-")
         if not weekdays or not dash:
             raise ValueError(
@@ -490,13 +502,37 @@ def days_after(day: date, count: int) -> date:
 # Words
 
 
-def steps(rule: At | Window, start: datetime, called: str = "now") -> Iterator[str]:
+def counted(count: int, unit: str) -> Text:
+    """Return a number of months, weeks, business days and so on in words."""
+    one = {
+        "months": _("1 month"),
+        "weeks": _("1 week"),
+        "days": _("1 day"),
+        "business days": _("1 business day"),
+        "hours": _("1 hour"),
+        "minutes": _("1 minute"),
+        "seconds": _("1 second"),
+    }
+    many = {
+        "months": _("%(count)d months", count=count),
+        "weeks": _("%(count)d weeks", count=count),
+        "days": _("%(count)d days", count=count),
+        "business days": _("%(count)d business days", count=count),
+        "hours": _("%(count)d hours", count=count),
+        "minutes": _("%(count)d minutes", count=count),
+        "seconds": _("%(count)d seconds", count=count),
+    }
+    return (one if count == 1 else many)[unit]
+
+
+def steps(rule: At | Window, start: datetime, called: str | None = None) -> Iterator[str]:
     """Yield the steps of a rule from an instant, which is `called` so, in words."""
     found: list[str] = []
-    instant = rule._resolve(start, lambda local, why: found.append(f"{_shown(local)}: {why}"))
-    yield f"{_shown(clock_in(start, rule._zone))}: {called} in {rule._zone}"
+    instant = rule._resolve(start, lambda local, why: found.append(_("%(when)s: %(why)s", when=_shown(local), why=why)))
+    when = _shown(clock_in(start, rule._zone))
+    yield _("%(when)s: %(called)s in %(zone)s", when=when, called=called or _("now"), zone=rule._zone)
     yield from found
-    yield f"{_shown(instant)} UTC: the instant"
+    yield _("%(when)s UTC: the instant", when=_shown(instant))
 
 
 def _noted(instant: datetime, at: clock_time, zone: ZoneInfo, note: Note) -> datetime:
@@ -504,16 +540,19 @@ def _noted(instant: datetime, at: clock_time, zone: ZoneInfo, note: Note) -> dat
     if note:
         local = instant.astimezone(zone)
         if local.time() != at:
-            note(local, f"{_clock(at)} is skipped when the clocks go forward")
-        elif local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset():
-            note(local, f"the {'second' if local.fold else 'first'} {_clock(at)}, because the clocks go back")
+            note(local, _("%(time)s is skipped when the clocks go forward", time=_clock(at)))
+        elif local.utcoffset() == local.replace(fold=1 - local.fold).utcoffset():
+            note(local, _("at %(time)s", time=_clock(at)))
+        elif local.fold:
+            note(local, _("the second %(time)s, because the clocks go back", time=_clock(at)))
         else:
-            note(local, f"at {_clock(at)}")
+            note(local, _("the first %(time)s, because the clocks go back", time=_clock(at)))
     return instant
 
 
-def _shown(moment: datetime) -> str:
-    return f"{_DAY_NAMES[moment.weekday()]} {moment.date()} {_clock(moment)}"
+def _shown(moment: datetime) -> Text:
+    day = _DAY_NAMES[moment.weekday()]
+    return _("%(day)s %(date)s %(time)s", day=day, date=moment.date(), time=_clock(moment))
 
 
 def _clock(moment: datetime | clock_time) -> str:

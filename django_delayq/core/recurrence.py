@@ -25,6 +25,7 @@ from django_delayq.core.human_time import (
     Calendar,
     check_calendar,
     clock_in,
+    counted,
     days_after,
     is_holiday,
     months_after,
@@ -34,7 +35,7 @@ from django_delayq.core.human_time import (
 )
 from django_delayq.core.requests import Header
 from django_delayq.support.timestamps import EPOCH, check_aware
-from django_delayq.support.translatable import text as _
+from django_delayq.support.translatable import Text, text as _
 from django_delayq.support.units import LONGEST_MS
 from django_delayq.support.validation import check_count, did_you_mean, short_repr
 
@@ -98,8 +99,8 @@ class Cron:
     def __str__(self) -> str:
         from cronsim import CronSim
 
-        words = f"{CronSim(self.expression, datetime(2000, 1, 1)).explain()} in {self._zone}"
-        return without_holidays(words, self.calendar)
+        times = CronSim(self.expression, datetime(2000, 1, 1)).explain()
+        return without_holidays(_("%(times)s in %(zone)s", times=times, zone=self._zone), self.calendar)
 
     def _local_times(self, local: datetime) -> Iterator[datetime]:
         from cronsim import CronSim
@@ -147,7 +148,9 @@ class RRule:
         return _to_json(text=self.text, start=self.start, zone=self._zone, calendar=self.calendar)
 
     def __str__(self) -> str:
-        return without_holidays(f"{self.text} from {self.start:%Y-%m-%d %H:%M} on in {self._zone}", self.calendar)
+        start = f"{self.start:%Y-%m-%d %H:%M}"
+        words = _("%(rule)s from %(start)s on in %(zone)s", rule=self.text, start=start, zone=self._zone)
+        return without_holidays(words, self.calendar)
 
     def _local_times(self, local: datetime) -> Iterator[datetime]:
         return iter(_rrule_near(self.text, self.start, local).xafter(local))
@@ -221,19 +224,18 @@ class Every:
 
     def __str__(self) -> str:
         sizes = [(getattr(self, name), name) for name in (*_LOCAL_UNITS, *reversed(_UNITS)) if getattr(self, name)]
-        interval = " ".join(f"{n} {name[:-1] if n == 1 else name}" for n, name in sizes)
-        words = [f"every {interval.removeprefix('1 ') if len(sizes) == 1 else interval}"]
+        words = _interval(sizes)
         if self.weekdays:
-            words.append(f"on {self.weekdays}")
+            words = _("%(rule)s on %(weekdays)s", rule=words, weekdays=self.weekdays)
         if self.day is not None:
-            words.append(f"on {_nth(self.day)} day")
+            words = _("%(rule)s on %(nth)s day", rule=words, nth=_nth(self.day))
         if self.business_day is not None:
-            words.append(f"on {_nth(self.business_day)} business day")
+            words = _("%(rule)s on %(nth)s business day", rule=words, nth=_nth(self.business_day))
         if self.time is not None:
-            words.append(f"at {_plain(self.time)} in {self.zone}")
+            words = _("%(rule)s at %(time)s in %(zone)s", rule=words, time=_plain(self.time), zone=self.zone)
         if self.since is not None:
-            words.append(f"since {self.since}")
-        return without_holidays(" ".join(words), self.calendar)
+            words = _("%(rule)s since %(date)s", rule=words, date=self.since)
+        return without_holidays(words, self.calendar)
 
     def _check_elapsed(self, step: timedelta) -> None:
         if step > _LONGEST:
@@ -319,7 +321,9 @@ def rule_of(text: str) -> Rule:
             known = {each.name for each in fields(kind) if each.init}
             if value.keys() <= known and (kind is Every or fields(kind)[0].name in value):
                 return kind(**value)
-    raise ValueError(f"{short_repr(text)} is no rule of this version; give what Cron(...) or Every(...) writes.")
+    raise ValueError(
+        _("%(rule)s is no rule of this version; give what Cron(...) or Every(...) writes.", rule=short_repr(text))
+    )
 
 
 def _calendar_of(value: Any) -> str | Calendar:
@@ -496,8 +500,14 @@ def _first_after(
             closed.append(local)
             if len(closed) >= _MOST_CLOSED and local - closed[0] > timedelta(days=MOST_CLOSED_DAYS):
                 raise ValueError(
-                    f"calendar={short_repr(calendar)} has holidays on all {len(closed)} days of the rule from "
-                    f"{closed[0].date()} to {local.date()}."
+                    _(
+                        "calendar=%(calendar)s has holidays on all %(count)d days of the rule from %(first)s to "
+                        "%(last)s.",
+                        calendar=short_repr(calendar),
+                        count=len(closed),
+                        first=closed[0].date(),
+                        last=local.date(),
+                    )
                 )
             continue
         closed.clear()
@@ -511,7 +521,7 @@ def _check_cron(expression: object) -> None:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        raise ValueError("Cron(...) needs cronsim: pip install 'django-delayq[recurring]'.") from error
+        raise ValueError(_("Cron(...) needs cronsim: pip install 'django-delayq[recurring]'.")) from error
     if not isinstance(expression, str):
         raise TypeError(f"expression={short_repr(expression)} is {type(expression).__name__}; write '0 9 * * 1-5'.")
     if len(expression.split()) != 5:
@@ -569,7 +579,7 @@ def _check_rrule(text: object, start: datetime) -> None:
     try:
         import dateutil  # noqa: F401
     except ImportError as error:
-        raise ValueError("RRule(...) needs python-dateutil: pip install 'django-delayq[recurring]'.") from error
+        raise ValueError(_("RRule(...) needs python-dateutil: pip install 'django-delayq[recurring]'.")) from error
     frequency = re.search(r"FREQ=(\w+)", text.upper())
     if frequency is not None and frequency[1] not in _SLOWER:
         raise ValueError(
@@ -601,7 +611,12 @@ def _business_day_of(month: date, number: int, calendar: str | Calendar | None) 
     days = (month + count * _DAY for count in range((months_after(month, 1) - month).days))
     found = [day for day in days if day.weekday() < 5 and not is_holiday(calendar, day)]
     if not found:
-        raise ValueError(f"calendar={short_repr(calendar)} has no business day in {month:%Y-%m}.")
+        told = _(
+            "calendar=%(calendar)s has no business day in %(month)s.",
+            calendar=short_repr(calendar),
+            month=f"{month:%Y-%m}",
+        )
+        raise ValueError(told)
     return found[max(min(number, len(found)) - 1, 0) if number > 0 else max(len(found) + number, 0)]
 
 
@@ -623,12 +638,38 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"calendar={short_repr(value)} can't be kept; give its name in CALENDARS, or dates.")
 
 
-def _nth(number: int) -> str:
+_EACH = {
+    "months": _("every month"),
+    "weeks": _("every week"),
+    "days": _("every day"),
+    "hours": _("every hour"),
+    "minutes": _("every minute"),
+    "seconds": _("every second"),
+}
+
+
+def _interval(sizes: list[tuple[int, str]]) -> Text:
+    if len(sizes) == 1 and sizes[0][0] == 1:
+        return _EACH[sizes[0][1]]
+    words, *smaller = (counted(*size) for size in sizes)
+    for each in smaller:
+        words = _("%(length)s %(smaller)s", length=words, smaller=each)
+    return _("every %(interval)s", interval=words)
+
+
+def _nth(number: int) -> Text:
     if number in (1, -1):
-        return "the first" if number == 1 else "the last"
+        return _("the first") if number == 1 else _("the last")
     size = abs(number)
-    ending = "th" if size in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(size % 10, "th")
-    return f"the {size}{ending}" if number > 0 else f"the {size}{ending} to last"
+    endings = {
+        1: _("the %(number)dst", number=size),
+        2: _("the %(number)dnd", number=size),
+        3: _("the %(number)drd", number=size),
+    }
+    nth = _("the %(number)dth", number=size)
+    if size not in (11, 12, 13):
+        nth = endings.get(size % 10, nth)
+    return nth if number > 0 else _("%(nth)s to last", nth=nth)
 
 
 def without_holidays(words: str, calendar: object) -> str:

@@ -13,6 +13,7 @@ from django_delayq.core import codec
 from django_delayq.core.codec import Instant, Natural
 from django_delayq.core.human_time import At, Calendar, Window, check_dates, due_in_window_ms, steps
 from django_delayq.support.timestamps import due_time_ms, from_ms
+from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
 from django_delayq.support.validation import short_repr
 
@@ -41,15 +42,16 @@ class Rule:
         """Yield the steps to the due time in words, a line each. Raises like `due_ms`."""
         first_ms = self._first_ms()
         if self.at is not None:
-            yield from steps(self.at, from_ms(self.from_ms), "asked for")
+            yield from steps(self.at, from_ms(self.from_ms), _("asked for"))
         if self.windows:
             first = from_ms(first_ms)
             yield from steps(
-                min(self.windows, key=lambda each: each.resolve(first)), first, "in the window from here on"
+                min(self.windows, key=lambda each: each.resolve(first)), first, _("in the window from here on")
             )
         if self.spread_ms:
             opens_ms = due_in_window_ms(first_ms, self.windows or None, 0, id)
-            yield f"spread over {to_text(self.spread_ms)}: {to_text(self.due_ms(id) - opens_ms)} later"
+            later = to_text(self.due_ms(id) - opens_ms)
+            yield _("spread over %(length)s: %(later)s later", length=to_text(self.spread_ms), later=later)
 
     def _first_ms(self) -> int:
         return self.from_ms if self.at is None else due_time_ms(self.at.resolve(from_ms(self.from_ms)))
@@ -95,11 +97,11 @@ def in_words(text: str, id: str, *, is_due_by_it: bool) -> list[str]:
         rule = decode(text)
         found = list(rule.steps(id))
     except Exception as error:  # noqa: BLE001 - a calendar is the site's code
-        return [f"it can't be said: {error}"]
+        return [_("it can't be said: %(error)s", error=error)]
     if is_due_by_it:
         return found
-    other = "the message is due at another time than it gave"
-    return [f"{other}; its window holds for retries and snoozes" if rule.windows else other, *found]
+    other = _("the message is due at another time than it gave")
+    return [_("%(other)s; its window holds for retries and snoozes", other=other) if rule.windows else other, *found]
 
 
 def encode(rule: Rule) -> str | None:
@@ -146,7 +148,8 @@ def decode(text: str) -> Rule:
             written.spread_ms,
         )
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the rule {short_repr(text)} can't be read: {error}") from error
+        told = _("the rule %(rule)s can't be read: %(error)s", rule=short_repr(text), error=error)
+        raise ValueError(told) from error
 
 
 def zones(rule: Rule) -> frozenset[str]:

@@ -6,11 +6,13 @@ from itertools import islice
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from django_delayq.api.schedules import ScheduleInfo
 from django_delayq.core.recurrence import Rule, to_come
 from django_delayq.support.timestamps import EPOCH
+from django_delayq.translation import rule_words
 
 
 class Upcoming(NamedTuple):
@@ -44,14 +46,14 @@ def local_words(rule: Rule | None, at: datetime) -> str:
     """Return an occurrence as the clock of the rule's zone shows it: Mon 2026-11-30 09:00 Europe/Rome."""
     zone = getattr(rule, "zone", None)
     local = at.astimezone(UTC if zone is None else ZoneInfo(str(zone)))
-    return f"{local:%a %Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''} {local.tzinfo}"
+    return f"{date_format(local, 'D')} {local:%Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''} {local.tzinfo}"
 
 
 def in_words(info: ScheduleInfo, occurrence: datetime, now: datetime) -> str:
     """Return in the active language which schedule a message is an occurrence of, and what follows on that one."""
     told = _("It is an occurrence of the schedule %(name)s: %(rule)s.") % {
         "name": repr(info.name),
-        "rule": _("its rule can't be read") if info.rule is None else str(info.rule),
+        "rule": _("its rule can't be read") if info.rule is None else rule_words(info.rule),
     }
     return f"{told} {' '.join(what_follows(info, now, occurrence))}"
 

@@ -143,5 +143,5 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
         in_lower[name] for name in difflib.get_close_matches(wrong.lower(), in_lower, n=1)
     ]
     if near:
-        return f"did you mean {near[0]!r}?"
-    return f"there is: {', '.join(names)}." if names else "there is none."
+        return _("did you mean %(name)s?", name=repr(near[0]))
+    return _("there is: %(names)s.", names=", ".join(names)) if names else _("there is none.")

@@ -1,6 +1,7 @@
 """On a site in Chinese every page speaks Chinese, whatever there is to tell."""
 
 import re
+from datetime import date, datetime
 from html.parser import HTMLParser
 from typing import Any
 
@@ -10,15 +11,31 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from django_delayq import At, Cron, Every, RRule, Window, schedule_delay_message
 from django_delayq.admin.bulk import actions, jobs
+from django_delayq.admin.schedules.words import FORMS
 from django_delayq.api.handlers import delay_execute
 from django_delayq.brokers.base import Pause, RunInfo, SettleAction, WorkerInfo
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.message import Message
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
+from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
 from django_delayq.store import DatabaseBackend
 from django_delayq.support.translatable import text
-from tests.admin.support import LISTS, ask, bury, claim, confirm, finish, page, pk_of, send, settle, text_of, url
+from tests.admin.support import (
+    LISTS,
+    ask,
+    bury,
+    claim,
+    confirm,
+    finish,
+    forget_settings,
+    page,
+    pk_of,
+    send,
+    settle,
+    text_of,
+    url,
+)
 
 INDEX = "/admin/delayq/"
 PAUSE = url("readymessage", "dashboard", "pause")
@@ -32,6 +49,13 @@ SAME |= {"py", "run", "worker", "move", "key", "queue", "none", "data", "order",
 OF_OTHERS = re.compile(
     "^(Add link|Change or view list link|Model name|Search|- Select an option -)$"
     "|Expected `int`, got `object`|Input data was truncated|America/New_York"
+)
+
+# What is typed in English and told so: rules and windows, names of zones and exceptions, what libraries say.
+AS_TYPED = re.compile(
+    "|".join(re.escape(example) for _form, example in FORMS)
+    + r"|every day at 9:00$|(mon|sat)[-,a-z]* [\d:-]+|FREQ=\S+|RRULE|cron|Europe/Rome|'[^']*'|name@|zone=|ValueError"
+    "|null|Bad day-of-week"
 )
 
 
@@ -194,3 +218,43 @@ def test_lists_are_put_together_as_chinese_does_it(broker: DatabaseBackend, supe
     assert "0、0、2" in page(superuser.get(url("errormessage", "groups")))
     pks = [pk_of(database, id, ErrorMessage) for id in ("1", "2")]
     assert "(1、2)" in text_of(confirm(superuser, ErrorMessage, "rescue", pks))
+
+
+def test_schedules_are_told_in_it(
+    broker: DatabaseBackend, registry: None, superuser: Client, database: str, stored_delayq: dict[str, Any]
+) -> None:
+    @delay_execute(KEY)
+    def handler(message: Message[Any]) -> None: ...
+
+    stored_delayq["CALENDARS"] = {"ημέρες": ["2026-12-25"]}
+    forget_settings()
+    zone, start = "America/New_York", datetime(2030, 1, 1, 9)
+    window = Window("mon-fri", "09:00", "18:00", zone=zone, calendar="ημέρες")
+    rules: list[Any] = [
+        Every(days=1, time="09:00", zone=zone, calendar="ημέρες"),
+        Every(weeks=2, weekdays="mon-fri", time="09:00", zone=zone, since=date(2030, 1, 1)),
+        Every(hours=1, minutes=30),
+        *(Every(months=2, day=number, time="9:00", zone=zone) for number in (1, 2, 3, 11, -1, -2)),
+        Every(months=1, business_day=-1, time="9:00", zone=zone),
+        Cron("0 9 * * 1-5", zone=zone),
+        RRule("FREQ=DAILY", start=start, zone=zone),
+    ]
+    for number, every in enumerate(rules):
+        schedule_delay_message(KEY, None, name=f"{number}", every=every, window=window, spread="1h")
+    send("1", key=KEY, delay=None, at=At(days=3, months=1, business_days=2, time="02:30", zone=zone), window=window)
+    send("2", key=KEY, delay=None, at=At(time="00:00", zone=zone), window=window, spread="1h")
+    messages = ReadyMessage.objects.using(database).values_list("pk", flat=True)
+    shown = [superuser.get(url("readymessage", pk, "change")) for pk in messages]
+    by_name = Schedule.objects.using(database)
+    by_name.filter(name="1").update(rule='{"days": 1, "time": "9:00", "zone": "Λ"}')
+    unread = '{"from_ms":0,"windows":[{"weekdays":"mon","start":"9:00","end":"10:00","zone":"Λ"}]}'
+    by_name.filter(name="2").update(window=unread)
+    pks = by_name.values_list("pk", flat=True)
+    shown += [superuser.get(url("schedule")), superuser.get(url("schedule", "add"))]
+    shown += [superuser.get(url("schedule", pk, page)) for pk in pks for page in ("change", "edit", "backfill")]
+    typed = {"name": "ν", "key": KEY, "payload": "null", "zone": zone, "catch_up": "last", "overlap": "skip"}
+    for rule in ("λ", "every λ at 9", "every day at λ", "every day", "* * * * λ", "FREQ=λ", "every day at 9:00"):
+        shown.append(superuser.post(url("schedule", "add"), {**typed, "rule": rule, "window": "λ"}))
+        shown.append(superuser.post(url("schedule", "add"), {**typed, "rule": rule}))
+    left = {AS_TYPED.sub("", each) for response in shown for each in english(response)}
+    assert [each for each in left if set(re.findall("[a-z]{2,}", each.lower())) - SAME] == []

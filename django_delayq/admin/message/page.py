@@ -237,7 +237,7 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
         attempts=timeline(shown),
         payload=payload,
         returned=_returned(row, request),
-        rule="\n".join(map(visible, rule)),
+        rule="\n".join(visible(translated(each)) for each in rule),
         tags=[(visible(tag), list(_of_same_tag(admin, request, row, tag))) for tag in _tags(row)],
         entries=list(entries_of(row, with_payloads=may_view(request), with_errors=sees_errors)),
         buttons=admin.buttons(request),

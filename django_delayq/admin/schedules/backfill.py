@@ -76,7 +76,7 @@ class SpanForm(forms.Form):
         try:
             self.occurrences = list(islice(span(self.rule, before, asked["until"]), AT_ONCE + 1))
         except Exception as error:  # a calendar is the site's code
-            raise forms.ValidationError(f"{type(error).__name__}: {error}") from error
+            raise forms.ValidationError(f"{type(error).__name__}: {translated(error)}") from error
         if not self.occurrences:
             self.add_error("until", _("Nothing occurs in this span."))
         elif len(self.occurrences) > AT_ONCE:

@@ -26,7 +26,7 @@ from django_delayq.core.recurrence import NewSchedule
 from django_delayq.models import Schedule
 from django_delayq.store.schedules import rows_of
 from django_delayq.support.audit import record
-from django_delayq.translation import translated
+from django_delayq.translation import rule_words, translated
 
 _WRITTEN = ("key", "header", "data", "rule", "window", "start_at", "until_at", "most", "catch_up", "overlap")
 """The columns that say what is wanted: those that a change may write."""
@@ -101,7 +101,7 @@ def _preview(wanted: NewSchedule, row: Schedule | None, shown: str) -> dict[str,
     now = now_utc()
     due_at = due_times(wanted.name, wanted.window)
     found = upcoming(wanted.rule, lambda: islice(following(after, wanted.rule, now), SHOWN), due_at)
-    return {"words": visible(str(wanted.rule)), "upcoming": found, "failure": found.error, "shown": shown}
+    return {"words": visible(rule_words(wanted.rule)), "upcoming": found, "failure": found.error, "shown": shown}
 
 
 def _save(request: HttpRequest, form: ScheduleForm, row: Schedule | None) -> Schedule | None:

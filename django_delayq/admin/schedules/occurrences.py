@@ -16,7 +16,7 @@ from django_delayq.core.rules import decode
 from django_delayq.models import Schedule
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.support.units import to_text
-from django_delayq.translation import translated
+from django_delayq.translation import rule_words, translated
 
 SHOWN = 10
 """How many of the next occurrences a page shows."""
@@ -33,7 +33,7 @@ def shown(row: Schedule) -> Schedule:
 def rule_in_words(row: Schedule) -> str:
     """Return the rule in words, or why it can't be read."""
     rule, why_not = rule_in(row)
-    return why_not if rule is None else visible(str(rule))
+    return why_not if rule is None else visible(rule_words(rule))
 
 
 def rule_in(row: Schedule) -> tuple[Rule | None, str]:
@@ -41,7 +41,7 @@ def rule_in(row: Schedule) -> tuple[Rule | None, str]:
     try:
         return rule_of(row.rule), ""
     except Exception as error:  # noqa: BLE001 - an extra or a zone is missing, or a calendar is not set up any more
-        return None, visible(str(error))
+        return None, visible(translated(error))
 
 
 def window_in_words(row: Schedule) -> str:
@@ -49,7 +49,7 @@ def window_in_words(row: Schedule) -> str:
     try:
         rule = decode(row.window)
     except ValueError as error:
-        return visible(str(error))
+        return visible(translated(error))
     windows = [
         translated(without_holidays(f"{words_of_windows([each])} {each.zone}", each.calendar)) for each in rule.windows
     ]

@@ -36,6 +36,7 @@ from django_delayq.core.recurrence import Rule
 from django_delayq.core.requests import Header
 from django_delayq.core.transitions import without_values
 from django_delayq.models import AnyMessage, ReadyMessage, Schedule
+from django_delayq.translation import rule_words, translated
 
 CATCH_UP = {
     "last": gettext_lazy("the last one of those that were missed is put late"),
@@ -119,7 +120,7 @@ def upcoming(
     try:
         rows = [(in_zone(at, zone), exact(at), exact(due_at(at)) if due_at else None) for at in find()]
     except Exception as error:  # noqa: BLE001 - a calendar is the site's code
-        return Upcoming(zone, [], error=visible(f"{type(error).__name__}: {error}"))
+        return Upcoming(zone, [], error=visible(f"{type(error).__name__}: {translated(error)}"))
     return Upcoming(zone, rows, has_due_times=due_at is not None)
 
 
@@ -135,7 +136,7 @@ def _address(request: HttpRequest, row: Schedule, page: str) -> str:
 
 def _facts(row: Schedule, rule: Rule | None) -> Iterator[Fact]:
     yield Fact(_("state"), state_in_words(row))
-    yield Fact(_("rule"), _("can't be read") if rule is None else visible(str(rule)))
+    yield Fact(_("rule"), _("can't be read") if rule is None else visible(rule_words(rule)))
     if row.window:
         yield Fact(_("window"), window_in_words(row))
     yield Fact(_("key"), row.key)

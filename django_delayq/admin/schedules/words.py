@@ -18,7 +18,7 @@ _NTH = (
     r"(?:the )?(?:(?P<end>first|last)|(?P<nth>[1-9]\d*)(?:st|nd|rd|th)(?P<back> to last)?)"
     r"(?P<business> (?:business|working))?(?: day)?"
 )
-_FORMS = (
+FORMS = (
     (rf"every{_COUNT} (?P<unit>second|minute|hour)s?", "every 15 minutes"),
     (rf"every{_COUNT} (?P<unit>day)s?{_AT}", "every day at 18:30"),
     (rf"every {_DAYS}{_AT}", "every weekday at 9:00"),
@@ -113,7 +113,7 @@ def _every(text: str, zone: str, calendar: str | None) -> Every:
 
 
 def _match(text: str) -> re.Match[str] | None:
-    return next((found for form, _example in _FORMS if (found := re.fullmatch(form, text.lower(), re.ASCII))), None)
+    return next((found for form, _example in FORMS if (found := re.fullmatch(form, text.lower(), re.ASCII))), None)
 
 
 def _rrule(text: str, zone: str, start: datetime | None, calendar: str | None) -> RRule:
@@ -148,4 +148,4 @@ def _not_understood(text: str) -> ValidationError:
 
 
 def _examples() -> str:
-    return "; ".join(example for _form, example in _FORMS)
+    return "; ".join(example for _form, example in FORMS)
