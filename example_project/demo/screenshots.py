@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,17 +25,18 @@ from example_project.shop.delayed import remind_customer  # noqa: E402
 
 ADDRESS = "127.0.0.1:8765"
 IMAGES = Path(settings.BASE_DIR, "docs", "images")
-DESK, WIDE, PHONE = (1200, 800), (1500, 800), (390, 780)
+DESK, WIDE, TALL, PHONE = (1200, 800), (1500, 800), (1200, 1750), (390, 780)
 
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """An image: its name, its page below the app's index, and the size and scheme of the browser."""
+    """An image: its name, its page below the index, the size and scheme of the browser, and what is done there."""
 
     name: str
     page: str = ""
     size: tuple[int, int] = DESK
     scheme: Literal["light", "dark"] = "light"
+    act: Callable[[Page], object] | None = None
 
 
 def shots() -> list[Shot]:
@@ -53,7 +55,19 @@ def shots() -> list[Shot]:
         Shot("message-phone", failed, size=PHONE),
         Shot("schedules", "schedule/", size=WIDE),
         Shot("schedule", f"schedule/{Schedule.objects.get(name='remind:17').pk}/change/"),
+        Shot("schedule-form", "schedule/add/", size=TALL, act=preview_schedule),
     ]
+
+
+def preview_schedule(page: Page) -> None:
+    """Fill in the form of a schedule, and look at what it would do."""
+    page.get_by_label("Name:").fill("remind:20")
+    page.get_by_label("Key:").select_option(remind_customer.key)
+    page.get_by_label("Payload:").fill("4")
+    page.get_by_label("Rule:").fill("every weekday at 9:00")
+    page.get_by_label("Time zone:").fill("Europe/Rome")
+    page.get_by_label("Window:").fill("mon-fri 10:00-18:00")
+    page.get_by_role("button", name="Preview").click()
 
 
 def leave_parked() -> None:
@@ -79,6 +93,8 @@ def take(browser: Browser, all_shots: list[Shot]) -> None:
         page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=shot.scheme)
         log_in(page)
         page.goto(f"http://{ADDRESS}/admin/delayq/{shot.page}")
+        if shot.act:
+            shot.act(page)
         page.screenshot(path=IMAGES / f"{shot.name}.png")
         page.close()
 
