@@ -59,7 +59,7 @@ def window_in_words(row: Schedule) -> str:
 
 def due_times(name: str, window: str) -> Callable[[datetime], datetime] | None:
     """Return the function that says when the message of an occurrence is due; None without a window and a spread."""
-    if True:
+    if not window:
         return None
 
     def due_at(at: datetime) -> datetime:
