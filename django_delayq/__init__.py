@@ -10,6 +10,7 @@ from django_delayq.api.bulk import asend_delay_messages, send_delay_messages
 from django_delayq.api.handlers import Handler, delay_execute
 from django_delayq.api.listing import alist_delay_messages, list_delay_messages
 from django_delayq.api.operations import (
+    Undone,
     acancel_delay_messages,
     aget_delay_message,
     areschedule_delay_messages,
@@ -17,6 +18,7 @@ from django_delayq.api.operations import (
     get_delay_message,
     reschedule_delay_messages,
     send_delay_messages_again,
+    undo_delay_action,
 )
 from django_delayq.api.send import asend_delay_message, send_delay_message
 from django_delayq.core.batches import BatchDone
@@ -101,6 +103,7 @@ __all__ = [
     "Snooze",
     "State",
     "Step",
+    "Undone",
     "UnknownKey",
     "Unsupported",
     "Window",
@@ -127,6 +130,7 @@ __all__ = [
     "send_delay_messages_again",
     "stop_delay_sequences",
     "sync_delay_schedules",
+    "undo_delay_action",
     "unschedule_delay_messages",
 ]
 

@@ -9,7 +9,7 @@ API = {
     "delay_execute Handler Message Send Sent SentMany MessageInfo State Exponential Retry Snooze Bury Cancelled",
     "Duration Backoff OnConflict IdScope At Window",
     "send_delay_message send_delay_messages cancel_delay_messages reschedule_delay_messages get_delay_message",
-    "send_delay_messages_again",
+    "send_delay_messages_again undo_delay_action Undone",
     "list_delay_messages alist_delay_messages",
     "asend_delay_message asend_delay_messages acancel_delay_messages areschedule_delay_messages aget_delay_message",
     "Every Cron RRule ScheduleInfo schedule_delay_message unschedule_delay_messages pause_delay_schedules",

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -13,7 +13,7 @@ from django_delayq.api import registry
 from django_delayq.api.on_commit import cancel_waiting, reschedule_waiting
 from django_delayq.api.send import due_ms, rule_text
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Backend, Info, pages
+from django_delayq.brokers.base import Action, Backend, Info, Tables, pages
 from django_delayq.conf import Alias
 from django_delayq.core.codec import decode_data
 from django_delayq.core.errors import DataMismatch, Unsupported
@@ -27,8 +27,20 @@ from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_name, short_repr
 
 
+class Undone(NamedTuple):
+    """The result of an undo: how many messages were put back, and how many were left, because they ran or changed."""
+
+    put_back: int
+    left: int
+
+
 def cancel_delay_messages(
-    *ids: str, tag: str | None = None, running: bool = False, by: str = "", using: str | None = None
+    *ids: str,
+    tag: str | None = None,
+    running: bool = False,
+    by: str = "",
+    action: str | None = None,
+    using: str | None = None,
 ) -> int:
     """Cancel waiting messages: by id, and all that have the `tag` among theirs. A tag needs a store.
 
@@ -40,33 +52,55 @@ def cancel_delay_messages(
     or none. Without a store they are cancelled at once. If that happens inside a transaction, its rollback does not
     bring them back. Sends that wait for the commit of the caller's transaction are cancelled as well.
 
+    With the name of an `action`, `undo_delay_action` brings back those that waited. This needs a store.
+
     Return how many will now never start, and how many that run were asked to end; messages that have ended or never
     existed don't count. Raises `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     backend = get_backend(using)
-    cancel = partial(backend.queue.cancel, running_by=_asked_by(running, by))
+    cancel = partial(backend.queue.cancel, running_by=_asked_by(running, by, action))
+    if action is not None:
+        cancel = partial(_stored(backend).cancel, running_by=_asked_by(running, by, action), action=_named(action, by))
     with _refusing_async_code("acancel_delay_messages"):
         return _change(backend, ids, tag, cancel, cancel_waiting, running=running)
 
 
 async def acancel_delay_messages(
-    *ids: str, tag: str | None = None, running: bool = False, by: str = "", using: str | None = None
+    *ids: str,
+    tag: str | None = None,
+    running: bool = False,
+    by: str = "",
+    action: str | None = None,
+    using: str | None = None,
 ) -> int:
     """Cancel like `cancel_delay_messages`, from async code."""
     backend = get_backend(using)
-    if backend.store is not None:
-        return await sync_to_async(cancel_delay_messages)(*ids, tag=tag, running=running, by=by, using=using)
-    cancel = partial(backend.queue.acancel, running_by=_asked_by(running, by))
+    if backend.store is not None or action is not None:
+        return await sync_to_async(cancel_delay_messages)(
+            *ids, tag=tag, running=running, by=by, action=action, using=using
+        )
+    cancel = partial(backend.queue.acancel, running_by=_asked_by(running, by, action))
     return await _achange(backend, ids, tag, cancel, cancel_waiting)
 
 
-def _asked_by(running: bool, by: str) -> str | None:
+def _asked_by(running: bool, by: str, action: str | None) -> str | None:
     """Return who asks to cancel messages that run ('' for nobody); None if those go on."""
     if not running:
-        if by:
+        if by and action is None:
             raise TypeError("by=... says who asks to cancel what runs; give running=True as well.")
         return None
     return check_name(by, "by") if by != "" else ""
+
+
+def _named(action: str, by: str = "") -> Action:
+    return Action(check_name(action, "action"), check_name(by, "by") if by != "" else "")
+
+
+def _stored(backend: Backend) -> Tables:
+    """Return the tables of the alias, which keep what undoes an action. Raises `Unsupported` without a store."""
+    if backend.store is None:
+        raise Unsupported("An action that can be undone needs a store (STORE in DELAYQ).")
+    return backend.store
 
 
 def reschedule_delay_messages(
@@ -75,12 +109,17 @@ def reschedule_delay_messages(
     delay: Duration | None = None,
     at: datetime | At | None = None,
     window: Windows | None = None,
+    action: str | None = None,
+    by: str = "",
     using: str | None = None,
 ) -> int:
     """Give waiting messages a new due time: after `delay`, which may be 0, or at `at`.
 
     If the `window` is closed then, the time is when it opens. A window, or an `At`, takes the place of what the last
     send said: the window holds for retries and snoozes too, and without one that of the handler does.
+
+    With the name of an `action`, `undo_delay_action` gives back the due times; `by` says who acts. This needs a store,
+    and is not for windows or an `At`, because their rules could not be given back.
 
     Ids, tags, transactions and errors are as with `cancel_delay_messages`. Return how many messages were waiting; only
     these are changed.
@@ -90,6 +129,13 @@ def reschedule_delay_messages(
     reschedule = partial(backend.queue.reschedule, delay_ms=delay_ms, at_ms=at_ms)
     if rule and backend.store is not None:
         reschedule = partial(backend.store.reschedule, at_ms=at_ms, rule=rule)
+    if action is not None:
+        if rule:
+            raise TypeError("action=... is not for a window or an At, whose rules could not be given back.")
+        named = _named(action, by)
+        reschedule = partial(_stored(backend).reschedule, delay_ms=delay_ms, at_ms=at_ms, action=named)
+    elif by:
+        raise TypeError("by=... says who acts; give action=... as well.")
     with _refusing_async_code("areschedule_delay_messages"):
         return _change(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
@@ -100,25 +146,36 @@ async def areschedule_delay_messages(
     delay: Duration | None = None,
     at: datetime | At | None = None,
     window: Windows | None = None,
+    action: str | None = None,
+    by: str = "",
     using: str | None = None,
 ) -> int:
     """Reschedule like `reschedule_delay_messages`, from async code."""
     backend = get_backend(using)
-    if backend.store is not None:
+    if backend.store is not None or action is not None or by:
         return await sync_to_async(reschedule_delay_messages)(
-            *ids, tag=tag, delay=delay, at=at, window=window, using=using
+            *ids, tag=tag, delay=delay, at=at, window=window, action=action, by=by, using=using
         )
     delay_ms, at_ms, _no_rule = _new_due_ms(backend.alias, delay, at, window)
     reschedule = partial(backend.queue.areschedule, delay_ms=delay_ms, at_ms=at_ms)
     return await _achange(backend, ids, tag, reschedule, partial(reschedule_waiting, delay_ms=delay_ms, at_ms=at_ms))
 
 
-def send_delay_messages_again(*ids: str, delay: Duration = 0, rate: str | None = None, using: str | None = None) -> int:
+def send_delay_messages_again(
+    *ids: str,
+    delay: Duration = 0,
+    rate: str | None = None,
+    action: str | None = None,
+    by: str = "",
+    using: str | None = None,
+) -> int:
     """Send messages again that have finished or were cancelled, by id, on purpose. This needs a store.
 
     Each is a new message with the id, the data and the options of the one that ended last under its id, whose row
     stays. Its attempts are counted from 0, and it is due after `delay`. With a `rate` such as "100/m" the first is due
     then, and the others after it, so that no more than that are due in a minute. `id_scope="all"` does not hold here.
+
+    With the name of an `action`, `undo_delay_action` cancels those that still wait; `by` says who acts.
 
     An id that waits or runs, and one of which no row is kept (RETENTION), is left alone. Return how many were sent.
     This is a part of the caller's transaction, like a send. Raises `Unsupported` without a store, and
@@ -129,11 +186,39 @@ def send_delay_messages_again(*ids: str, delay: Duration = 0, rate: str | None =
         raise Unsupported("Sending again needs a store (STORE in DELAYQ), which keeps what has ended.")
     delay_ms, interval_us = to_ms(delay, "delay"), 0 if rate is None else interval_us_of(rate, "rate")
     named, _no_tag = _checked(ids, None)
+    if by and action is None:
+        raise TypeError("by=... says who acts; give action=... as well.")
+    undoable = None if action is None else _named(action, by)
     sent = 0
     with _refusing_async_code("sync_to_async(send_delay_messages_again)"):
         for page in pages(list(dict.fromkeys(named)), BATCH):
-            sent += sum(backend.store.send_again(page, delay_ms=delay_ms, interval_us=interval_us, first=sent))
+            sent += sum(
+                backend.store.send_again(page, delay_ms=delay_ms, interval_us=interval_us, first=sent, action=undoable)
+            )
     return sent
+
+
+def undo_delay_action(action: str, *, by: str = "", using: str | None = None) -> Undone:
+    """Undo what was done as this `action`, for messages that have not run: an action can be undone for 7 days.
+
+    Messages that were rescheduled get back their due times. Those that were cancelled wait again. Those that were sent
+    again are cancelled. A due time that is past becomes now. A message that runs, has run, or has changed since is left
+    as it is. `by` says who undoes.
+
+    Messages are put back some hundreds at a time, each in a transaction of their own, or all in the caller's. Calling
+    again goes on where a call was cut short, and puts nothing back twice. Raises `DelayqError` if nothing is known of
+    the action, `Unsupported` without a store, and `BrokerUnavailable` or `BrokerRefused`.
+    """
+    named = _named(action, by)
+    tables = _stored(get_backend(using))
+    put_back = left = 0
+    with _refusing_async_code("sync_to_async(undo_delay_action)"):
+        tables.begin_undo(named)
+        while pks := tables.changed_by(named.name):
+            found = tables.put_back(named.name, pks)
+            put_back += len(found)
+            left += len(pks) - len(found)
+    return Undone(put_back, left)
 
 
 def get_delay_message(id: str, *, using: str | None = None) -> MessageInfo | None:

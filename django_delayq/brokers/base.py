@@ -27,6 +27,7 @@ from django_delayq.core.message import (
 from django_delayq.core.requests import (  # part of this contract
     BATCH as BATCH,
     NO_PROGRESS as NO_PROGRESS,
+    Action as Action,
     Alarm as Alarm,
     AlarmInfo as AlarmInfo,
     Audit as Audit,
@@ -495,6 +496,9 @@ class Tables(Queue, Protocol):
     mark: Any
     """The `Mark` that says which store the broker works for."""
 
+    def cancel(self, ids: Sequence[str], running_by: str | None = None, *, action: Action | None = None) -> list[bool]:
+        """Cancel messages like `Queue`, as a part of the `action`."""
+
     def reschedule(
         self,
         ids: Sequence[str],
@@ -503,10 +507,11 @@ class Tables(Queue, Protocol):
         at_ms: int | None = None,
         by_ms: int | None = None,
         rule: str = "",
+        action: Action | None = None,
     ) -> list[bool]:
         """Give waiting messages a new due time, like `Queue`. With `by_ms`, make each due time that much later.
 
-        `rule` is the one that gave `at_ms`: it takes the place of the messages' own.
+        `rule` is the one that gave `at_ms`: it takes the place of the messages' own. It can't be a part of an action.
         """
 
     def correct(self, corrections: Sequence[Any]) -> list[bool]:
@@ -515,13 +520,33 @@ class Tables(Queue, Protocol):
         A message that has started, ended or got another due time since the `Correction` was found is left alone.
         """
 
-    def send_again(self, ids: Sequence[str], *, delay_ms: int = 0, interval_us: int = 0, first: int = 0) -> list[bool]:
+    def send_again(
+        self,
+        ids: Sequence[str],
+        *,
+        delay_ms: int = 0,
+        interval_us: int = 0,
+        first: int = 0,
+        action: Action | None = None,
+    ) -> list[bool]:
         """Send the messages again that finished or were cancelled last under the ids. Return for each whether it was.
 
         Each has the id, the data and the header of the old one, whose row stays. An id that waits or runs is left
         alone, and so is one without a row. They are due after `delay_ms`, each `interval_us` after the one before it;
         `first` is how many were sent before them.
         """
+
+    def begin_undo(self, action: Action) -> bool:
+        """Note that somebody undoes the action. Return whether nobody did before.
+
+        Raises `DelayqError` if nothing is known of an action of that name.
+        """
+
+    def changed_by(self, name: str, after: int = 0) -> list[int]:
+        """Return the next page of messages that the action has changed and no undo has looked at, by primary key."""
+
+    def put_back(self, name: str, pks: Sequence[int]) -> set[int]:
+        """Put messages back that are still as the action of that name left them. Return which. Each is tried once."""
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""

@@ -252,6 +252,13 @@ NO_PROGRESS: Mapping[LeaseId, str] = {}
 """The progress to write with a renewal if no handler has reported any."""
 
 
+class Action(NamedTuple):
+    """The bulk action that a change is a part of, so that it can be undone: its name, and who acts ('' if unsaid)."""
+
+    name: str
+    by: str = ""
+
+
 class CancelRequest(NamedTuple):
     """The request to cancel a message that runs: who asked ('' if nobody said), and when."""
 

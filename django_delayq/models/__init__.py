@@ -531,6 +531,55 @@ class BatchRow(models.Model):
         return f"{self.alias} {self.batch_id}"
 
 
+class ActionRow(models.Model):
+    """A bulk action that can be undone (django_delayq/store/undo.py): who did what, and whether it was undone."""
+
+    id = models.BigAutoField(primary_key=True)
+    alias = NameField(_("alias"), max_length=MAX_NAME)
+    name = NameField("name", max_length=MAX_NAME)
+    kind = models.CharField("kind", max_length=20)
+    by = NameField("by", max_length=MAX_NAME, blank=True)
+    acted_at = InstantField("acted at")
+    undone_at = InstantField("undone at", null=True)
+    undone_by = NameField("undone by", max_length=MAX_NAME, blank=True)
+
+    class Meta:
+        db_table = "delayq_action"
+        verbose_name = "bulk action"
+        verbose_name_plural = "bulk actions"
+        constraints = [models.UniqueConstraint(fields=["name", "alias"], name="delayq_action_name")]
+        indexes = [models.Index(fields=["alias", "acted_at"], name="delayq_action_acted")]
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.name}"
+
+
+class UndoRow(models.Model):
+    """What puts a message back that a bulk action has changed (django_delayq/store/undo.py).
+
+    `due_at`, `sent_at` and `attempts` are the message's as the action left it; a cancelled message needs none of them.
+    `was_due_at` and `was_scheduled_at` are there if the action changed the due time. The message may be gone.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    action_pk = models.BigIntegerField("action's row")
+    message_pk = models.BigIntegerField("message's row")
+    due_at = InstantField("due at", null=True)
+    sent_at = InstantField("sent at", null=True)
+    attempts = models.PositiveIntegerField("failures and crashes", default=0)
+    was_due_at = InstantField("was due at", null=True)
+    was_scheduled_at = InstantField("was scheduled at", null=True)
+
+    class Meta:
+        db_table = "delayq_undo"
+        verbose_name = "message of a bulk action"
+        verbose_name_plural = "messages of bulk actions"
+        constraints = [models.UniqueConstraint(fields=["action_pk", "message_pk"], name="delayq_undo_of")]
+
+    def __str__(self) -> str:
+        return f"{self.action_pk} {self.message_pk}"
+
+
 class LimitRow(models.Model):
     """The permits of a key, or of one value of its `concurrency_key`, and when the key's next start is allowed.
 

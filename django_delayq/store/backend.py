@@ -120,6 +120,7 @@ _WRITTEN = {
     "delayq_ready": ("INSERT", "UPDATE", "DELETE"),
     "delayq_finish": ("INSERT", "DELETE"),
     "delayq_error": ("INSERT", "DELETE"),
+    "delayq_action": ("INSERT", "UPDATE", "DELETE"),
     "delayq_batch": ("INSERT", "UPDATE", "DELETE"),
     "delayq_difference": ("DELETE",),
     "delayq_figure": ("INSERT", "UPDATE", "DELETE"),
@@ -132,6 +133,7 @@ _WRITTEN = {
     "delayq_sequence": ("INSERT", "UPDATE", "DELETE"),
     "delayq_sequence_tag": ("INSERT", "DELETE"),
     "delayq_tag": ("INSERT", "DELETE"),
+    "delayq_undo": ("INSERT", "UPDATE", "DELETE"),
 }
 """The rights that workers need to end, rescue, prune, count and limit messages, by table."""
 DURABILITY = _("the messages are in the database: no crash of a broker loses one")

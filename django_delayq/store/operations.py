@@ -218,6 +218,27 @@ def prune_errors(database: Database, before_ms: int) -> int:
     return _prune(database, "delayq_error", before_ms)
 
 
+def prune_actions(database: Database, before_ms: int) -> int:
+    """Remove a batch of what is kept to undo the oldest action from before `before_ms`.
+
+    Return `BATCH` if there was one: there may be more.
+    """
+    old = database.rows(
+        "SELECT id FROM delayq_action WHERE alias = %s AND acted_at < %s ORDER BY acted_at LIMIT 1",
+        [database.alias, before_ms],
+    )
+    for (pk,) in old:
+        # In a derived table, because MySQL takes no LIMIT in a subquery
+        removed = database.changed(
+            "DELETE FROM delayq_undo WHERE id IN (SELECT id FROM (SELECT id FROM delayq_undo"
+            f" WHERE action_pk = %s ORDER BY message_pk LIMIT {BATCH}) AS batch)",
+            [pk],
+        )
+        if removed < BATCH:
+            delete(database, [pk], "delayq_action")
+    return BATCH if old else 0
+
+
 def prunable(database: Database, table: str, before_ms: int) -> int:
     """Return how many rows of a table ended before `before_ms`."""
     ((number,),) = database.rows(

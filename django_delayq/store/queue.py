@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django_delayq.brokers.base import (
     BATCH,
     NO_PROGRESS,
+    Action,
     Alarm,
     Audit,
     Broker,
@@ -46,6 +47,7 @@ from django_delayq.core.errors import (
 from django_delayq.core.lanes import priority_of
 from django_delayq.core.message import State
 from django_delayq.core.transitions import release
+from django_delayq.models import ActionRow
 from django_delayq.store import (
     again,
     audit,
@@ -58,6 +60,7 @@ from django_delayq.store import (
     queries,
     rules,
     settle,
+    undo,
 )
 from django_delayq.store.alarms import Degraded, schedule_window
 from django_delayq.store.database import Database, T
@@ -77,6 +80,7 @@ from django_delayq.store.polling import (
 from django_delayq.store.queries import START
 from django_delayq.store.timer import POLL_S, DatabaseTimer
 from django_delayq.support.logging import logger
+from django_delayq.support.units import to_text
 
 STALE_BATCH = 100
 """The least number of alarms to take for pairs whose last alarms were all stale, for all these pairs together."""
@@ -521,11 +525,11 @@ class DatabaseQueue:
         kept = (
             (operations.prune_finished, self.settings.retention),
             (operations.prune_errors, self.settings.failed_retention),
+            (operations.prune_actions, undo.KEPT_MS),
         )
         with self.database.available():
-            pruned = [
-                prune(self.database, self.database.now_ms() - kept_ms) for prune, kept_ms in kept if kept_ms is not None
-            ]
+            now_ms = self.database.now_ms()
+            pruned = [prune(self.database, now_ms - kept_ms) for prune, kept_ms in kept if kept_ms is not None]
         return any(number >= BATCH for number in pruned)
 
     def ask_timer(self, *, lease_ms: int) -> None:
@@ -587,9 +591,13 @@ class DatabaseQueue:
     def atomically(self, work: Callable[[], T]) -> T:
         return self.database.transaction(work)
 
-    def cancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
+    def cancel(self, ids: Sequence[str], running_by: str | None = None, *, action: Action | None = None) -> list[bool]:
         check_batch(ids)
-        return operations.answers(ids, operations.cancel(self.database, ids, running_by))
+        if action is None:
+            found = operations.cancel(self.database, ids, running_by)
+        else:
+            found = undo.cancel(self.database, action, ids, running_by)
+        return operations.answers(ids, found)
 
     async def acancel(self, ids: Sequence[str], running_by: str | None = None) -> list[bool]:
         return await sync_to_async(self.cancel)(ids, running_by)
@@ -602,11 +610,14 @@ class DatabaseQueue:
         at_ms: int | None = None,
         by_ms: int | None = None,
         rule: str = "",
+        action: Action | None = None,
     ) -> list[bool]:
         """Change due times as the protocol says; with `by_ms`, make each message due that much later."""
         check_batch(ids)
         asked_at = monotonic()
-        if rule and at_ms is not None:
+        if action is not None:
+            found, alarms = undo.reschedule(self.database, action, ids, delay_ms, at_ms, by_ms)
+        elif rule and at_ms is not None:
             found, alarms = operations.reschedule_by(self.database, ids, at_ms, rule)
         else:
             found, alarms = operations.reschedule(self.database, ids, delay_ms, at_ms, by_ms)
@@ -630,14 +641,53 @@ class DatabaseQueue:
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return operations.answers(ids, found)
 
-    def send_again(self, ids: Sequence[str], *, delay_ms: int = 0, interval_us: int = 0, first: int = 0) -> list[bool]:
+    def send_again(
+        self,
+        ids: Sequence[str],
+        *,
+        delay_ms: int = 0,
+        interval_us: int = 0,
+        first: int = 0,
+        action: Action | None = None,
+    ) -> list[bool]:
         check_batch(ids)
+        send = partial(self._send_again, ids, delay_ms, interval_us, first, action)
+        sent = send() if action is None else self.database.transaction(send)
+        return operations.answers(ids, sent)
+
+    def _send_again(
+        self, ids: Sequence[str], delay_ms: int, interval_us: int, first: int, action: Action | None
+    ) -> set[str]:
+        if action is not None:
+            self.database.begin_with_write()
         sent: set[str] = set()
         for new in again.to_send_again(self.database, list(dict.fromkeys(ids))):
             for number, message in enumerate(new, first + len(sent)):
                 message.delay_ms = delay_ms + number * interval_us // 1000
             sent |= {one.id for one in self.enqueue(new) if one.created}
-        return operations.answers(ids, sent)
+        if action is not None:
+            undo.note_sent(self.database, action, sent)
+        return sent
+
+    def begin_undo(self, action: Action) -> bool:
+        self._action(action.name)
+        return undo.begin(self.database, action)
+
+    def changed_by(self, name: str, after: int = 0) -> list[int]:
+        return undo.next_pks(self.database, self._action(name), after)
+
+    def put_back(self, name: str, pks: Sequence[int]) -> set[int]:
+        asked_at = monotonic()
+        found, alarms = undo.put_back(self.database, self._action(name), pks)
+        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+        return found
+
+    def _action(self, name: str) -> ActionRow:
+        row = undo.find(self.database, name)
+        if row is None:
+            kept = to_text(undo.KEPT_MS)
+            raise DelayqError(f"Nothing is known of an action {name!r}: it changed nothing, or was over {kept} ago.")
+        return row
 
     def purge(self, ids: Sequence[str]) -> list[bool]:
         check_batch(ids)
