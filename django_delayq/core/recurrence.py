@@ -547,15 +547,28 @@ def _parsed_rrule(text: str, start: datetime) -> "rrule":
         raise ValueError("it is a set of rules; give one")
     if "DTSTART" in text.upper():
         raise ValueError("it has a DTSTART; give start=...")
-    if parsed._interval < 1:
-        raise ValueError(f"INTERVAL={parsed._interval}")
+    if not 1 <= parsed._interval <= _LOCAL_UNITS["days"]:
+        raise ValueError(f"INTERVAL={parsed._interval}; give 1 to {_LOCAL_UNITS['days']}")
     if parsed._count is not None and parsed._count < 1:
         raise ValueError(f"it never comes, with COUNT={parsed._count}")
     if parsed._until is not None and parsed._until < start:
         raise ValueError(f"it never comes, because its UNTIL is before its start={start}")
-    if next(iter(parsed.replace(count=None, until=min(parsed._until or datetime.max, start + _SOON))), None) is None:
+    within = min(parsed._until - start, _SOON) if parsed._until else _SOON
+    if not _comes_within(parsed, start, within):
         raise ValueError(f"it never comes in {_SOON.days // 365} years")
     return parsed
+
+
+def _comes_within(parsed: "rrule", start: datetime, within: timedelta) -> bool:
+    """Return whether a rule comes at least once in this time from its start on.
+
+    dateutil looks for the first time up to the year 9999, which takes it seconds for a rule that never comes. So it is
+    asked with a start in the last of those years: the Gregorian calendar repeats itself every 400 years.
+    """
+    year = start.year % 400 + 9600
+    late = start.replace(year=year if year + _SOON.days // 365 < 9999 else year - 400)
+    found = next(iter(parsed.replace(dtstart=late, count=None, until=None)), None)
+    return found is not None and found - late <= within
 
 
 def _rrule_near(text: str, start: datetime, local: datetime) -> "rrule":

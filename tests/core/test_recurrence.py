@@ -414,7 +414,8 @@ def test_an_rrule_has_the_local_times_that_dateutil_says(name: str, interval: in
         ("every day", "is no rule of RFC 5545"),
         ("RRULE:FREQ=DAILY\nEXDATE:20260101T090000", "a set of rules; give one"),
         ("", "is no rule of RFC 5545"),
-        ("FREQ=DAILY;INTERVAL=0", "INTERVAL=0"),
+        ("FREQ=DAILY;INTERVAL=0", "INTERVAL=0; give 1 to 36600"),
+        ("FREQ=DAILY;INTERVAL=36601", "INTERVAL=36601; give 1 to 36600"),
         ("FREQ=DAILY;BYMONTHDAY=99", "it never comes in 12 years"),
         ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", "it never comes"),
         ("DTSTART:20200101T100000\nRRULE:FREQ=DAILY", "it has a DTSTART"),
@@ -423,6 +424,27 @@ def test_an_rrule_has_the_local_times_that_dateutil_says(name: str, interval: in
 def test_text_that_is_no_rrule_is_refused_with_words(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         RRule(text, start=datetime(2026, 1, 1, 9), zone=ROME)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "comes"),
+    [
+        ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29", datetime(2024, 2, 29, 9), True),
+        ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29", datetime(1896, 3, 1, 9), True),  # 1900 has none
+        ("FREQ=YEARLY;BYDAY=MO;BYMONTHDAY=29;BYMONTH=2", datetime(2024, 3, 1, 9), False),  # in 2044
+        ("FREQ=YEARLY;BYDAY=MO;BYMONTHDAY=29;BYMONTH=2", datetime(2035, 1, 1, 9), True),
+        ("FREQ=YEARLY;INTERVAL=13", datetime(2390, 1, 1, 9), True),
+        ("FREQ=YEARLY;INTERVAL=13;BYMONTH=2;BYMONTHDAY=29", datetime(2399, 1, 1, 9), False),
+        ("FREQ=MONTHLY;BYMONTHDAY=31;UNTIL=20260330T235959", datetime(2026, 2, 1, 9), False),
+        ("FREQ=MONTHLY;BYMONTHDAY=31;UNTIL=20260331T235959", datetime(2026, 2, 1, 9), True),
+    ],
+)
+def test_an_rrule_must_come_within_twelve_years_of_its_start(text: str, start: datetime, comes: bool) -> None:
+    if comes:
+        RRule(text, start=start, zone=ROME)
+    else:
+        with pytest.raises(ValueError, match="it never comes in 12 years"):
+            RRule(text, start=start, zone=ROME)
 
 
 def test_an_rrule_needs_a_local_start() -> None:
