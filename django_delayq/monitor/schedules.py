@@ -82,5 +82,5 @@ def why_never_put(info: ScheduleInfo, at: datetime, now: datetime) -> str:
     """Return in the active language why there is no message of an occurrence that a schedule may have had."""
     if info.last_at is None or at > info.last_at:
         return " ".join([_("It was never put."), *what_follows(info, now)])
-    left = _("It was put and its row was pruned, or it was left out: by a pause, by overlap or by catch_up.")
+    left = _("It was put and its row was pruned or purged, or it was left out: by a pause, by overlap or by catch_up.")
     return " ".join([left, *what_follows(info, now)])

@@ -377,6 +377,7 @@ def test_what_was_changed_since_the_preview_is_shown_again(operator: Client, dat
         ("calendar", "shop", "go on through holidays: choose none."),
         ("window", "09:00-18:00", "'09:00-18:00' is no window; write it like mon-fri 09:00-18:00"),
         ("window", "sat 09:00-12:00; mon-fri 09:00-25:00", "'mon-fri 09:00-25:00' is no window"),
+        ("window", ";", "';' is no window; write it like"),
         ("window", "mon 09:00-09:00", "a whole day like sat 00:00-24:00."),
         ("spread", "wide", "'wide' is no length of time"),
     ],
@@ -400,6 +401,33 @@ def test_what_is_wrong_is_told_beside_its_field(
     (told,) = re.findall(r'<ul class="errorlist".*?</ul>', with_error, re.DOTALL)
     assert not re.search(r"\b[a-z_]+=|\b[A-Z][a-z]\w*\(", text_of_html(told))  # as Python would have it
     assert not Schedule.objects.using(database).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"until": "2020-01-01T00:00"}, "until"),
+        ({"rule": "FREQ=DAILY;COUNT=3", "start": "2020-01-01T09:00"}, "rule"),
+    ],
+)
+def test_a_schedule_of_which_nothing_is_to_come_is_refused_before_it_is_shown(
+    operator: Client, database: str, changes: dict[str, str], field: str
+) -> None:
+    html = page(operator.post(url("schedule", "add"), {**TYPED, **changes}))
+    (with_error,) = [each for each in html.split('class="form-row"') if "errorlist" in each]
+    assert f'name="{field}"' in with_error
+    assert "Nothing is to come by this" in with_error
+    assert 'name="shown"' not in html
+
+
+def test_a_schedule_that_is_over_may_be_changed_in_what_does_not_say_when(operator: Client, database: str) -> None:
+    schedule()
+    Schedule.objects.using(database).update(until_at=datetime(2020, 1, 1, tzinfo=UTC), look_at=None)
+    address = page_of(database, page="edit")
+    form = operator.get(address).context["form"]
+    fields = {name: str(form[name].value() if form[name].value() is not None else "") for name in form.fields}
+    typed(operator, address, **{**fields, "catch_up": "none"})
+    assert row(database).catch_up == "none"
 
 
 def test_a_wrong_zone_is_told_where_a_start_was_typed_too(operator: Client, database: str) -> None:

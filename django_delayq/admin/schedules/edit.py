@@ -19,7 +19,7 @@ from django_delayq.admin.message.payload import Payload, payload_of
 from django_delayq.admin.schedules.actions import store_of
 from django_delayq.admin.schedules.form import ScheduleForm
 from django_delayq.admin.schedules.occurrences import SHOWN, due_times, following, rule_in, window_in_words
-from django_delayq.admin.schedules.page import found, upcoming
+from django_delayq.admin.schedules.page import Upcoming, found, upcoming
 from django_delayq.api.schedules import save_schedule
 from django_delayq.conf import get_alias
 from django_delayq.core.recurrence import NewSchedule
@@ -30,6 +30,9 @@ from django_delayq.translation import rule_words, translated
 
 _WRITTEN = ("key", "header", "data", "rule", "window", "start_at", "until_at", "most", "catch_up", "overlap")
 """The columns that say what is wanted: those that a change may write."""
+
+_OF_TIMES = {"rule", "zone", "calendar", "start", "until"}
+"""The fields that say when a schedule occurs. Others may be changed of one that is over."""
 
 _ADDED, _CHANGED = gettext_lazy("Schedule added"), gettext_lazy("Schedule changed")
 
@@ -71,6 +74,10 @@ def _page(admin: Any, request: HttpRequest, row: Schedule | None, payload: Paylo
                 return HttpResponseRedirect(address(request, "delayq_schedule_change", alias.name, saved.pk))
         else:
             preview = _preview(form.wanted, row, shown)
+            if _is_over(preview["upcoming"]) and (row is None or _OF_TIMES & {*form.changed_data}):
+                told = _("Nothing is to come by this: look at the rule, the start, the end and how many in all.")
+                form.add_error("until" if form.cleaned_data["until"] else "rule", told)
+                preview = {}
     back = "delayq_schedule_changelist", alias.name
     return render_about(
         admin,
@@ -84,6 +91,10 @@ def _page(admin: Any, request: HttpRequest, row: Schedule | None, payload: Paylo
         list_address=address(request, *back),
         **preview,
     )
+
+
+def _is_over(found: Upcoming) -> bool:
+    return not found.rows and not found.error
 
 
 def _mark_of(row: Schedule | None) -> str:

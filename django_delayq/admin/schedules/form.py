@@ -251,18 +251,19 @@ class ScheduleForm(forms.Form):
     def clean_window(self) -> str:
         """Return the words of the windows, if they are some."""
         words: str = self.cleaned_data["window"]
-        for part in filter(None, words.split(";")):
+        parts = [part for part in map(str.strip, words.split(";")) if part]
+        for part in parts or filter(None, [words]):
             try:
                 windows_from_words(part, "UTC", None)
             except ValueError as error:
                 told = _("%(window)s is no window; write it like %(example)s, and a whole day like %(whole)s.")
                 said = {
-                    "window": short_repr(part.strip()),
+                    "window": short_repr(part),
                     "example": "mon-fri 09:00-18:00",
                     "whole": "sat 00:00-24:00",
                 }
                 raise forms.ValidationError(told % said) from error
-        return words
+        return "; ".join(parts)
 
     def clean_spread(self) -> str:
         """Return the length of the spread, if it is one."""
