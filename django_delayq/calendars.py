@@ -51,8 +51,8 @@ def load_calendar(name: str, configured: frozenset[date] | str) -> Calendar:
     return function
 
 
-def _holidays_of(place: str) -> Callable[[date], bool]:
-    """Return the function that knows the public holidays of a country, such as "IT", or a part of one, as "US-CA"."""
+def _holidays_of(place: str) -> Callable[[date], str | None]:
+    """Return the function that names the public holidays of a country, such as "IT", or a part of one, as "US-CA"."""
     try:
         from holidays import country_holidays  # late: it is an extra
     except ImportError as error:
@@ -61,11 +61,11 @@ def _holidays_of(place: str) -> Callable[[date], bool]:
     country, _dash, part = place.partition("-")
 
     @cache
-    def in_year(year: int) -> frozenset[date]:  # their own object fills itself, which another thread may see half done
-        return frozenset(country_holidays(country, subdiv=part or None, years=year, expand=False))
+    def in_year(year: int) -> dict[date, str]:  # their own object fills itself, which another thread may see half done
+        return dict(country_holidays(country, subdiv=part or None, years=year, expand=False))
 
     in_year(2000)  # raises for what it does not know
-    return lambda day: day in in_year(day.year)
+    return lambda day: in_year(day.year).get(day)
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

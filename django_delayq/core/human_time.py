@@ -13,7 +13,7 @@ changed in between. (Of all zones, the two changes that are nearest to each othe
 
 import re
 from calendar import monthrange
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, date, datetime, time as clock_time, timedelta
 from functools import lru_cache
@@ -24,8 +24,11 @@ from django_delayq.support.timestamps import check_aware, from_ms, to_epoch_ms
 from django_delayq.support.translatable import Text, text as _
 from django_delayq.support.validation import check_count, did_you_mean, short_repr
 
-Calendar = Container[date] | Callable[[date], bool]
-"""The days that are holidays: dates, or a function that says whether a date is one."""
+Calendar = Container[date] | Callable[[date], bool | str | None]
+"""The days that are holidays: dates, or a function that says whether a date is one, or the name of the holiday.
+
+A mapping of dates to names gives names too.
+"""
 
 MOST_CLOSED_DAYS = 2 * 366
 """How long a window may stay closed, and days may follow each other of which none is a business day."""
@@ -35,10 +38,13 @@ _DAY = timedelta(days=1)
 _LOOK = timedelta(days=3)
 _DAY_NAMES = (_("Mon"), _("Tue"), _("Wed"), _("Thu"), _("Fri"), _("Sat"), _("Sun"))
 _WEEKDAYS = tuple(name.lower() for name in _DAY_NAMES)
+_BUSINESS_DAYS = frozenset(range(5))
+_MOST_SHOWN = 10
+"""How many runs of closed days the words of a rule name."""
 _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?", re.ASCII)
 
-Note = Callable[[datetime, str], None] | None
-"""Takes down a step of a rule for people: what the clocks show after it, and why."""
+Note = Callable[[date, str], None] | None
+"""Takes down a step of a rule for people: the day, or what the clocks show after it, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +117,9 @@ class At:
             ("business days", self.business_days, self._business_days_after),
         ):
             if count:
-                day = later(day, count)
+                before, day = day, later(day, count)
+                if note and unit == "business days":
+                    _note_closed(note, before + _DAY, day, _BUSINESS_DAYS, self.calendar)
                 if note:
                     note(datetime.combine(day, clock_time()), _("%(length)s on", length=counted(count, unit)))
         return day
@@ -120,7 +128,7 @@ class At:
         closed = 0
         while count:
             day += _DAY
-            if day.weekday() < 5 and not is_holiday(self.calendar, day):
+            if day.weekday() in _BUSINESS_DAYS and not is_holiday(self.calendar, day):
                 count, closed = count - 1, 0
             elif (closed := closed + 1) > MOST_CLOSED_DAYS:
                 raise ValueError(
@@ -182,8 +190,13 @@ class Window:
         last = local + timedelta(days=MOST_CLOSED_DAYS)
         if note and self._closes_at(local):
             note(local, _("it is open"))
+        first = local.date()
         while self._closes_at(local) is None:
-            now, local = _run(now, local, self._opens_after(local, last), zone)
+            opens_at = self._opens_after(local, last)
+            if note:
+                _note_closed(note, first, opens_at.date(), self._days, self.calendar)
+                first = opens_at.date()
+            now, local = _run(now, local, opens_at, zone)
             if note:
                 note(local, _("it opens") if self._closes_at(local) else _("the clocks change"))
         return now
@@ -399,11 +412,19 @@ def is_holiday(calendar: str | Calendar | None, day: date) -> bool:
     if isinstance(calendar, str):
         calendar = _find_calendar(calendar)
     try:
-        return calendar(day) if callable(calendar) else day in calendar
+        return bool(calendar(day)) if callable(calendar) else day in calendar
     except Exception as error:
         name, why = getattr(calendar, "__name__", short_repr(calendar)), f"{type(error).__name__}: {error}"
         told = _("calendar=%(calendar)s fails for %(day)s: %(why)s", calendar=name, day=day, why=why.removesuffix(": "))
         raise ValueError(told) from error
+
+
+def _holiday_name(calendar: str | Calendar | None, day: date) -> str | None:
+    """Return what a calendar calls a holiday; None if it only knows that it is one."""
+    if isinstance(calendar, str):
+        calendar = _find_calendar(calendar)
+    name = calendar(day) if callable(calendar) else calendar.get(day) if isinstance(calendar, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def check_windows(window: object) -> Sequence[Window]:
@@ -535,6 +556,38 @@ def steps(rule: At | Window, start: datetime, called: str | None = None) -> Iter
     yield _("%(when)s UTC: the instant", when=_shown(instant))
 
 
+def _note_closed(
+    note: Callable[[date, str], None],
+    first: date,
+    end: date,
+    weekdays: frozenset[int],
+    calendar: str | Calendar | None,
+) -> None:
+    """Note the days from `first` to `end`, not included, that are closed; days in a row with one reason as one."""
+    runs: list[tuple[date, date, str]] = []
+    while first < end:
+        why = _why_closed(first, weekdays, calendar)
+        if why is not None and runs and runs[-1][1:] == (first - _DAY, why):
+            runs[-1] = (runs[-1][0], first, why)
+        elif why is not None:
+            runs.append((first, first, why))
+        first += _DAY
+    for begin, last, reason in runs[:_MOST_SHOWN]:
+        note(begin, reason if begin == last else _("%(why)s until %(last)s", why=reason, last=_shown(last)))
+    if more := runs[_MOST_SHOWN:]:
+        note(more[0][0], _("closed days go on, the last is %(last)s", last=_shown(more[-1][1])))
+
+
+def _why_closed(day: date, weekdays: frozenset[int], calendar: str | Calendar | None) -> Text | None:
+    """Return why a day is closed, in words; None for one that is open."""
+    if is_holiday(calendar, day):
+        name = _holiday_name(calendar, day)
+        return _("holiday (%(name)s)", name=name) if name else _("holiday")
+    if day.weekday() in weekdays:
+        return None
+    return _("closed day") if day.weekday() in _BUSINESS_DAYS else _("weekend")
+
+
 def _noted(instant: datetime, at: clock_time, zone: ZoneInfo, note: Note) -> datetime:
     """Return the instant, after a note on whether it is when the clocks show `at`."""
     if note:
@@ -550,8 +603,10 @@ def _noted(instant: datetime, at: clock_time, zone: ZoneInfo, note: Note) -> dat
     return instant
 
 
-def _shown(moment: datetime) -> Text:
+def _shown(moment: date) -> Text:
     day = _DAY_NAMES[moment.weekday()]
+    if not isinstance(moment, datetime):
+        return _("%(day)s %(date)s", day=day, date=moment)
     return _("%(day)s %(date)s %(time)s", day=day, date=moment.date(), time=_clock(moment))
 
 

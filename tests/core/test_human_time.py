@@ -325,6 +325,7 @@ def test_rules_are_values() -> None:
                 "Wed 2026-02-25 13:00: now in Europe/Rome",
                 "Wed 2026-03-25 00:00: 1 month on",
                 "Fri 2026-03-27 00:00: 2 days on",
+                "Sat 2026-03-28: weekend until Sun 2026-03-29",
                 "Mon 2026-03-30 00:00: 1 business day on",
                 "Mon 2026-03-30 09:00: at 09:00",
                 "Mon 2026-03-30 07:00 UTC: the instant",
@@ -365,6 +366,7 @@ def test_rules_are_values() -> None:
             "2026-03-28 12:00",
             [
                 "Sat 2026-03-28 13:00: now in Europe/Rome",
+                "Sat 2026-03-28: weekend until Sun 2026-03-29",
                 "Sun 2026-03-29 03:00: the clocks change",
                 "Mon 2026-03-30 09:00: it opens",
                 "Mon 2026-03-30 07:00 UTC: the instant",
@@ -383,3 +385,36 @@ def test_rules_are_values() -> None:
 )
 def test_a_preview_says_each_step(rule: At | Window, now: str, lines: list[str]) -> None:
     assert rule.preview(utc(now)).splitlines() == lines
+
+
+CHRISTMAS = {date(2027, 12, 25): "Christmas Day", date(2027, 12, 27): "Boxing Day (observed)"}
+
+
+@pytest.mark.parametrize(
+    ("calendar", "christmas", "monday"),
+    [
+        (CHRISTMAS, "holiday (Christmas Day)", "holiday (Boxing Day (observed))"),
+        (CHRISTMAS.get, "holiday (Christmas Day)", "holiday (Boxing Day (observed))"),
+        (set(CHRISTMAS), "holiday", "holiday"),
+        (lambda day: day in CHRISTMAS, "holiday", "holiday"),
+    ],
+)
+def test_a_preview_names_the_days_that_it_skips(calendar: Any, christmas: str, monday: str) -> None:
+    skipped = [f"Sat 2027-12-25: {christmas}", "Sun 2027-12-26: weekend", f"Mon 2027-12-27: {monday}"]
+    window = Window("mon,wed-fri", "09:00", "18:00", zone="UTC", calendar=calendar)
+    assert window.preview(utc("2027-12-24 20:00")).splitlines()[1:-1] == [
+        *skipped,
+        "Tue 2027-12-28: closed day",
+        "Wed 2027-12-29 09:00: it opens",
+    ]
+    at = At(business_days=1, time="09:00", zone="UTC", calendar=calendar)
+    assert at.preview(utc("2027-12-24 20:00")).splitlines()[1:-2] == [
+        *skipped,
+        "Tue 2027-12-28 00:00: 1 business day on",
+    ]
+
+
+def test_a_preview_of_many_closed_days_stays_short() -> None:
+    lines = At(business_days=300, time="09:00", zone="UTC").preview(utc("2026-01-01 12:00")).splitlines()
+    assert len(lines) == 1 + 11 + 3
+    assert lines[11] == "Sat 2026-03-14: closed days go on, the last is Sun 2027-02-21"

@@ -122,6 +122,7 @@ def test_a_rule_in_words_has_each_step() -> None:
         "Sat 2026-03-21 19:00: at 19:00",
         "Sat 2026-03-21 18:00 UTC: the instant",
         "Sat 2026-03-21 19:00: in the window from here on in Europe/Rome",
+        "Sat 2026-03-21: weekend until Sun 2026-03-22",
         "Mon 2026-03-23 09:00: it opens",
         "Mon 2026-03-23 08:00 UTC: the instant",
         f"spread over 30m: {spread_ms // 60_000}m{spread_ms % 60_000 // 1000}s later",
