@@ -29,7 +29,6 @@ from django_delayq.core.recurrence import (
     check_bounds,
     check_every,
     rule_of,
-    span,
     to_come,
 )
 from django_delayq.core.requests import BATCH, Header
@@ -267,9 +266,11 @@ def run_delay_schedule(name: str, *, using: str | None = None) -> str:
 def backfill_delay_schedule(name: str, *, start: datetime, until: datetime, using: str | None = None) -> int:
     """Put a message for each occurrence of a schedule from `start` to `until`, and return how many there are.
 
-    Those that are past are due now. Each has the id of its occurrence, even if one with that id has ended before; one
-    that waits or runs is left as it is. They may run at once, and they count neither for `overlap` nor for `count`.
-    Raises `DelayqError` if there is no such schedule, and `ValueError` for over 100,000 occurrences.
+    None is before the schedule's `start`, nor after its `until`. Those that are past are due now. Each has the id of
+    its occurrence, even if one with that id has ended before; one that waits or runs is left as it is. They may run at
+    once, and they count neither for `overlap` nor for `count`.
+    Raises `DelayqError` if there is no such schedule, and `ValueError` for a span that is backwards, and for over
+    100,000 occurrences.
     """
     found = occurrences_to_backfill(name, start=start, until=until, using=using)
     for page in pages(found, BATCH):
@@ -280,10 +281,13 @@ def backfill_delay_schedule(name: str, *, start: datetime, until: datetime, usin
 def occurrences_to_backfill(name: str, *, start: datetime, until: datetime, using: str | None = None) -> list[datetime]:
     """Return the occurrences that `backfill_delay_schedule` puts. Raises like it."""
     before = max(check_aware(start, "start"), EPOCH) - timedelta(microseconds=1)
+    if check_aware(until, "until") < start:
+        raise ValueError(f"until={until} is before start={start}; give a later one.")
     info = get_delay_schedule(name, using=using)
     if info is None or info.rule is None:
         raise _unknown(name, using) if info is None else DelayqError(f"Schedule {name!r}: {info.error}")
-    found = list(islice(span(info.rule, before, check_aware(until, "until")), MOST_BACKFILLED + 1))
+    end = until if info.until is None else min(until, info.until)
+    found = list(to_come(info.rule, before, info.start, end, MOST_BACKFILLED + 1))
     if len(found) > MOST_BACKFILLED:
         raise ValueError(
             f"from {start} to {until} there are over {MOST_BACKFILLED:,} occurrences; give a shorter span."

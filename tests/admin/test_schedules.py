@@ -768,7 +768,8 @@ def test_a_span_is_read_in_the_zone_of_the_schedule(operator: Client, database: 
     ("asked", "said"),
     [
         ({"start": "x", "until": "2026-03-03T00:00"}, "is no date and time"),
-        ({"start": "2026-03-03T00:00", "until": "2026-03-02T00:00"}, "Nothing occurs in this span."),
+        ({"start": "2026-03-03T00:00", "until": "2026-03-02T00:00"}, "It is before the start."),
+        ({"start": "2026-03-03T00:00", "until": "2026-03-03T08:00"}, "Nothing occurs in this span."),
         ({"start": "1970-03-03T00:00", "until": "2026-03-02T00:00"}, "over 1,000 occurrences"),
     ],
 )

@@ -537,3 +537,16 @@ def test_a_change_of_a_zone_moves_the_next_occurrences_of_schedules(
     assert after.due_at.astimezone(ZoneInfo("Asia/Kathmandu")).time() == clock_time(9)
     assert told == f"schedule rome: {_iso(before.due_at)} -> {_iso(after.due_at)}"
     assert _lines() == ["moved 0 of 0 messages with a rule in Europe/Rome"]
+
+
+def test_a_dry_run_tells_the_message_of_a_schedule_once(
+    broker: DatabaseBackend, change_zone: Callable[[str, str], None]
+) -> None:
+    window = Window("mon-sun", "10:00", "18:00", zone="Europe/Rome")
+    nine = Every(days=1, time="09:00", zone="Europe/Rome")
+    schedule_delay_message("k", 1, name="rome", every=nine, window=window)
+    change_zone("Europe/Rome", "Asia/Kathmandu")
+    told, counted = _lines("--dry-run")
+    assert told.startswith("schedule rome: ")
+    assert counted == "would move 0 of 1 message with a rule in Europe/Rome"
+    assert _lines()[0] == told

@@ -454,6 +454,22 @@ def test_a_backfill_puts_each_occurrence_of_the_span(
     assert ids(database) == [id_at(1)]
 
 
+def test_a_backfill_puts_nothing_that_the_schedule_never_had(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY, start=hours(2), until=hours(4))
+    assert backfill_delay_schedule("s", start=hours(-3), until=hours(9)) == 3
+    assert ids(database) == [id_at(hour) for hour in (2, 3, 4)]
+
+
+def test_a_backfill_of_a_span_that_is_backwards_is_refused(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    with pytest.raises(ValueError, match=r"until=.* is before start=.*; give a later one"):
+        backfill_delay_schedule("s", start=hours(3), until=hours(2))
+
+
 def test_two_who_put_at_once_put_one(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
     """One of them holds the schedule's row while the other looks: the other leaves it alone, and does not wait."""
     if not connections[database].features.has_select_for_update_skip_locked:

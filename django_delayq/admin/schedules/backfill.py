@@ -1,7 +1,6 @@
 """Put the messages of a span that is over: asked for, counted, then confirmed."""
 
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
 
 from django import forms
@@ -22,7 +21,7 @@ from django_delayq.api.schedules import backfill_delay_schedule
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.human_time import instant_of
-from django_delayq.core.recurrence import span
+from django_delayq.core.recurrence import to_come
 from django_delayq.models import Schedule
 from django_delayq.support.audit import record
 from django_delayq.translation import translated
@@ -50,7 +49,7 @@ class SpanForm(forms.Form):
     def __init__(self, posted: Any, row: Schedule) -> None:
         super().__init__(posted)
         self.rule, self.why_not = rule_in(row)
-        self.zone = zone_of_rule(self.rule)
+        self.row, self.zone = row, zone_of_rule(self.rule)
         self.fields["start"].help_text = _("In the time zone %(zone)s. Both ends are included.") % {"zone": self.zone}
         self.occurrences: list[datetime] = []
 
@@ -72,9 +71,12 @@ class SpanForm(forms.Form):
             return asked
         if self.rule is None:
             raise forms.ValidationError(self.why_not)
+        if asked["until"] < asked["start"]:
+            raise forms.ValidationError({"until": _("It is before the start.")})
         before = asked["start"] - timedelta(microseconds=1)
+        end = asked["until"] if self.row.until_at is None else min(asked["until"], self.row.until_at)
         try:
-            self.occurrences = list(islice(span(self.rule, before, asked["until"]), AT_ONCE + 1))
+            self.occurrences = list(to_come(self.rule, before, self.row.start_at, end, AT_ONCE + 1))
         except Exception as error:  # a calendar is the site's code
             raise forms.ValidationError(f"{type(error).__name__}: {translated(error)}") from error
         if not self.occurrences:

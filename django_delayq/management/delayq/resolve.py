@@ -1,6 +1,7 @@
 """`delayq resolve`: correct due times after a change of the time-zone database."""
 
 from argparse import ArgumentParser
+from collections.abc import Collection
 from functools import partial
 
 from django.core.management.base import CommandError
@@ -8,6 +9,7 @@ from django.core.management.base import CommandError
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Tables
 from django_delayq.core.human_time import check_zone
+from django_delayq.core.occurrences import occurrence_id
 from django_delayq.management.support.arguments import Options, checked
 from django_delayq.management.support.terminal import Write, counted, to_iso
 from django_delayq.store.rules import Correction, look
@@ -36,16 +38,18 @@ def run(options: Options, write: Write) -> None:
     if store is None:
         raise CommandError(f"{options['using']!r} has no store, which alone keeps the rules of due times.")
     with store.database.available():
-        _resolve_schedules(store, options, write)
-        _resolve_messages(store, options, write)
+        put_anew = _resolve_schedules(store, options, write)
+        _resolve_messages(store, options, write, put_anew)
 
 
-def _resolve_messages(store: Tables, options: Options, write: Write) -> None:
+def _resolve_messages(store: Tables, options: Options, write: Write, put_anew: Collection[str]) -> None:
+    """Move the messages, except those that their schedules put anew."""
     seen = moved = late = left = unresolved = 0
     for found in look(store.database, options["zone"]):
         now_ms = store.database.now_ms()
-        answers = [True] * len(found.corrections) if options["dry_run"] else _move(store, found.corrections)
-        for one, was_moved in zip(found.corrections, answers, strict=True):
+        corrections = [one for one in found.corrections if one.id not in put_anew]
+        answers = [True] * len(corrections) if options["dry_run"] else _move(store, corrections)
+        for one, was_moved in zip(corrections, answers, strict=True):
             is_late = one.new_ms <= now_ms
             moved, late, left = moved + was_moved, late + (was_moved and is_late), left + (not was_moved)
             write(_line(one, is_late=is_late, was_moved=was_moved))
@@ -62,7 +66,8 @@ def _resolve_messages(store: Tables, options: Options, write: Write) -> None:
         raise CommandError(f"{counted(unresolved, 'rule')} could not be resolved; these messages are where they were.")
 
 
-def _resolve_schedules(store: Tables, options: Options, write: Write) -> None:
+def _resolve_schedules(store: Tables, options: Options, write: Write) -> set[str]:
+    """Put the next occurrences anew, and return the ids of those that waited."""
     found = misplaced(store.database, options["zone"])
     moved = {one.name for one in found}
     if found and not options["dry_run"]:
@@ -71,6 +76,7 @@ def _resolve_schedules(store: Tables, options: Options, write: Write) -> None:
     for name, old, new in found:
         then = "none" if new is None else to_iso(to_epoch_ms(new))
         write(f"schedule {name}: {to_iso(to_epoch_ms(old))} -> {then}" + ("" if name in moved else ": left"))
+    return {occurrence_id(one.name, one.old) for one in found}
 
 
 def _move(store: Tables, corrections: list[Correction]) -> list[bool]:
