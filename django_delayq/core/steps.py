@@ -24,5 +24,5 @@ def step_of(message_id: str) -> StepName | None:
 
     A site may give any message such an id: only a row of `delayq_sequence` says that it is a step.
     """
-    match = _ID.fullmatch(message_id) if "@" in message_id and message_id[-1:].isdigit() else None
+    match = _ID.fullmatch(message_id) if message_id[-1:].isdigit() else None
     return None if match is None else StepName(match[1], match[2], int(match[3]))

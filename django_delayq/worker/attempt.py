@@ -118,7 +118,7 @@ def _leave_to_later_code(claimed: Claimed, why: str) -> Transition:
 
 def needs_look(claimed: Claimed) -> bool:
     """Return whether `begin` may ask the database whether a message may start: it may be a step of a sequence."""
-    return bool(claimed.pk) and step_of(claimed.id) is not None
+    return "@" in claimed.id and bool(claimed.pk) and step_of(claimed.id) is not None
 
 
 def _may_start(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
