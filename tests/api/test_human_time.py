@@ -195,6 +195,10 @@ def test_a_calendar_of_the_library_knows_the_holidays_of_a_country_and_of_a_part
     assert opens_on("IT", easter) == opens_on("DE", easter) == 7  # Easter Monday
     epiphany = datetime(2027, 1, 5, 20, tzinfo=UTC)  # of the next year
     assert (opens_on("Bavaria", epiphany), opens_on("DE", epiphany)) == (7, 6)
+    named = Window("mon-sun", "09:00", "18:00", zone="UTC", calendar="DE").preview(
+        datetime(2027, 12, 25, 12, tzinfo=UTC)
+    )
+    assert re.search(r"^Sat 2027-12-25: holiday \(\w.+\)$", named, re.MULTILINE)  # in the language of the process
     assert check_settings() == []
 
 
