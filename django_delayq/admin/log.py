@@ -296,7 +296,11 @@ def changed(alias: str, rows: Sequence[MessageRow], change: Change) -> Mapping[i
     if change.move in ("rescue", "purge_failed"):
         return {row.pk: _hashed_error(row.error) for row in rows}
     was = {row.pk: f"{_DUE}{in_utc(row.due_at)}" for row in rows}
-    if change.move not in ("reschedule", "shift"):
-        return was
+    return was | due_changes(alias, rows) if change.move in ("reschedule", "shift") else was
+
+
+def due_changes(alias: str, rows: Sequence[MessageRow]) -> dict[int, str]:
+    """Return the texts of the log entries of those rows that wait: the due time before, and the new one."""
+    was = {row.pk: f"{_DUE}{in_utc(row.due_at)}" for row in rows}
     now = ReadyMessage.objects.using(get_alias(alias).database).only("due_at").filter(pk__in=was)
-    return was | {row.pk: f"{was[row.pk]} → {in_utc(row.due_at)}" for row in now}
+    return {row.pk: f"{was[row.pk]} → {in_utc(row.due_at)}" for row in now}

@@ -40,11 +40,13 @@ from django_delayq.admin.bulk.confirmation import (
     tell_moved,
 )
 from django_delayq.admin.bulk.jobs import is_all, job_address, selection_of
+from django_delayq.admin.bulk.undo import undo_link
 from django_delayq.admin.formatting import exact, visibly
 from django_delayq.admin.lists.bounded import LIMIT_S, TooSlow, stopped_search, time_limit
 from django_delayq.admin.log import changed, log_rows
 from django_delayq.admin.message.page import state_of
 from django_delayq.admin.visibility import visible_rows
+from django_delayq.brokers.base import Action
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.support.audit import record
@@ -194,10 +196,11 @@ def _one_first(
     """Move the first of the rows alone, and ask again for the rest: the page shows what became of it."""
     alias, first = alias_of(request), rows.order_by("pk").values_list("pk", flat=True).first()
     page = list(rows.filter(pk=first).defer("data"))
+    action = _new_action(request)
     tried = ""
     try:
         done, changed_rows = database_of(alias).transaction(
-            partial(_move_and_log, request, alias, page, move, change, 0)
+            partial(_move_and_log, request, alias, page, move, change, 0, action)
         )
     except DelayqError as error:
         messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
@@ -206,7 +209,7 @@ def _one_first(
         if ids:
             tried = ids[0]
             record(operator_of(request), move.name, alias, ids, moved=1, by=amount_of(change))
-        tell_moved(request, move.done, len(ids))
+        tell_moved(request, move.done, len(ids), undo_link(model_admin, request, action.name))
         tell_left(request, [row.message_id for row in done.left], 0)
         tell_changed(request, [row.message_id for row in changed_rows])
     rest = rows.exclude(pk=first) if tried else rows
@@ -254,10 +257,11 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
     moved = 0
     left: list[str] = []
     since: list[str] = []
-    database = database_of(alias)
+    database, action = database_of(alias), _new_action(request)
     try:
         for page in pages(rows, until=last_pk(model_admin.model, alias)):
-            done, other = database.transaction(partial(_move_and_log, request, alias, page, move, change, moved))
+            step = partial(_move_and_log, request, alias, page, move, change, moved, action)
+            done, other = database.transaction(step)
             if done.rows:
                 ids = [row.message_id for row in done.rows]
                 record(operator_of(request), move.name, alias, ids, moved=len(ids), by=amount_of(change))
@@ -266,27 +270,38 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
             since += [row.message_id for row in other]
     except DelayqError as error:
         messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
-    tell_moved(request, move.done, moved)
+    tell_moved(request, move.done, moved, undo_link(model_admin, request, action.name))
     tell_left(request, left, gone)
     tell_changed(request, since)
 
 
+def _new_action(request: HttpRequest) -> Action:
+    """Return an action of the user with a name of its own, by which it can be undone."""
+    return Action(uuid.uuid4().hex, request.user.get_username()[:MAX_NAME])
+
+
 def _move_and_log(
-    request: HttpRequest, alias: str, page: Sequence[MessageRow], move: Move, change: Change, before: int
+    request: HttpRequest,
+    alias: str,
+    page: Sequence[MessageRow],
+    move: Move,
+    change: Change,
+    before: int,
+    action: Action,
 ) -> tuple[Moved, list[MessageRow]]:
     """Move the unchanged rows of a page and log them. Return what was moved, and the rows that have changed.
 
     If the log is in the same database, the caller's transaction has both. In another database the log's entries are
     committed first: there may be one too many, but none is missing.
     """
-    done, others = _move_unchanged(request, alias, page, change, before)
+    done, others = _move_unchanged(request, alias, page, change, before, action)
     what = changed(alias, done.rows, change)
     log_rows(request.user.pk, done.rows, move.done, what=what, deleted=move.deletes)
     return done, others
 
 
 def _move_unchanged(
-    request: HttpRequest, alias: str, page: Sequence[MessageRow], change: Change, before: int
+    request: HttpRequest, alias: str, page: Sequence[MessageRow], change: Change, before: int, action: Action
 ) -> tuple[Moved, list[MessageRow]]:
     """Move the rows that have not changed since the confirmation page was shown.
 
@@ -300,7 +315,8 @@ def _move_unchanged(
     since = set(changed_since(request, rows.order_by("message_id").select_for_update()))
     others = [row for row in page if row.pk in since]
     visible = visible_rows(request.user, model, alias)
-    return changes.move(alias, [row for row in page if row.pk not in since], change, visible, before), others
+    unchanged = [row for row in page if row.pk not in since]
+    return changes.move(alias, unchanged, change, visible, before, action), others
 
 
 def _gone(request: HttpRequest, rows: QuerySet[Any]) -> int:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.formatting import in_utc
 from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Action
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.limits import interval_us_of
@@ -135,10 +136,18 @@ def pages(rows: QuerySet[Any], *, until: int) -> Iterator[list[MessageRow]]:
         page = next_page(rows, after=page.last, until=until)
 
 
-def move(alias: str, rows: Sequence[MessageRow], change: Change, visible: QuerySet[Any], before: int = 0) -> Moved:
+def move(
+    alias: str,
+    rows: Sequence[MessageRow],
+    change: Change,
+    visible: QuerySet[Any],
+    before: int = 0,
+    action: Action | None = None,
+) -> Moved:
     """Move a page of rows, and return which moved. `visible` are all rows of the table that the operator may see.
 
-    `before` is how many moved before them: with a rate they are due after those.
+    `before` is how many moved before them: with a rate they are due after those. As a part of the `action` the move can
+    be undone, if it is of a kind that can.
     """
     meant = rows
     if change.move in ("rescue", "send_again"):
@@ -146,7 +155,7 @@ def move(alias: str, rows: Sequence[MessageRow], change: Change, visible: QueryS
     elif change.move == "purge_failed":
         meant = _wholly_visible(alias, rows, visible)
     ids = list(dict.fromkeys(row.message_id for row in meant))
-    answers = dict(zip(ids, by_ids(alias, change, before)(ids), strict=True)) if ids else {}
+    answers = dict(zip(ids, by_ids(alias, change, before, action)(ids), strict=True)) if ids else {}
     moved = [row for row in meant if answers[row.message_id]]
     pks = {row.pk for row in moved}
     return Moved(moved, [row for row in rows if row.pk not in pks])
@@ -158,7 +167,9 @@ def last_pk(model: type[MessageRow], alias: str) -> int:
     return rows.order_by("-pk").values_list("pk", flat=True).first() or 0
 
 
-def by_ids(alias: str, change: Change, before: int = 0) -> Callable[[Sequence[str]], list[bool]]:
+def by_ids(
+    alias: str, change: Change, before: int = 0, action: Action | None = None
+) -> Callable[[Sequence[str]], list[bool]]:
     """Return a function that takes ids, changes their messages, and returns for each whether it was changed.
 
     Raises `DelayqError` for a `shift` and for `send_again` if the alias has no store any more.
@@ -170,9 +181,9 @@ def by_ids(alias: str, change: Change, before: int = 0) -> Callable[[Sequence[st
             raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
         if change.move == "send_again":
             interval_us = interval_us_of(change.rate, "rate") if change.rate else 0
-            return partial(backend.store.send_again, interval_us=interval_us, first=before)
+            return partial(backend.store.send_again, interval_us=interval_us, first=before, action=action)
         # from its own due time, so that messages stay as far apart as they are
-        return partial(backend.store.reschedule, by_ms=change.shift_ms)
+        return partial(backend.store.reschedule, by_ms=change.shift_ms, action=action)
     by_name: dict[str, Callable[[Sequence[str]], list[bool]]] = {
         "rescue": queue.rescue,
         "cancel": queue.cancel,
@@ -181,6 +192,13 @@ def by_ids(alias: str, change: Change, before: int = 0) -> Callable[[Sequence[st
         "purge": queue.purge,
         "purge_failed": queue.purge_failed,
     }
+    if backend.store is not None and action is not None:
+        store = backend.store
+        by_name |= {
+            "cancel": partial(store.cancel, action=action),
+            "cancel_running": partial(store.cancel, running_by=change.by, action=action),
+            "reschedule": partial(store.reschedule, delay_ms=change.delay_ms, at_ms=change.at_ms, action=action),
+        }
     return by_name[change.move]
 
 

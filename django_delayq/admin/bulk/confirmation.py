@@ -15,6 +15,8 @@ from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _, ngettext
 
 from django_delayq.admin.bulk.changes import Change
@@ -187,11 +189,12 @@ def _marks(rows: QuerySet[Any]) -> dict[int, str]:
     return {pk: mark_of(*values)[:16] for pk, *values in rows.values_list("pk", *fields)}
 
 
-def tell_moved(request: HttpRequest, done: Any, count: int) -> None:
-    """Say how many messages moved, if any did."""
+def tell_moved(request: HttpRequest, done: Any, count: int, undo: str | SafeString = "") -> None:
+    """Say how many messages moved, if any did, with the link that leads to the undo."""
     if count:
         said = ngettext("%(done)s: %(count)d message.", "%(done)s: %(count)d messages.", count)
-        messages.success(request, said % {"done": done, "count": count})
+        said %= {"done": done, "count": count}
+        messages.success(request, format_html("{} {}", said, undo) if undo else said)
 
 
 def tell_left(request: HttpRequest, ids: Sequence[str], gone: int) -> None:

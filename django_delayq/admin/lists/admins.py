@@ -27,6 +27,7 @@ from django_delayq.admin.bulk.actions import (
 )
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.bulk.jobs import job_address, job_page
+from django_delayq.admin.bulk.undo import undo_page
 from django_delayq.admin.dashboard.urls import urls
 from django_delayq.admin.formatting import instant, visibly
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
@@ -147,7 +148,12 @@ class MessageAdmin(Columns, BoundedAdmin):
     def get_urls(self) -> list[Any]:
         name = self.opts.model_name
         job = self.admin_site.admin_view(partial(job_page, self))
-        own = [path("job/<str:name>/", job, name=f"delayq_{name}_job"), *urls(self.admin_site)]
+        undo = self.admin_site.admin_view(partial(undo_page, self))
+        own = [
+            path("job/<str:name>/", job, name=f"delayq_{name}_job"),
+            path("undo/<int:pk>/", undo, name=f"delayq_{name}_undo"),
+            *urls(self.admin_site),
+        ]
         if self.edit:
             page = self.admin_site.admin_view(partial(edit_page, self))
             own.append(path("<path:object_id>/payload/", page, name=f"delayq_{name}_payload"))
