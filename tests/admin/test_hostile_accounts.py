@@ -73,7 +73,11 @@ NOBODY = frozenset({"nobody"})
 ANY_VIEW: frozenset[str] = frozenset()
 NEEDS: dict[str, frozenset[str]] = {
     **{f"{name}_{page}": frozenset({f"view_{name}"}) for name in LISTS.values() for page in ("change", "history")},
-    **{f"{name}_{page}": frozenset({f"view_{name}"}) for name in LISTS.values() for page in ("changelist", "job")},
+    **{
+        f"{name}_{page}": frozenset({f"view_{name}"})
+        for name in LISTS.values()
+        for page in ("changelist", "job", "undo")
+    },
     **{f"{name}_{page}": NOBODY for name in LISTS.values() for page in ("add", "delete")},
     "reportrow_changelist": frozenset({"view_reportrow"}),
     "anymessage_changelist": frozenset({"sees a list"}),

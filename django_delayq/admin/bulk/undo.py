@@ -21,6 +21,7 @@ from django_delayq.admin.access import (
 )
 from django_delayq.admin.bulk.changes import LABELS, TABLES, Change, permission_of
 from django_delayq.admin.formatting import exact, visible
+from django_delayq.admin.lists.bounded import is_primary_key
 from django_delayq.admin.log import due_changes, log_rows
 from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.brokers import get_backend
@@ -51,7 +52,7 @@ def undo_link(admin: Any, request: HttpRequest, name: str) -> str | SafeString:
 
 
 @redirected_on_outage
-def undo_page(admin: Any, request: HttpRequest, pk: int) -> HttpResponse:
+def undo_page(admin: Any, request: HttpRequest, pk: str) -> HttpResponse:
     """Ask whether to undo an action; by POST, undo it.
 
     That needs the permission of the action, and is for who did it, or for one who may see all messages.
@@ -59,7 +60,8 @@ def undo_page(admin: Any, request: HttpRequest, pk: int) -> HttpResponse:
     if not admin.has_view_permission(request):
         raise PermissionDenied
     alias = alias_of(request)
-    row = ActionRow.objects.using(get_alias(alias).database).filter(alias=alias, pk=pk).first()
+    rows = ActionRow.objects.using(get_alias(alias).database).filter(alias=alias)
+    row = rows.filter(pk=pk).first() if is_primary_key(pk) else None
     is_own = row is not None and row.by == request.user.get_username()[:MAX_NAME]
     if row is None or not (is_own or sees_all(request.user, alias)):
         raise Http404(_("There is no such action any more."))

@@ -151,7 +151,7 @@ class MessageAdmin(Columns, BoundedAdmin):
         undo = self.admin_site.admin_view(partial(undo_page, self))
         own = [
             path("job/<str:name>/", job, name=f"delayq_{name}_job"),
-            path("undo/<int:pk>/", undo, name=f"delayq_{name}_undo"),
+            path("undo/<str:pk>/", undo, name=f"delayq_{name}_undo"),
             *urls(self.admin_site),
         ]
         if self.edit:
