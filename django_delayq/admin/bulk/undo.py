@@ -20,7 +20,7 @@ from django_delayq.admin.access import (
     render_about,
 )
 from django_delayq.admin.bulk.changes import LABELS, TABLES, Change, permission_of
-from django_delayq.admin.formatting import exact, visible
+from django_delayq.admin.formatting import exact, number, visible
 from django_delayq.admin.lists.bounded import is_primary_key
 from django_delayq.admin.log import due_changes, log_rows
 from django_delayq.admin.visibility import sees_all, visible_rows
@@ -30,8 +30,11 @@ from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ActionRow, MessageRow, UndoRow
 from django_delayq.support.audit import record
-from django_delayq.support.validation import MAX_NAME
+from django_delayq.support.validation import MAX_NAME, short_repr
 from django_delayq.translation import translated
+
+MOST = 1_000
+"""The most messages that a page puts back: as many as an action of the lists moves at once. Code may act on more."""
 
 _UNDONE = {
     "cancel": gettext_lazy("Cancel undone"),
@@ -68,7 +71,11 @@ def undo_page(admin: Any, request: HttpRequest, pk: str) -> HttpResponse:
     if _list_of(row) != admin.opts.model_name or not may(request, permission_of(Change(row.kind))):  # type: ignore[arg-type]  # kinds are moves
         raise PermissionDenied
     list_address = address(request, f"delayq_{admin.opts.model_name}_changelist", alias)
-    count = _changed(row).count()
+    count = _changed(row)[: MOST + 1].count()
+    if count > MOST:
+        said = _("This changed over %(most)s messages. Undo it in code: undo_delay_action(%(name)s)")
+        messages.error(request, said % {"most": number(MOST), "name": short_repr(row.name)})
+        return HttpResponseRedirect(list_address)
     if row.undone_at is not None and not count:
         said = _("This was undone already, by %(who)s.") % {"who": visible(row.undone_by) or "-"}
         messages.warning(request, said)
