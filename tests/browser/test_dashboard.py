@@ -93,6 +93,7 @@ def test_axe_finds_nothing_on_the_dashboard(page: Page, site: Site, scheme: str)
         expect(page.get_by_role("link", name="runs", exact=True)).to_be_visible(timeout=PATIENCE_MS)
         found[f"dashboard, {width} wide"] = violations(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.get_by_role("link", name="Pause a queue or a key…").click()
+    with page.expect_navigation():
+        page.get_by_role("link", name="Pause a queue or a key…").click()
     found["pause"] = violations(page)
     assert {address: rules for address, rules in found.items() if rules} == {}

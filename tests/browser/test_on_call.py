@@ -73,12 +73,15 @@ def test_axe_finds_nothing(page: Page, site: Site, database: str, scheme: str) -
         page.goto(f"/admin/delayq/{address}")
         found[address] = violations(page)
     page.goto(LIST)
-    page.get_by_role("link", name="a", exact=True).click()
+    with page.expect_navigation():
+        page.get_by_role("link", name="a", exact=True).click()
     found["message"] = violations(page)
-    page.get_by_role("link", name="Change the payload and rescue").click()
+    with page.expect_navigation():
+        page.get_by_role("link", name="Change the payload and rescue").click()
     found["edit"] = violations(page)
     page.go_back()
-    page.get_by_role("button", name="Rescue").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Rescue").click()
     found["confirm"] = violations(page)
     assert {address: rules for address, rules in found.items() if rules} == {}
 

@@ -31,6 +31,7 @@ def test_axe_finds_nothing_without_a_store(page: Page, site: Site) -> None:
             assert page.locator(f"#delayq-{kind}").is_visible()
         found[f"dashboard, {scheme}"] = violations(page)
         page.locator("#delayq-buried input[type=checkbox]").first.check()
-        page.locator("#delayq-buried").get_by_role("button", name="Rescue").click()
+        with page.expect_navigation():
+            page.locator("#delayq-buried").get_by_role("button", name="Rescue").click()
         found[f"confirm, {scheme}"] = violations(page)
     assert {address: rules for address, rules in found.items() if rules} == {}
