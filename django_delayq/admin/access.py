@@ -17,6 +17,7 @@ from django_delayq.conf import alias_names, get_alias, valid_aliases
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import MessageRow
 from django_delayq.support.audit import Operator
+from django_delayq.support.validation import MAX_NAME
 from django_delayq.translation import translated
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ def render_about(admin: Any, request: HttpRequest, template: str, **context: Any
 def operator_of(request: HttpRequest) -> Operator:
     """Return who sends the request, and the address that it came from, for the audit lines."""
     return Operator(request.user.get_username(), request.META.get("REMOTE_ADDR") or "-")
+
+
+def name_of_user(request: HttpRequest) -> str:
+    """Return the name of the user who sends the request, as far as a column of names can keep it."""
+    return request.user.get_username()[:MAX_NAME]
 
 
 def may(request: HttpRequest, permission: str) -> bool:

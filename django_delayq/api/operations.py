@@ -58,9 +58,10 @@ def cancel_delay_messages(
     existed don't count. Raises `BrokerUnavailable` or `BrokerRefused`; calling again is safe.
     """
     backend = get_backend(using)
-    cancel = partial(backend.queue.cancel, running_by=_asked_by(running, by, action))
+    running_by = _asked_by(running, by, action)
+    cancel = partial(backend.queue.cancel, running_by=running_by)
     if action is not None:
-        cancel = partial(_stored(backend).cancel, running_by=_asked_by(running, by, action), action=_named(action, by))
+        cancel = partial(_stored(backend).cancel, running_by=running_by, action=_named(action, by))
     with _refusing_async_code("acancel_delay_messages"):
         return _change(backend, ids, tag, cancel, cancel_waiting, running=running)
 

@@ -30,13 +30,14 @@ from django_delayq.core.recurrence import (
     check_every,
     rule_of,
     to_come,
+    within,
 )
 from django_delayq.core.requests import BATCH, Header
 from django_delayq.core.rules import Rule as DueRule, decode
 from django_delayq.models import Schedule
 from django_delayq.store import schedules
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import EPOCH, check_aware, from_ms, to_epoch_ms
+from django_delayq.support.timestamps import check_aware, from_ms, to_epoch_ms
 from django_delayq.support.units import Duration, to_ms
 from django_delayq.support.validation import check_name, check_new_name, check_not_own, short_repr
 
@@ -280,14 +281,12 @@ def backfill_delay_schedule(name: str, *, start: datetime, until: datetime, usin
 
 def occurrences_to_backfill(name: str, *, start: datetime, until: datetime, using: str | None = None) -> list[datetime]:
     """Return the occurrences that `backfill_delay_schedule` puts. Raises like it."""
-    before = max(check_aware(start, "start"), EPOCH) - timedelta(microseconds=1)
-    if check_aware(until, "until") < start:
+    if check_aware(start, "start") > check_aware(until, "until"):
         raise ValueError(f"until={until} is before start={start}; give a later one.")
     info = get_delay_schedule(name, using=using)
     if info is None or info.rule is None:
         raise _unknown(name, using) if info is None else DelayqError(f"Schedule {name!r}: {info.error}")
-    end = until if info.until is None else min(until, info.until)
-    found = list(to_come(info.rule, before, info.start, end, MOST_BACKFILLED + 1))
+    found = within(info.rule, info.start, info.until, start, until, MOST_BACKFILLED + 1)
     if len(found) > MOST_BACKFILLED:
         raise ValueError(
             f"from {start} to {until} there are over {MOST_BACKFILLED:,} occurrences; give a shorter span."

@@ -317,9 +317,9 @@ class Queue(Protocol):
         False means that nothing was changed: the lease was lost, or it is interrupted already and would be interrupted
         again. None means that another transaction holds the row: try again. A `CancelRequest` means that nothing was
         changed because somebody has asked to cancel the message, and the transition yields to that: cancel it.
-        Repeating a call is harmless, but returns
-        False for each lease that the first call has ended. If the backend itself repeats the call because a reply was
-        lost, it returns True for all of its leases, because it can't tell which ones the first call has ended.
+        Repeating a call is harmless, but returns False for each lease that the first call has ended. If the backend
+        itself repeats the call because a reply was lost, it returns True for all of its leases, because it can't tell
+        which ones the first call has ended.
         """
 
     def renew(

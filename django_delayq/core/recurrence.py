@@ -110,7 +110,8 @@ class Cron:
 
 _SOON = timedelta(days=12 * 365)
 """Within this long after its start an RRULE must come once. A leap day comes within eight years."""
-_SLOWER = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
+FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
+"""Those that an RRULE may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +476,14 @@ def to_come(
     return islice(span(rule, not_before(after, start), until), left)
 
 
+def within(
+    rule: Rule, start: datetime | None, until: datetime | None, first: datetime, last: datetime, most: int
+) -> list[datetime]:
+    """Return the occurrences of a schedule from `first` to `last`, both included, at most `most`."""
+    before = max(first, EPOCH) - timedelta(microseconds=1)
+    return list(to_come(rule, before, start, last if until is None else min(last, until), most))
+
+
 def _first_after(
     instant: datetime,
     zone: ZoneInfo,
@@ -594,9 +603,10 @@ def _check_rrule(text: object, start: datetime) -> None:
     except ImportError as error:
         raise ValueError(_("RRule(...) needs python-dateutil: pip install 'django-delayq[recurring]'.")) from error
     frequency = re.search(r"FREQ=(\w+)", text.upper())
-    if frequency is not None and frequency[1] not in _SLOWER:
+    if frequency is not None and frequency[1] not in FREQUENCIES:
         raise ValueError(
-            f"text={short_repr(text)} has FREQ={frequency[1]}; give one of {', '.join(_SLOWER)}, or Every(hours=...)."
+            f"text={short_repr(text)} has FREQ={frequency[1]}; give one of {', '.join(FREQUENCIES)}, or "
+            "Every(hours=...)."
         )
     try:
         _parsed_rrule(text, start)

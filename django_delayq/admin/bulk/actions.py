@@ -16,7 +16,15 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, database_of, may, message_address, operator_of, render_about
+from django_delayq.admin.access import (
+    alias_of,
+    database_of,
+    may,
+    message_address,
+    name_of_user,
+    operator_of,
+    render_about,
+)
 from django_delayq.admin.bulk import changes, jobs
 from django_delayq.admin.bulk.changes import (
     LABELS,
@@ -50,7 +58,6 @@ from django_delayq.brokers.base import Action
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ErrorMessage, MessageRow
 from django_delayq.support.audit import record
-from django_delayq.support.validation import MAX_NAME
 from django_delayq.translation import translated
 
 AT_ONCE = 1_000
@@ -177,7 +184,7 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
         return _confirmation(model_admin, request, rows, move, form, count)
     change = move.change or form.change()  # type: ignore[union-attr]  # a move has one or the other
     if change.move == "cancel_running":
-        change = replace(change, by=request.user.get_username()[:MAX_NAME])
+        change = replace(change, by=name_of_user(request))
     if "one" in request.POST:
         return _one_first(model_admin, request, rows, move, form, change)
     name = _job_name(request)
@@ -277,7 +284,7 @@ def _at_once(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: 
 
 def _new_action(request: HttpRequest) -> Action:
     """Return an action of the user with a name of its own, by which it can be undone."""
-    return Action(uuid.uuid4().hex, request.user.get_username()[:MAX_NAME])
+    return Action(uuid.uuid4().hex, name_of_user(request))
 
 
 def _move_and_log(

@@ -15,6 +15,7 @@ from django_delayq.admin.access import (
     alias_of,
     database_of,
     may,
+    name_of_user,
     operator_of,
     redirected_on_outage,
     render_about,
@@ -30,7 +31,7 @@ from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ActionRow, MessageRow, UndoRow
 from django_delayq.support.audit import record
-from django_delayq.support.validation import MAX_NAME, short_repr
+from django_delayq.support.validation import short_repr
 from django_delayq.translation import translated
 
 MOST = 1_000
@@ -65,7 +66,7 @@ def undo_page(admin: Any, request: HttpRequest, pk: str) -> HttpResponse:
     alias = alias_of(request)
     rows = ActionRow.objects.using(get_alias(alias).database).filter(alias=alias)
     row = rows.filter(pk=pk).first() if is_primary_key(pk) else None
-    is_own = row is not None and row.by == request.user.get_username()[:MAX_NAME]
+    is_own = row is not None and row.by == name_of_user(request)
     if row is None or not (is_own or sees_all(request.user, alias)):
         raise Http404(_("There is no such action any more."))
     if _list_of(row) != admin.opts.model_name or not may(request, permission_of(Change(row.kind))):  # type: ignore[arg-type]  # kinds are moves
@@ -104,7 +105,7 @@ def _undo(request: HttpRequest, row: ActionRow) -> None:
         return
     put_back = left = after = 0
     try:
-        store.begin_undo(Action(row.name, request.user.get_username()[:MAX_NAME]))
+        store.begin_undo(Action(row.name, name_of_user(request)))
         while pks := store.changed_by(row.name, after):
             ids = database_of(row.alias).transaction(partial(_put_back_and_log, request, store, row, pks))
             if ids:

@@ -72,10 +72,10 @@ class AnyMessageAdmin(BoundedAdmin):
     @redirected_on_outage
     def _page(self, request: HttpRequest, lists: list[MessageAdmin]) -> HttpResponse:
         alias, asked = alias_of(request), request.GET.get(SEARCH_VAR, "").strip()
-        why_not = refusal(request, meant(request, asked))
+        sought = meant(request, asked)
+        why_not = refusal(request, sought)
         if why_not:
             messages.warning(request, why_not)
-        sought = meant(request, asked)
         return render_about(
             self,
             request,

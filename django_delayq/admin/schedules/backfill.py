@@ -1,6 +1,6 @@
 """Put the messages of a span that is over: asked for, counted, then confirmed."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -21,7 +21,7 @@ from django_delayq.api.schedules import backfill_delay_schedule
 from django_delayq.conf import get_alias
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.human_time import instant_of
-from django_delayq.core.recurrence import to_come
+from django_delayq.core.recurrence import within
 from django_delayq.models import Schedule
 from django_delayq.support.audit import record
 from django_delayq.translation import translated
@@ -73,10 +73,9 @@ class SpanForm(forms.Form):
             raise forms.ValidationError(self.why_not)
         if asked["until"] < asked["start"]:
             raise forms.ValidationError({"until": _("It is before the start.")})
-        before = asked["start"] - timedelta(microseconds=1)
-        end = asked["until"] if self.row.until_at is None else min(asked["until"], self.row.until_at)
+        own = self.row.start_at, self.row.until_at
         try:
-            self.occurrences = list(to_come(self.rule, before, self.row.start_at, end, AT_ONCE + 1))
+            self.occurrences = within(self.rule, *own, asked["start"], asked["until"], AT_ONCE + 1)
         except Exception as error:  # a calendar is the site's code
             raise forms.ValidationError(f"{type(error).__name__}: {translated(error)}") from error
         if not self.occurrences:

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from django_delayq.core.recurrence import Cron, Every, RRule, Rule
+from django_delayq.core.recurrence import FREQUENCIES, Cron, Every, RRule, Rule
 from django_delayq.support.validation import short_repr
 
 _COUNT = r"(?: (?P<count>[1-9]\d*))?"
@@ -28,7 +28,6 @@ FORMS = (
 )
 """What is understood, each with an example. Without a unit it is each week, or each month."""
 
-_FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
 _YEARS = range(1970, 9000)
 _CRON, _RRULE = "0 9 * * 1-5", "FREQ=MONTHLY;BYDAY=-1FR"
 
@@ -120,9 +119,9 @@ def _rrule(text: str, zone: str, start: datetime | None, calendar: str | None) -
     if start is None:
         raise ValidationError({"start": _("An RRULE counts from the start; fill in the first time.")})
     frequency = re.search(r"FREQ=(\w+)", text.upper())
-    if frequency and frequency[1] not in _FREQUENCIES:
+    if frequency and frequency[1] not in FREQUENCIES:
         told = _("An RRULE has one of %(known)s. For hours, write it like: %(example)s")
-        said = {"known": ", ".join(f"FREQ={name}" for name in _FREQUENCIES), "example": "every 2 hours"}
+        said = {"known": ", ".join(f"FREQ={name}" for name in FREQUENCIES), "example": "every 2 hours"}
         raise ValidationError({"rule": told % said})
     if "DTSTART" in text.upper():
         raise ValidationError({"rule": _("Leave DTSTART out: the RRULE counts from the start below.")})
