@@ -1,4 +1,4 @@
-"""Measure how many due times are found by human time, against the conversion to a local time that each needs."""
+"""Measure how many due times and occurrences are found, against the conversion to a local time that each needs."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from benchmarks.rates import in_turn
 from benchmarks.result import Result, at_least
 from benchmarks.scale import scaled
-from django_delayq import At, Window
+from django_delayq import At, Cron, Every, RRule, Window
 
 SLICE = 1_000
 ZONES = ("Europe/Rome", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe", "America/Sao_Paulo")
@@ -20,9 +20,15 @@ def run() -> list[Result]:
     """Return for each rule the ratio of what it finds in a second to conversions of `datetime.astimezone`."""
     zones = [ZoneInfo(name) for name in ZONES]
     windows = [Window("mon-fri", "09:00", "18:00", zone=name, calendar=HOLIDAYS) for name in ZONES]
+    crons = [Cron("0 9 * * 1-5", zone=name) for name in ZONES]
+    months = [Every(months=1, day=-1, time="18:00", zone=name) for name in ZONES]
+    rrules = [RRule("FREQ=WEEKLY;BYDAY=MO,TH", start=datetime(2025, 1, 6, 9), zone=name) for name in ZONES]
     return [
         _result("At, three days on, made for each", 0.05, zones, _at),
         _result("Window on working days, with holidays", 0.03, zones, lambda n, now: windows[n % 5].resolve(now)),
+        _result("Cron, weekdays at nine", 0.02, zones, lambda n, now: crons[n % 5].after(now)),
+        _result("Every, the last day of a month", 0.02, zones, lambda n, now: months[n % 5].after(now)),
+        _result("RRule, twice a week", 0.02, zones, lambda n, now: rrules[n % 5].after(now)),
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from dateutil import rrule, tz
 from hypothesis import given, settings, strategies as st
 
@@ -61,6 +62,25 @@ def test_a_cron_expression_counts_in_its_zone() -> None:
     rule = Cron("0 9 * * 1-5", zone=ROME)
     friday = datetime(2026, 3, 27, 12, tzinfo=UTC)
     assert rule.after(friday) == datetime(2026, 3, 30, 7, tzinfo=UTC)  # Monday, in summer time
+
+
+@given(
+    expression=st.tuples(
+        st.sampled_from(["0", "*", "*/7", "5,40", "50-59"]),
+        st.sampled_from(["0", "*", "3-5", "23", "8-18/2"]),
+        st.sampled_from(["*", "1", "L", "LW", "31", "29", "*/9", "13,L"]),
+        st.sampled_from(["*", "2", "JAN,DEC", "*/5"]),
+        st.sampled_from(["*", "1-5", "0", "7", "FRI#2", "5L", "MON#5", "*/3"]),
+    ).map(" ".join),
+    after=st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1)),
+)
+def test_a_cron_expression_has_the_times_that_cronsim_says(expression: str, after: datetime) -> None:
+    try:
+        rule = Cron(expression, zone="UTC")
+    except ValueError:  # the 31st of February
+        return
+    theirs = [each.replace(tzinfo=UTC) for each in islice(CronSim(expression, after), 5)]
+    assert list(islice(occurrences(rule, after.replace(tzinfo=UTC)), 5)) == theirs
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
