@@ -8,7 +8,7 @@ from django.db import connections
 from pyspark.sql import DataFrame, SparkSession, functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from django_delayq import Send, cancel_delay_messages, send_delay_messages
+from django_delayq import Message, Send, cancel_delay_messages, delay_execute, send_delay_messages
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.models import ErrorMessage
@@ -61,6 +61,22 @@ def test_everything_that_waits_is_read_once_and_as_it_was_sent(spark: SparkSessi
     assert row.data == '{"n":3,"text":"a \\"quoted\\", \\\\backslashed\\\\,\\nbroken\\r\\n line\\t\N{SNOWMAN}"}'
     assert row.due_at.astimezone(UTC) == from_ms(4_000_000_000_000 + 180_000)
     assert rows[4].tag == "even"
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_version_of_the_data_is_read(spark: SparkSession, using: str) -> None:
+    handler = delay_execute("grown", using=using)(grown)
+    handler.send({}, delay="1h")
+    handler.upgrade(from_version=1)(grow)
+    handler.send({}, delay="2h")
+    assert [row.version for row in read(spark, using).orderBy("due_at").collect()] == [None, 2]
+
+
+def grown(message: Message[Any]) -> None: ...
+
+
+def grow(data: Any) -> Any:
+    return data
 
 
 def test_filters_and_columns_are_read_where_the_messages_are(spark: SparkSession, using: str) -> None:

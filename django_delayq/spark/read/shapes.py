@@ -32,6 +32,7 @@ _WAITING: dict[str, DataType] = {
     "tag": _TEXT,
     "trace_id": _TEXT,
     "failures": _COUNT,
+    "version": _COUNT,
 }
 _ROW: dict[str, DataType] = {
     "pk": _LONG,
@@ -45,7 +46,6 @@ _ROW: dict[str, DataType] = {
     "worker": _TEXT,
     "started_at": _INSTANT,
     "history": _TEXT,
-    "version": _COUNT,
 }
 _SHAPES: dict[str, dict[str, DataType]] = {
     WAITING: _WAITING,

@@ -65,6 +65,7 @@ def _row(message: Waiting) -> dict[str, Any]:
         "tag": header.tag,
         "trace_id": header.trace_id,
         "failures": message.failures,
+        "version": header.version,
     }
 
 
