@@ -229,6 +229,11 @@ def test_options_of_a_batch_that_can_not_hold_are_refused(options: dict[str, Any
     assert registered_handlers() == []
 
 
+def test_a_spread_without_a_rule_is_refused() -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"spread='2s' is .* give every= too"):
+        delay_execute("k", spread="2s")(index_one)
+
+
 def test_an_annotation_that_does_not_go_with_the_batch_is_named() -> None:
     with pytest.raises(TypeError, match=r"with batch= it takes a list\[Message\[...\]\]"):
         _ = delay_execute("k", batch=2)(index_one).data_type

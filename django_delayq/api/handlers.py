@@ -86,6 +86,8 @@ class Handler(Generic[T, R]):
     count: int | None = None
     catch_up: CatchUp = "last"
     overlap: Overlap = "skip"
+    spread: Duration | None = None
+    """Of `every`: over which time its occurrences are spread."""
     batch: int | None = None
     """How many messages one call takes at most, as a list; None for a handler of single messages."""
     wait_ms: int = 0
@@ -307,6 +309,7 @@ def delay_execute(
     count: int | None = None,
     catch_up: CatchUp = "last",
     overlap: Overlap = "skip",
+    spread: Duration | None = None,
     batch: int | None = None,
     wait: Duration = 0,
     **unknown: Never,
@@ -337,8 +340,9 @@ def delay_execute(
       for all. To give some an end of their own, it returns a dict: the id of the message, and the exception that it
       would have raised for that message alone. `timeout` is for the run, `concurrency` counts runs.
     - `every`: a rule by which the handler runs again and again, without data: `Every(...)`, `Cron(...)` or `RRule(...)`
-      of django_delayq. `start`, `until`, `count`, `catch_up` and `overlap` are those of `schedule_delay_message`. The
-      schedule has the handler's key for its name, and is written when a worker starts. It needs a store.
+      of django_delayq. `start`, `until`, `count`, `catch_up`, `overlap` and `spread` are those of
+      `schedule_delay_message`. The schedule has the handler's key for its name, and is written when a worker starts. It
+      needs a store.
 
     Raises `ImproperlyConfigured`, naming the function, the value and the fix.
     """
@@ -386,6 +390,7 @@ def delay_execute(
                 count=count,
                 catch_up=catch_up,
                 overlap=overlap,
+                spread=_checked_spread(spread, every),
                 batch=None if batch is None else check_count(batch, "batch", 2, BATCH),
                 wait_ms=_checked_wait_ms(wait, batch),
             )
@@ -432,6 +437,17 @@ def _checked_former_keys(keys: Iterable[str], key: str) -> tuple[str, ...]:
     if key in checked:
         raise ValueError(f"former_keys={short_repr(list(checked))} has the key itself; leave it out.")
     return checked
+
+
+def _checked_spread(spread: Duration | None, every: Rule | None) -> Duration | None:
+    if spread is not None:
+        to_ms(spread, "spread")
+        if every is None:
+            raise ValueError(
+                f"spread={short_repr(spread)} is over which time the occurrences of every=... are spread; give every= "
+                "too, or spread= to each send."
+            )
+    return spread
 
 
 def _checked_wait_ms(wait: Duration, batch: int | None) -> int:

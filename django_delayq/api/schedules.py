@@ -381,7 +381,7 @@ def _save_of_code(alias: Alias, store: Tables, handler: Handler[Any, Any]) -> No
             handler.key,
             Schedule.Origin.CODE,
             handler.every,
-            Send(handler.key),
+            Send(handler.key, spread=handler.spread),
             start=handler.start,
             until=handler.until,
             count=handler.count,

@@ -564,8 +564,8 @@ def _check_cron(expression: object) -> None:
         raise TypeError(f"expression={short_repr(expression)} is {type(expression).__name__}; write '0 9 * * 1-5'.")
     if len(expression.split()) != 5:
         raise ValueError(
-            f"expression={short_repr(expression)} has {len(expression.split())} fields; write five, as in "
-            "'0 9 * * 1-5': minute, hour, day of the month, month, day of the week."
+            f"expression={short_repr(expression)} does not have five fields; write minute, hour, day of the month, "
+            "month and day of the week, as in '0 9 * * 1-5'."
         )
     try:
         next(CronSim(expression, datetime(2000, 1, 1)))

@@ -170,7 +170,7 @@ def test_a_task_takes_the_key_that_the_command_line_gives(sqlite_beat: str) -> N
         ({"args": "[1, 2]"}, "a message has one value"),
         ({"args": "[1]", "kwargs": '{"a": 1}'}, "a message has one value"),
         ({"kwargs": "[]"}, "are no list and object"),
-        ({"args": "{"}, "refused t: "),
+        ({"args": "{"}, "refused t: args='{' is no JSON: "),
         ({"priority": 255}, "priority=255"),
         ({"expire_seconds": 0}, "expires="),
         ({"name": "n" * 200}, "has 200 characters"),

@@ -270,6 +270,17 @@ def test_a_call_does_not_take_over_a_schedule_of_the_code(
     assert ids(database) == [id_at(1, "k")]
 
 
+@pytest.mark.usefixtures("registry")
+def test_a_handler_spreads_its_occurrences(broker: DatabaseBackend, clock: DatabaseClock, database: str) -> None:
+    delay_execute("k", every=HOURLY, spread="30m")(handle)
+    sync_delay_schedules()
+    (info,) = list_delay_schedules()
+    (row,) = ReadyMessage.objects.using(database)
+    assert info.spread == timedelta(minutes=30)
+    assert row.due_at == info.due_at(hours(1))
+    assert hours(1) < row.due_at < hours(1.5)
+
+
 def handle(message: Message[None]) -> None: ...
 
 

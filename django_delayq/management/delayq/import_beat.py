@@ -161,7 +161,7 @@ def _ready(task: BeatTask, keys: Mapping[str, str], alias: Alias, store: Tables,
 
 def _data_of(task: BeatTask) -> Any:
     """Return the data of the messages: the kwargs as an object, or else the only one of the args, or else None."""
-    args, kwargs = loads((task.args or "[]").encode()), loads((task.kwargs or "{}").encode())
+    args, kwargs = _loaded("args", task.args or "[]"), _loaded("kwargs", task.kwargs or "{}")
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise ValueError(f"args={short_repr(task.args)}, kwargs={short_repr(task.kwargs)} are no list and object.")
     if len(args) > 1 or (args and kwargs):
@@ -170,6 +170,13 @@ def _data_of(task: BeatTask) -> Any:
             "alone, which become an object, or one of the args alone."
         )
     return kwargs or (args[0] if args else None)
+
+
+def _loaded(name: str, text: str) -> Any:
+    try:
+        return loads(text.encode())
+    except ValueError as error:
+        raise ValueError(f"{name}={short_repr(text)} is no JSON: {error}.") from error
 
 
 def _rule_of(task: BeatTask) -> Rule:
