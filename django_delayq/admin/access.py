@@ -13,10 +13,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from django_delayq.brokers import get_backend
+from django_delayq.brokers.base import Tables
 from django_delayq.conf import alias_names, get_alias, valid_aliases
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import MessageRow
 from django_delayq.support.audit import Operator
+from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import MAX_NAME
 from django_delayq.translation import translated
 
@@ -56,6 +59,14 @@ def database_of(alias: str) -> "Database":
     from django_delayq.store.database import Database  # late, as in dashboard/urls.py
 
     return Database(alias, get_alias(alias).database)
+
+
+def store_of(alias: str) -> Tables:
+    """Return the tables of an alias. Raises `DelayqError` if their rows are from when it had a store."""
+    store = get_backend(alias).store
+    if store is None:
+        raise DelayqError(_('DELAYQ["%(alias)s"] has no STORE any more, so its rows are not moved.', alias=alias))
+    return store
 
 
 def query_of(alias: str, **query: str) -> str:
@@ -101,7 +112,12 @@ def operator_of(request: HttpRequest) -> Operator:
 
 def name_of_user(request: HttpRequest) -> str:
     """Return the name of the user who sends the request, as far as a column of names can keep it."""
-    return request.user.get_username()[:MAX_NAME]
+    return kept_name(request.user)
+
+
+def kept_name(user: Any) -> str:
+    """Return the name of a user, as far as a column of names can keep it."""
+    return str(user.get_username())[:MAX_NAME]
 
 
 def may(request: HttpRequest, permission: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.db import transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -16,6 +17,8 @@ from django_delayq import conf, send_delay_message
 from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
+from django_delayq.core.codec import decode_data
+from django_delayq.core.message import Message
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, ReportRow
 from django_delayq.store import DatabaseBackend
 from tests.brokers.rig import claim_some, settlement
@@ -162,6 +165,16 @@ def reschedule_three(monkeypatch: pytest.MonkeyPatch, client: Client, database: 
     asked = page(ask(client, ReadyMessage, "reschedule", pks, **options))
     (name,) = re.findall(r'name="job" value="(\w{32})"', asked)
     return partial(confirm, client, ReadyMessage, "reschedule", pks, job=name, **options)
+
+
+def take_a_step(broker: DatabaseBackend, database: str) -> None:
+    """Have a worker take the next step of the one job that there is."""
+    leased = claim(broker, changes.KEY)
+    row = ReadyMessage.objects.using(database).get(message_id=leased.id)
+    with transaction.atomic(using=database):
+        job = decode_data(row.data.encode(), jobs.Job)
+        jobs.move_next_page(Message(row.message_id, row.key, job, 0, 0, 0, token=leased.token))
+    settle(broker, leased, SettleAction.FINISH)
 
 
 def pk_of(database: str, id: str, model: type[MessageRow] = ReadyMessage) -> int:

@@ -5,18 +5,15 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import transaction
 from django.test import Client
 
 from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.brokers.base import Pause, SettleAction
-from django_delayq.core.codec import decode_data
-from django_delayq.core.message import Message
 from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from django_delayq.testing import run_due
-from tests.admin.support import ask, claim, confirm, ids_in, page, pk_of, send, settle, text_of, url
+from tests.admin.support import ask, claim, confirm, ids_in, page, pk_of, send, settle, take_a_step, text_of, url
 
 
 @pytest.fixture
@@ -49,12 +46,7 @@ def test_the_log_says_how_far_a_job_came_that_ended_half_way(
 ) -> None:
     monkeypatch.setattr(changes, "PAGE", 1)
     purge_all()
-    leased = claim(broker, KEY)
-    row = ReadyMessage.objects.using(database).get(message_id=leased.id)
-    with transaction.atomic(using=database):
-        job = decode_data(row.data.encode(), jobs.Job)
-        jobs.move_next_page(Message(row.message_id, row.key, job, 0, 0, 0, token=leased.token))
-    settle(broker, leased, SettleAction.FINISH)
+    take_a_step(broker, database)
     settle(broker, claim(broker, KEY), SettleAction.BURY, error="killed its worker 3 times")
     assert ids_in(database, ReadyMessage) == {"b"}
     assert LogEntry.objects.get().change_message.startswith("Purge: begun, so far 1 moved\n")

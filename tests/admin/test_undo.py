@@ -10,9 +10,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_delayq import cancel_delay_messages
-from django_delayq.admin.bulk import undo
 from django_delayq.brokers.base import SettleAction
-from django_delayq.models import ActionRow, FinishMessage, ReadyMessage
+from django_delayq.models import FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import claim, confirm, due_times, finish, ids_in, page, pk_of, send, settle, text_of
 from tests.admin.tenants import FOREIGN, OWN
@@ -50,19 +49,6 @@ def test_a_cancel_is_undone_once_and_logged_and_looking_changes_nothing(
     cancel_delay_messages("a")
     assert "This was undone already, by root." in text_of(superuser.post(address, follow=True))
     assert ids_in(database, ReadyMessage) == {"b"}
-
-
-def test_what_is_too_much_for_a_page_is_left_to_code(
-    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send("a", delay="1h")
-    send("b", delay="1h")
-    cancel_delay_messages("a", "b", action="ticket 7")
-    (action,) = ActionRow.objects.using(database)
-    monkeypatch.setattr(undo, "MOST", 1)
-    answer = superuser.post(f"/admin/delayq/readymessage/undo/{action.pk}/", follow=True)
-    assert "over 1 messages. Undo it in code: undo_delay_action('ticket 7')" in text_of(answer)
-    assert ids_in(database, ReadyMessage) == set()
 
 
 def test_an_undo_needs_a_token(broker: DatabaseBackend, superuser: Client, database: str) -> None:

@@ -187,7 +187,7 @@ def _act(model_admin: Any, request: HttpRequest, rows: QuerySet[Any], move: Move
         change = replace(change, by=name_of_user(request))
     if "one" in request.POST:
         return _one_first(model_admin, request, rows, move, form, change)
-    name = _job_name(request)
+    name = jobs.posted_name(request)
     if is_all(request) and jobs.progress(alias_of(request), name):
         messages.info(request, _("This was asked for already, and is done once."))
         return HttpResponseRedirect(job_address(request, model_admin.opts.model_name, alias_of(request), name))
@@ -347,15 +347,6 @@ def _in_background(
     return HttpResponseRedirect(job_address(request, model_admin.opts.model_name, alias_of(request), name))
 
 
-def _job_name(request: HttpRequest) -> str:
-    """Return the name of the job that the confirmation page starts: the one in its form, or else a new one.
-
-    Because the form sends the name back, sending the form twice starts only one job.
-    """
-    named = request.POST.get("job", "")
-    return named if jobs.NAME.fullmatch(named) else uuid.uuid4().hex
-
-
 def _confirmation(
     model_admin: Any,
     request: HttpRequest,
@@ -380,8 +371,8 @@ def _confirmation(
         limit=LIMIT_S,
         stopped=stopped_search(request) if is_all(request) else None,
         in_background=in_background,
-        paused=[translated(pause.names) for pause in jobs.pauses(alias_of(request))] if in_background else [],
-        job=_job_name(request),
+        paused=jobs.pauses(alias_of(request)) if in_background else [],
+        job=jobs.posted_name(request) if is_all(request) else "",
         shown=[(visibly(row), _when(row)) for row in shown],
         not_shown=max(0, (count or 0) - len(shown)),
         is_all=is_all(request),

@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _, gettext_lazy
 
+from django_delayq.admin.access import store_of
 from django_delayq.admin.formatting import in_utc
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Action
 from django_delayq.conf import get_alias
-from django_delayq.core.errors import DelayqError
 from django_delayq.core.limits import interval_us_of
 from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage
 from django_delayq.support.timestamps import from_ms
@@ -36,6 +36,7 @@ class Change:
     makes each message due `shift_ms` later than it is, or earlier if that is negative, but not before now.
     `send_again` makes at most as many due in a time as `rate` says, if there is one.
     `cancel_running` also asks messages that run to end; `by` says who asks.
+    If `undoes` names an action that made this move, it is undone, for messages that are still as it left them.
     """
 
     move: Literal["rescue", "send_again", "cancel", "cancel_running", "reschedule", "shift", "purge", "purge_failed"]
@@ -44,6 +45,7 @@ class Change:
     at_ms: int | None = None
     rate: str = ""
     by: str = ""
+    undoes: str = ""
 
 
 LABELS: dict[str, Any] = {
@@ -80,6 +82,8 @@ def action_name(change: Change) -> str:
 
 def label_of(change: Change) -> str:
     """Return a change in words, with its length of time if it has one: `Reschedule (+1h)` makes each an hour later."""
+    if change.undoes:
+        return _("Undo: %(what)s") % {"what": LABELS[change.move]}
     if change == Change("reschedule"):
         return _("Run now")
     label = str(LABELS[action_name(change)])
@@ -94,6 +98,8 @@ def label_of(change: Change) -> str:
 
 def amount_of(change: Change) -> str | None:
     """Return the length of time of a change, or its rate, for the audit lines; None for a change that has neither."""
+    if change.undoes:
+        return None
     if change.rate:
         return change.rate
     if change.move == "shift":
@@ -101,6 +107,11 @@ def amount_of(change: Change) -> str | None:
     if change.at_ms is not None:
         return in_utc(from_ms(change.at_ms))
     return f"now+{to_text(change.delay_ms)}" if change.move == "reschedule" else None
+
+
+def audited_name(change: Change) -> str:
+    """Return the name of a change in audit lines."""
+    return f"undo {change.move}" if change.undoes else action_name(change)
 
 
 def _signed(shift_ms: int) -> str:
@@ -176,14 +187,11 @@ def by_ids(
     """
     backend = get_backend(alias)
     queue = backend.queue
-    if change.move in ("shift", "send_again"):
-        if backend.store is None:  # the rows are from when the alias had a store
-            raise DelayqError(f'DELAYQ["{alias}"] has no STORE any more, so its rows are not moved.')
-        if change.move == "send_again":
-            interval_us = interval_us_of(change.rate, "rate") if change.rate else 0
-            return partial(backend.store.send_again, interval_us=interval_us, first=before, action=action)
-        # from its own due time, so that messages stay as far apart as they are
-        return partial(backend.store.reschedule, by_ms=change.shift_ms, action=action)
+    if change.move == "send_again":
+        interval_us = interval_us_of(change.rate, "rate") if change.rate else 0
+        return partial(store_of(alias).send_again, interval_us=interval_us, first=before, action=action)
+    if change.move == "shift":  # from its own due time, so that messages stay as far apart as they are
+        return partial(store_of(alias).reschedule, by_ms=change.shift_ms, action=action)
     by_name: dict[str, Callable[[Sequence[str]], list[bool]]] = {
         "rescue": queue.rescue,
         "cancel": queue.cancel,

@@ -1,7 +1,8 @@
 """Move more rows than a request should wait for, with messages of our own: each moves a page and sends the next one.
 
 So a job survives its worker, is listed like any message, and needs no table of its own: its progress is the data of its
-newest message. A page is moved in the transaction that ends its message and sends the next one. So if a worker dies,
+newest message. What it changes is a part of an action of the job's name, so that it can be undone: at once, or by
+another job. A page is moved in the transaction that ends its message and sends the next one. So if a worker dies,
 the next worker moves, and counts, exactly what was not committed.
 
 Each message of a job waits and runs only for milliseconds, so cancelling it would come too late. To stop a job, one
@@ -9,11 +10,12 @@ more message is sent, which does nothing itself: each step first looks for that 
 """
 
 import re
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.apps import apps
 from django.contrib import messages
@@ -32,6 +34,7 @@ from django_delayq.admin.access import (
     PARAMETER,
     address,
     alias_of,
+    kept_name,
     message_address,
     operator_of,
     redirected_on_outage,
@@ -45,12 +48,14 @@ from django_delayq.admin.bulk.changes import (
     Page,
     action_name,
     amount_of,
+    audited_name,
     label_of,
     last_pk,
     move,
     next_page,
     permission_of,
 )
+from django_delayq.admin.bulk.undo import action_named, next_changed, put_back, undo_link
 from django_delayq.admin.formatting import listed, now_utc
 from django_delayq.admin.lists.bounded import NUL
 from django_delayq.admin.lists.filters import asked, condition, is_condition
@@ -64,7 +69,7 @@ from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.api.handlers import delay_execute
 from django_delayq.api.send import send_own_message
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Pause, covering
+from django_delayq.brokers.base import Action, covering
 from django_delayq.conf import DEFAULT_QUEUE, alias_names, get_alias
 from django_delayq.core.codec import decode_data, dumps
 from django_delayq.core.errors import Bury, DataMismatch, DelayqError
@@ -244,6 +249,20 @@ def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
     return None
 
 
+def posted_name(request: HttpRequest) -> str:
+    """Return the name of the job that the confirmation page starts: the one in its form, or else a new one.
+
+    Because the form sends the name back, sending the form twice starts only one job.
+    """
+    named = request.POST.get("job", "")
+    return named if NAME.fullmatch(named) else uuid.uuid4().hex
+
+
+def goes_on(job: Job, row: MessageRow) -> bool:
+    """Return whether a job, which `progress` has found, goes on: it is not over, nor was it cancelled, nor failed."""
+    return isinstance(row, ReadyMessage) and not job.over
+
+
 def stop(request: HttpRequest, job: Job) -> None:
     """Tell a job to end before its next step, and log who did."""
     id = _stop_id(job)
@@ -268,10 +287,11 @@ def _with_its_entry(job: Job) -> AbstractContextManager[None]:
     return transaction.atomic(using=get_alias(job.selection.alias).database)
 
 
-def pauses(alias: str) -> list[Pause]:
-    """Return the pauses that cover the queue and key of jobs; empty if that can't be known now."""
+def pauses(alias: str) -> list[str]:
+    """Return the names of the pauses that cover the queue and key of jobs; empty if that can't be known now."""
     with suppress(DelayqError):
-        return covering(get_backend(alias).presence.pauses(), DEFAULT_QUEUE, KEY)
+        found = covering(get_backend(alias).presence.pauses(), DEFAULT_QUEUE, KEY)
+        return [translated(pause.names) for pause in found]
     return []
 
 
@@ -288,10 +308,19 @@ def logged(object_id: str) -> tuple[str, str] | None:
     return (alias, name) if object_id.startswith(_LOGGED) and NAME.fullmatch(name) else None
 
 
+class Step(NamedTuple):
+    """What a step did: the ids that it moved, how many it left, how many it looked at, and the last row of these."""
+
+    ids: list[str]
+    left: int
+    looked: int
+    last: int
+
+
 def move_next_page(message: Message[Job]) -> None:
     """Move a page, correct the job's entry in the log, and send the message for the next page.
 
-    Raises `Bury` for a job that nobody asked for here, or whose operator may not do it any more.
+    Raises `Bury` for a job that nobody asked for here, whose operator may not do it any more, or that was undone.
     """
     job = message.data
     _check_is_ours(message)
@@ -301,25 +330,47 @@ def move_next_page(message: Message[Job]) -> None:
         _end(replace(job, stopped=True))
         return
     user = _operator(job)
-    page = job.selection.next_page(user, job.after)
-    if page is None:
+    step = (_put_back if job.change.undoes else _move)(job, user)
+    if step is None:
         _end(job)
         return
-    alias = job.selection.alias
-    done = move(alias, page.rows, job.change, visible_rows(user, model_named(job.selection.model), alias), job.moved)
     further = replace(
         job,
-        after=page.last,
-        moved=job.moved + len(done.rows),
-        left=job.left + len(done.left),
-        looked=job.looked + page.looked,
+        after=step.last,
+        moved=job.moved + len(step.ids),
+        left=job.left + step.left,
+        looked=job.looked + step.looked,
     )
-    if done.rows:
-        ids = [row.message_id for row in done.rows]
-        _record_step(further, user, "a page", ids, moved=len(ids), so_far=further.moved)
-    if done.rows or done.left:
+    if step.ids:
+        _record_step(further, user, "a page", step.ids, moved=len(step.ids), so_far=further.moved)
+    if step.ids or step.left:
         correct(job.entry, _said(further, _BEGUN, _so_far(further)))
     _send(further)
+
+
+def _move(job: Job, user: Any) -> Step | None:
+    """Move the next page of the selection, as a part of an action of the job's name. Return None after the last."""
+    selection = job.selection
+    action = action_named(selection.alias, job.name)
+    if action is not None and action.undone_at is not None:
+        raise Bury("This was undone after it had ended, so no more was done.")
+    page = selection.next_page(user, job.after)
+    if page is None:
+        return None
+    visible = visible_rows(user, model_named(selection.model), selection.alias)
+    undoable = Action(job.name, kept_name(user))
+    done = move(selection.alias, page.rows, job.change, visible, job.moved, undoable)
+    return Step([row.message_id for row in done.rows], len(done.left), page.looked, page.last)
+
+
+def _put_back(job: Job, user: Any) -> Step | None:
+    """Put back the next page of what an action has changed. Return None after the last."""
+    alias, name = job.selection.alias, job.change.undoes
+    pks = next_changed(alias, name, job.after)
+    if not pks:
+        return None
+    ids = [row.message_id for row in put_back(user, alias, name, pks)]
+    return Step(ids, len(pks) - len(ids), len(pks), pks[-1])
 
 
 def forget(alias: str, words: Collection[str]) -> int:
@@ -449,7 +500,7 @@ def _end(job: Job) -> None:
 def _record(job: Job, operator: Operator, what: str, ids: Sequence[str] = (), /, **facts: object) -> None:
     """Write an audit line about a job."""
     named = {"job": job.name, "by": amount_of(job.change), "what": what, **facts}
-    record(operator, action_name(job.change), job.selection.alias, ids, **named)
+    record(operator, audited_name(job.change), job.selection.alias, ids, **named)
 
 
 def _record_step(job: Job, user: Any, what: str, ids: Sequence[str] = (), /, **facts: object) -> None:
@@ -494,7 +545,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         hide_errors(request, [row])
     cancelled = isinstance(row, FinishMessage) and not job.over
     failed = isinstance(row, ErrorMessage)
-    over = job.over or cancelled or failed
+    over = not goes_on(job, row)
     stopping = not over and is_told_to_stop(job)
     may_move = action_name(job.change) in {move.name for move in admin.buttons(request)}
     if request.method == "POST":
@@ -521,6 +572,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         stopping=stopping,
         may_stop=may_move and not (over or stopping),
         may_go_on=may_move and failed,
+        undo=undo_link(admin, request, name) if may_move and over else "",
         message_address=message_address(request, row) if sees_all(request.user, row.alias) else "",
         row=row,
         what_next="" if over else what_next(row),

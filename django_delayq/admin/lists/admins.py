@@ -27,7 +27,7 @@ from django_delayq.admin.bulk.actions import (
 )
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.admin.bulk.jobs import job_address, job_page
-from django_delayq.admin.bulk.undo import undo_page
+from django_delayq.admin.bulk.undo_page import undo_page
 from django_delayq.admin.dashboard.urls import urls
 from django_delayq.admin.formatting import instant, visibly
 from django_delayq.admin.lists.bounded import BoundedAdmin, StoppedSearch, TooSlow, say_too_slow, time_limit
