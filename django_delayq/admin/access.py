@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.contrib.admin import AdminSite, site as default_site
 from django.contrib.admin.sites import all_sites
 from django.core.exceptions import PermissionDenied
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -123,6 +124,11 @@ def kept_name(user: Any) -> str:
 def may(request: HttpRequest, permission: str) -> bool:
     """Return whether the user has this permission of the app."""
     return bool(request.user.has_perm(f"delayq.{permission}"))
+
+
+def may_view(site: AdminSite, request: HttpRequest, model: type[Model]) -> bool:
+    """Return whether the site has a list of these rows that the user may see."""
+    return site.is_registered(model) and site._registry[model].has_view_permission(request)
 
 
 def site_of(request: HttpRequest) -> AdminSite:

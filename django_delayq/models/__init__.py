@@ -545,8 +545,8 @@ class ActionRow(models.Model):
 
     class Meta:
         db_table = "delayq_action"
-        verbose_name = "bulk action"
-        verbose_name_plural = "bulk actions"
+        verbose_name = _("bulk action")
+        verbose_name_plural = _("bulk actions")
         constraints = [models.UniqueConstraint(fields=["name", "alias"], name="delayq_action_name")]
         indexes = [models.Index(fields=["alias", "acted_at"], name="delayq_action_acted")]
 

@@ -21,7 +21,7 @@ from django_delayq.store import DatabaseBackend
 from tests.admin.support import LISTS, ask, report, searched, shown_ids
 from tests.admin.tenants import FOREIGN, ON_SQLITE, OWN, SECRET
 
-VIEWS = tuple(f"view_{name}" for name in (*LISTS.values(), "reportrow", "schedule"))
+VIEWS = tuple(f"view_{name}" for name in (*LISTS.values(), "reportrow", "schedule", "actionrow"))
 ACTS = (
     *("rescue_message", "cancel_message", "reschedule_message", "delete_readymessage", "delete_errormessage"),
     *("view_payload", "view_error", "edit_payload", "pause_queue", "send_again"),
@@ -80,6 +80,7 @@ NEEDS: dict[str, frozenset[str]] = {
     },
     **{f"{name}_{page}": NOBODY for name in LISTS.values() for page in ("add", "delete")},
     "reportrow_changelist": frozenset({"view_reportrow"}),
+    "actionrow_changelist": frozenset({"view_actionrow"}),
     "anymessage_changelist": frozenset({"sees a list"}),
     **{f"schedule_{page}": frozenset({"view_schedule"}) for page in ("changelist", "change", "history", "delete")},
     "schedule_add": frozenset({"view_schedule", "add_schedule", "sees all"}),

@@ -15,9 +15,11 @@ from tests.admin.support import LISTS, bury, confirm, content, finish, ids_in, p
 
 INDEX = "/admin/delayq/"
 FIGURES, PAUSE, STORELESS = (url("readymessage", "dashboard", *part) for part in ((), ("pause",), ("storeless",)))
-REPORT, SCHEDULES = url("reportrow"), url("schedule")
+REPORT, SCHEDULES, ACTIONS = url("reportrow"), url("schedule"), url("actionrow")
 IDS: dict[type[MessageRow], str] = {ReadyMessage: "waits", FinishMessage: "finished", ErrorMessage: "failed"}
-TO_SEE = [f"{may}_{name}" for name in (*LISTS.values(), "reportrow", "schedule") for may in ("view", "change")]
+TO_SEE = [
+    f"{may}_{name}" for name in (*LISTS.values(), "reportrow", "schedule", "actionrow") for may in ("view", "change")
+]
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def pages(broker: DatabaseBackend, database: str) -> dict[str, list[str]]:
         f"view_{name}": [url(name), url(name, pk_of(database, IDS[model], model), "change")]
         for model, name in LISTS.items()
     }
-    return opened | {"view_reportrow": [REPORT], "view_schedule": [SCHEDULES]}
+    return opened | {"view_reportrow": [REPORT], "view_schedule": [SCHEDULES], "view_actionrow": [ACTIONS]}
 
 
 def test_a_permission_to_see_opens_its_own_pages_and_the_dashboard(

@@ -353,7 +353,7 @@ def _move(job: Job, user: Any) -> Step | None:
     selection = job.selection
     action = action_named(selection.alias, job.name)
     if action is not None and action.undone_at is not None:
-        raise Bury("This was undone after it had ended, so no more was done.")
+        raise Bury("This was undone, so no more was done.")
     page = selection.next_page(user, job.after)
     if page is None:
         return None

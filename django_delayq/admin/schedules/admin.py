@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from django.contrib import admin, messages
-from django.contrib.admin import AdminSite, ListFilter, ModelAdmin, SimpleListFilter
+from django.contrib.admin import ListFilter, ModelAdmin, SimpleListFilter
 from django.db.models import Model, Q, QuerySet, Subquery, Value
 from django.db.models.expressions import OuterRef
 from django.db.models.functions import Concat
@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import alias_of, may, redirected_on_outage
+from django_delayq.admin.access import alias_of, may, may_view, redirected_on_outage
 from django_delayq.admin.formatting import instant, now_utc, visible
 from django_delayq.admin.lists.bounded import BoundedAdmin, BoundedList, TooSlow, time_limit
 from django_delayq.admin.lists.filters import MOST_NAMES, AliasFilter, Choices
@@ -154,11 +154,6 @@ def _last_of(ended: QuerySet[Any]) -> QuerySet[Any]:
     """Return the ended messages of the schedule of the outer query, the last occurrence first."""
     ids = {f"message_id__{lookup}": Concat(OuterRef("name"), Value(end)) for lookup, end in (("gte", "@"), ("lt", "A"))}
     return ended.filter(alias=OuterRef("alias"), **ids).order_by("-message_id")  # "A" comes after "@"
-
-
-def may_view(site: AdminSite, request: HttpRequest, model: type[Model]) -> bool:
-    """Return whether the site has a list of these rows that the user may see."""
-    return site.is_registered(model) and site._registry[model].has_view_permission(request)
 
 
 class ScheduleAdmin(BoundedAdmin):

@@ -13,14 +13,21 @@ from django.utils.formats import date_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _, gettext_lazy
 
-from django_delayq.admin.access import address, alias_of, may, message_address, render_about, stored_aliases
+from django_delayq.admin.access import (
+    address,
+    alias_of,
+    may,
+    may_view,
+    message_address,
+    render_about,
+    stored_aliases,
+)
 from django_delayq.admin.formatting import exact, in_utc, now_utc, number, queue_words, visible
 from django_delayq.admin.lists.bounded import is_primary_key
 from django_delayq.admin.log import entries_of_schedule
 from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.page import Fact
 from django_delayq.admin.message.payload import payload_of
-from django_delayq.admin.schedules.admin import may_view
 from django_delayq.admin.schedules.occurrences import (
     due_times,
     next_ten,
