@@ -80,7 +80,6 @@ from django_delayq.store.polling import (
 from django_delayq.store.queries import START
 from django_delayq.store.timer import POLL_S, DatabaseTimer
 from django_delayq.support.logging import logger
-from django_delayq.support.units import to_text
 
 STALE_BATCH = 100
 """The least number of alarms to take for pairs whose last alarms were all stale, for all these pairs together."""
@@ -685,8 +684,7 @@ class DatabaseQueue:
     def _action(self, name: str) -> ActionRow:
         row = undo.find(self.database, name)
         if row is None:
-            kept = to_text(undo.KEPT_MS)
-            raise DelayqError(f"Nothing is known of an action {name!r}: it changed nothing, or was over {kept} ago.")
+            raise undo.unknown(name)
         return row
 
     def purge(self, ids: Sequence[str]) -> list[bool]:

@@ -25,6 +25,8 @@ from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.sql import stepwise
 from django_delayq.store.sql.dialect import SHARED, WAITING, Row, shared_with
 from django_delayq.support.timestamps import DAY_MS
+from django_delayq.support.translatable import text as _
+from django_delayq.support.units import to_text
 
 KEPT_MS = 7 * DAY_MS
 """How long an action can be undone."""
@@ -32,7 +34,11 @@ PAGE = 500
 """How many messages are put back in one transaction."""
 
 Kind = Literal["reschedule", "cancel", "send_again"]
-_DID = {"reschedule": "rescheduled messages", "cancel": "cancelled messages", "send_again": "sent messages again"}
+_DID = {
+    "reschedule": _("rescheduled messages"),
+    "cancel": _("cancelled messages"),
+    "send_again": _("sent messages again"),
+}
 
 
 class Waiting(NamedTuple):
@@ -109,9 +115,10 @@ def _begin(database: Database, action: Action, kind: Kind) -> int:
             defaults={"kind": kind, "by": action.by, "acted_at": database.now_ms()},
         )
     if row.undone_at is not None:
-        raise DelayqError(f"The action {action.name!r} was undone: give this one a name of its own.")
+        raise DelayqError(_("The action %(name)s was undone: give this one a name of its own.", name=repr(row.name)))
     if row.kind != kind:
-        raise DelayqError(f"The action {action.name!r} has {_DID[row.kind]}: give this one a name of its own.")
+        facts = {"name": repr(row.name), "did": _DID[row.kind]}
+        raise DelayqError(_("The action %(name)s has %(did)s: give this one a name of its own.", **facts))
     return int(row.pk)
 
 
@@ -157,6 +164,14 @@ def find(database: Database, name: str) -> ActionRow | None:
         return ActionRow.objects.using(database.using).filter(alias=database.alias, name=name).first()
 
 
+def unknown(name: str) -> DelayqError:
+    """Return the error for a name under which nothing is known."""
+    facts = {"name": repr(name), "kept": to_text(KEPT_MS)}
+    return DelayqError(
+        _("Nothing is known of an action %(name)s: it changed nothing, or was over %(kept)s ago.", **facts)
+    )
+
+
 def begin(database: Database, action: Action) -> bool:
     """Say in the action's row that `action.by` undoes it. Return whether nobody did before."""
     rows = ActionRow.objects.using(database.using).filter(alias=database.alias, name=action.name)
@@ -190,15 +205,15 @@ def _put_back(database: Database, row: ActionRow, pks: Sequence[int]) -> tuple[s
         f" FROM delayq_undo r WHERE r.action_pk = %s AND {of_pks.text} ORDER BY r.message_pk{database.dialect.lock}",
         [row.pk, *of_pks.parameters],
     )
-    stepwise.delete(database, [pk for pk, *_ in rows], "delayq_undo")
-    left = [each for _, *each in rows]
+    stepwise.delete(database, [pk for pk, *_rest in rows], "delayq_undo")
+    left = [each for _pk, *each in rows]
     if not left:
         return set(), []
     if row.kind == "send_again":
         return _cancel_sent(database, left), []
     changed = (_give_back if row.kind == "reschedule" else _restore)(database, left)
-    alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, queue, key, wait_ms, *_ in changed]
-    return {pk for pk, *_ in changed}, alarms
+    alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, queue, key, wait_ms, *_rest in changed]
+    return {pk for pk, *_rest in changed}, alarms
 
 
 _TIMES = {
@@ -215,7 +230,7 @@ _TIMES = {
 def _give_back(database: Database, left: Sequence[Sequence[int]]) -> list[Row]:
     """Give messages back their due times. Return the pk, queue, key and wait of each."""
     dialect = database.dialect
-    of_pks = dialect.among("r.id", [pk for pk, *_ in left])
+    of_pks = dialect.among("r.id", [pk for pk, *_rest in left])
     ids: dict[int, str] = dict(
         database.rows(f"SELECT r.id, r.message_id FROM delayq_ready r WHERE {of_pks.text}", of_pks.parameters)
     )
@@ -254,7 +269,7 @@ def _restore(database: Database, left: Sequence[Sequence[int]]) -> list[Row]:
     Whether a message got the id of one since, and has ended, is asked once the id is taken: then no other can get it.
     """
     dialect = database.dialect
-    of_pks = dialect.among("r.id", [pk for pk, *_ in left])
+    of_pks = dialect.among("r.id", [pk for pk, *_rest in left])
     ids: dict[int, str] = dict(
         database.rows(
             f"SELECT r.id, r.message_id FROM delayq_finish r WHERE {of_pks.text} AND r.outcome = 'cancelled'"
@@ -281,10 +296,10 @@ def _restore(database: Database, left: Sequence[Sequence[int]]) -> list[Row]:
         f" WHERE {of_pks.text}",
         of_pks.parameters,
     )
-    newest = _newest_ends(database, [ids[pk] for pk, *_ in rows])
-    stepwise.delete(database, [pk for pk, *_ in rows if newest[ids[pk]] > pk])
+    newest = _newest_ends(database, [ids[pk] for pk, *_rest in rows])
+    stepwise.delete(database, [pk for pk, *_rest in rows if newest[ids[pk]] > pk])
     restored = [row for row in rows if newest[ids[row[0]]] == row[0]]
-    stepwise.delete(database, [pk for pk, *_ in restored], "delayq_finish")
+    stepwise.delete(database, [pk for pk, *_rest in restored], "delayq_finish")
     return restored
 
 

@@ -9,18 +9,31 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 from pytest_django import Settings
 
-from django_delayq import At, Cron, Every, RRule, Window, schedule_delay_message
-from django_delayq.admin.bulk import actions, jobs
+from django_delayq import (
+    At,
+    Cron,
+    Every,
+    RRule,
+    Window,
+    cancel_delay_messages,
+    reschedule_delay_messages,
+    schedule_delay_message,
+    undo_delay_action,
+)
+from django_delayq.admin.bulk import actions, jobs, undo_page
 from django_delayq.admin.schedules.words import FORMS
 from django_delayq.api.handlers import delay_execute
 from django_delayq.brokers.base import Pause, RunInfo, SettleAction, WorkerInfo
-from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.errors import BrokerUnavailable, DelayqError
 from django_delayq.core.message import Message
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
+from django_delayq.models import ActionRow, ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
 from django_delayq.store import DatabaseBackend
 from django_delayq.support.translatable import text
+from django_delayq.testing import run_due
+from django_delayq.translation import translated
 from tests.admin.support import (
     LISTS,
     ask,
@@ -43,7 +56,7 @@ KEY, QUEUE, WORKER = "κλειδί", "ουρά", "εργάτης"
 
 # Names, and what the address of a list and a search are made of.
 SAME = {"csv", "database", "django", "json", "utc", "broker", "default", "delayq", "id", "ids", "int", "manage", "ms"}
-SAME |= {"py", "run", "worker", "move", "key", "queue", "none", "data", "order", "host"}
+SAME |= {"py", "run", "worker", "move", "key", "queue", "none", "data", "order", "host", "action"}
 
 # What Django's own templates leave in English, what msgspec says, and the name of the site's time zone.
 OF_OTHERS = re.compile(
@@ -158,6 +171,40 @@ def test_the_pages_speak_the_language_of_the_site(
     jobs.register("default")
     shown.append(confirm(superuser, ReadyMessage, "cancel", [failed], all_that_match=True, query=f"?key={KEY}"))
     assert [each for response in shown for each in english(response)] == []
+
+
+def test_an_undo_is_told_in_it(
+    broker: DatabaseBackend, registry: None, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo_page, "AT_ONCE", 1)
+    jobs.register("default")
+    for id in "123":
+        send(id, key=KEY, delay="1h")
+    cancel_delay_messages("1", "2", action="α", by="β")
+    reschedule_delay_messages("3", delay="2h", action="γ")
+    by_job, at_once = (
+        url("readymessage", "undo", ActionRow.objects.using(database).get(name=name).pk) for name in ("α", "γ")
+    )
+    shown = [superuser.get(url("actionrow")), superuser.get(by_job), superuser.post(by_job, follow=True)]
+    run_due()
+    shown += [superuser.get(shown[-1].redirect_chain[0][0]), superuser.post(by_job, follow=True)]
+    shown += [superuser.get(at_once), superuser.post(at_once, follow=True), superuser.get(url("actionrow"))]
+    assert [each for response in shown for each in english(response)] == []
+
+
+def test_why_an_action_is_refused_is_told_in_it(broker: DatabaseBackend) -> None:
+    cancel_delay_messages("1", action="α")
+    undo_delay_action("α")
+    cancel_delay_messages("1", action="β")
+    for refused in (
+        lambda: undo_delay_action("γ"),
+        lambda: cancel_delay_messages("1", action="α"),
+        lambda: reschedule_delay_messages("1", delay=0, action="β"),
+    ):
+        with pytest.raises(DelayqError) as raised:
+            refused()
+        with translation.override("zh-hans"):
+            assert not re.search("[a-z]{2,}", translated(raised.value))
 
 
 def moves_of(model: type[MessageRow]) -> list[str]:
