@@ -82,7 +82,19 @@ def test_every_subcommand_has_a_section() -> None:
     "name",
     [
         *("status", "peek", "errors", "list", "explain", "audit", "check-data"),
-        *("cancel", "reschedule", "run-now", "rescue", "send-again", "purge", "prune", "forget", "pause", "resume"),
+        *(
+            "cancel",
+            "reschedule",
+            "run-now",
+            "rescue",
+            "send-again",
+            "undo",
+            "purge",
+            "prune",
+            "forget",
+            "pause",
+            "resume",
+        ),
         *("schedules", "pause-schedule", "backfill-schedule", "remove-schedule", "import-beat"),
     ],
 )

@@ -33,6 +33,7 @@ from django_delayq.management.delayq import (
     send_again,
     status,
     stop_embedded,
+    undo,
 )
 from django_delayq.management.support.arguments import Options, add_djangos_own
 from django_delayq.management.support.terminal import Write, speaking
@@ -62,6 +63,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "resolve": resolve,
     "rescue": rescue,
     "send-again": send_again,
+    "undo": undo,
     "purge": purge,
     "prune": prune,
     "forget": forget,

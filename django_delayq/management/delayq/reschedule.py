@@ -5,7 +5,7 @@ from functools import partial
 
 from django_delayq.brokers import get_backend
 from django_delayq.management.support.arguments import Options, add_instant, checked
-from django_delayq.management.support.search import add_choice, move_chosen
+from django_delayq.management.support.search import acting, add_action, add_choice, move_chosen
 from django_delayq.management.support.terminal import Write
 from django_delayq.support.units import to_ms
 
@@ -13,8 +13,9 @@ HELP = "Give waiting messages another due time. Exit 1 when one that was named w
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments for the ids, the search, the due time, and `--no-input`."""
+    """Add the arguments for the ids, the search, `--action`, the due time, and `--no-input`."""
     add_choice(parser)
+    add_action(parser)
     due = parser.add_mutually_exclusive_group(required=True)
     due.add_argument(
         "--delay",
@@ -30,5 +31,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     """Reschedule what was chosen. Raises `CommandError` if a named message was not waiting."""
     backend = get_backend(options["using"])
-    move = partial(backend.queue.reschedule, delay_ms=options["delay_ms"], at_ms=options["at_ms"])
+    due = {"delay_ms": options["delay_ms"], "at_ms": options["at_ms"]}
+    move = partial(backend.queue.reschedule, **due, **acting(backend, options))
     move_chosen(backend, "reschedule", move, options, "rescheduled", write)

@@ -10,7 +10,7 @@ from django_delayq.core.limits import interval_us_of
 from django_delayq.core.message import State
 from django_delayq.management.support.arguments import USAGE, Options, checked
 from django_delayq.management.support.by_id import batches, move_named
-from django_delayq.management.support.search import add_choice, found, is_search
+from django_delayq.management.support.search import acting, add_action, add_choice, found, is_search
 from django_delayq.management.support.terminal import Write, confirm, counted
 from django_delayq.support.audit import operator_of_process, record
 
@@ -21,8 +21,9 @@ HELP = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments for the ids, the search, `--rate` and `--no-input`."""
+    """Add the arguments for the ids, the search, `--action`, `--rate` and `--no-input`."""
     add_choice(parser)
+    add_action(parser)
     parser.add_argument(
         "--rate",
         dest="interval_us",
@@ -36,7 +37,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options, write: Write) -> None:
     """Send again what was chosen. Raises `CommandError` without a store, and if a named message was not sent."""
     backend = get_backend(options["using"])
-    if backend.store is None:
+    store = backend.store
+    if store is None:
         raise CommandError(
             f"{options['using']!r} has no store, so nothing is kept of what has ended.", returncode=USAGE
         )
@@ -44,12 +46,12 @@ def run(options: Options, write: Write) -> None:
         raise CommandError(
             "Say what to send again: ids, or a search by --tag, --key and --id-prefix.", returncode=USAGE
         )
+    facts = {"interval_us": options["interval_us"], **acting(backend, options)}
     sent_so_far = 0
 
     def send_again(ids: list[str]) -> list[bool]:
         nonlocal sent_so_far
-        assert backend.store is not None  # noqa: S101  - for the type checker
-        answers = backend.store.send_again(ids, interval_us=options["interval_us"], first=sent_so_far)
+        answers = store.send_again(ids, first=sent_so_far, **facts)
         sent_so_far += sum(answers)
         return answers
 

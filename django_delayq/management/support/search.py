@@ -7,12 +7,13 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_delayq.brokers.base import Backend
+from django_delayq.brokers.base import Action, Backend
 from django_delayq.core.message import State
 from django_delayq.management.support.arguments import USAGE, Options, add_no_input, checked
 from django_delayq.management.support.by_id import Move, add_ids, move_all, move_named
 from django_delayq.management.support.terminal import Write, confirm, counted
-from django_delayq.support.validation import check_name
+from django_delayq.support.audit import operator_of_process
+from django_delayq.support.validation import MAX_NAME, check_name
 
 _WAITING = (State.PENDING, State.READY)
 
@@ -33,6 +34,28 @@ def add_choice(parser: ArgumentParser) -> None:
     add_ids(parser, required=False)
     add_search(parser)
     add_no_input(parser)
+
+
+def add_action(parser: ArgumentParser) -> None:
+    """Add `--action`."""
+    parser.add_argument(
+        "--action",
+        type=checked(partial(check_name, kind="action")),
+        metavar="NAME",
+        help="Do it under this name, by which `delayq undo` undoes it for 7 days. Takes a store.",
+    )
+
+
+def acting(backend: Backend, options: Options) -> dict[str, Any]:
+    """Return the argument that makes a change of `backend.queue` a part of the action, if the command line names one.
+
+    Raises `CommandError` without a store.
+    """
+    if options["action"] is None:
+        return {}
+    if backend.store is None:
+        raise CommandError("--action takes a store (STORE in DELAYQ). Nothing was done.", returncode=USAGE)
+    return {"action": Action(options["action"], operator_of_process().who[:MAX_NAME])}
 
 
 def is_search(options: Options) -> bool:
