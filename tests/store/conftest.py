@@ -10,7 +10,7 @@ from pytest_django import Settings
 from django_delayq.brokers import get_backend
 from django_delayq.store import DatabaseBackend
 from tests import servers
-from tests.servers import Server
+from tests.servers import RabbitMQServer, Server
 from tests.store.support import site_on
 from tests.worker.processes import Site
 
@@ -40,6 +40,20 @@ def alone_delayq(settings: Settings, database: str) -> dict[str, Any]:
     """DELAYQ["default"] with the database alone, whose clock decides everything: for a `stored_delayq` of a module."""
     alias = {
         "BROKER": "django_delayq.brokers.database.DatabaseBroker",
+        "DATABASE": database,
+        "STORE": {},
+        "OPTIONS": {"unknown_keys": "allow"},
+    }
+    settings.DELAYQ = {"default": alias}
+    return alias
+
+
+@pytest.fixture
+def rabbitmq_delayq(settings: Settings, rabbitmq_server: RabbitMQServer, database: str) -> dict[str, Any]:
+    """DELAYQ["default"] with a store whose alarms RabbitMQ holds."""
+    alias = {
+        "BROKER": "django_delayq.brokers.rabbitmq.RabbitMQBroker",
+        "LOCATION": rabbitmq_server.url,
         "DATABASE": database,
         "STORE": {},
         "OPTIONS": {"unknown_keys": "allow"},

@@ -21,6 +21,7 @@ from django_delayq import (
     send_delay_messages_again,
     undo_delay_action,
 )
+from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Action, SettleAction
 from django_delayq.core import transitions
 from django_delayq.models import ActionRow, ErrorMessage, FinishMessage, MessageRow, ReadyMessage, UndoRow
@@ -232,6 +233,24 @@ def test_what_runs_and_is_asked_to_end_is_no_part_of_an_undo(broker: DatabaseBac
     assert undo_delay_action("x") == Undone(1, 0)
     assert ids_in(database, ReadyMessage) == {"runs", "waits"}
     assert broker.queue.renew([held], 60_000) != [True], "it is still asked to end"
+
+
+# Timers
+
+
+@pytest.mark.parametrize("database", ["sqlite_database"], ids=["sqlite"], indirect=True)
+@pytest.mark.parametrize("timer", ["alone_delayq", "rabbitmq_delayq"])
+def test_each_timer_learns_what_waits_again_and_when(request: pytest.FixtureRequest, database: str, timer: str) -> None:
+    request.getfixturevalue(timer)
+    broker = get_backend()
+    assert isinstance(broker, DatabaseBackend)
+    send_delay_message("k", 1, id="cancelled", delay="1h")
+    cancel_delay_messages("cancelled", action="x")
+    make_past(database, FinishMessage)
+    send_delay_message("k", 1, id="made due", delay="1h")
+    reschedule_delay_messages("made due", delay=0, action="y")
+    assert undo_delay_action("y") == undo_delay_action("x") == Undone(1, 0)
+    assert [one.id for one in claim(broker)] == ["cancelled"]
 
 
 # Once, in pages, in a transaction
