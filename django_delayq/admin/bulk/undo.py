@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from django_delayq.admin.access import address, alias_of, store_of
 from django_delayq.admin.bulk.changes import TABLES
-from django_delayq.admin.visibility import visible_rows
+from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.conf import get_alias
 from django_delayq.models import ActionRow, MessageRow, UndoRow
 
@@ -48,11 +48,13 @@ def next_changed(alias: str, name: str, after: int) -> list[int]:
 def put_back(user: Any, alias: str, name: str, pks: Sequence[int]) -> list[MessageRow]:
     """Put those messages of a page back that the user may see. Return their rows, as they were before."""
     there: dict[int, MessageRow] = {}
-    seen: set[int] = set()
+    hidden: set[int] = set()
     for model in TABLES:
         rows = model._default_manager.using(get_alias(alias).database).filter(alias=alias, pk__in=pks)
-        there |= {each.pk: each for each in rows.defer("data")}
-        mine = visible_rows(user, model, alias).filter(pk__in=pks)
-        seen |= set(mine.values_list("pk", flat=True))
-    found = store_of(alias).put_back(name, [pk for pk in pks if pk in seen or pk not in there])
-    return [there[pk] for pk in sorted(found) if pk in there]
+        found = {each.pk: each for each in rows.only("alias", "key", "message_id", "due_at")}
+        there |= found
+        if found and not sees_all(user, alias):
+            mine = visible_rows(user, model, alias).filter(pk__in=found)
+            hidden |= found.keys() - set(mine.values_list("pk", flat=True))
+    changed = store_of(alias).put_back(name, [pk for pk in pks if pk not in hidden])
+    return [there[pk] for pk in sorted(changed) if pk in there]
