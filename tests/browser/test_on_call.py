@@ -6,8 +6,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
 
-from django_delayq import Every, schedule_delay_message
-from django_delayq.models import ErrorMessage, Schedule
+from django_delayq import Every, cancel_delay_messages, schedule_delay_message
+from django_delayq.models import ActionRow, ErrorMessage, Schedule
 from tests.worker.processes import Site
 
 LIST = "/admin/delayq/errormessage/"
@@ -66,8 +66,17 @@ def test_axe_finds_nothing(page: Page, site: Site, database: str, scheme: str) -
     found = {}
     schedule_delay_message("close", {"order": 1}, name="s", every=Every(minutes=15))
     schedule = f"schedule/{Schedule.objects.using(database).get().pk}"
+    cancel_delay_messages("waits", action="ticket 7", by="anna")
+    undo = f"readymessage/undo/{ActionRow.objects.using(database).get().pk}/"
     for address in (
-        *("anymessage/", "readymessage/?due_from=2026-01-01T00:00", "errormessage/", "errormessage/groups/"),
+        *(
+            "actionrow/",
+            undo,
+            "anymessage/",
+            "readymessage/?due_from=2026-01-01T00:00",
+            "errormessage/",
+            "errormessage/groups/",
+        ),
         *("schedule/", "schedule/add/", f"{schedule}/change/", f"{schedule}/edit/", f"{schedule}/backfill/"),
     ):
         page.goto(f"/admin/delayq/{address}")
