@@ -23,7 +23,7 @@ from django_delayq import (
     schedule_delay_message,
     undo_delay_action,
 )
-from django_delayq.admin.bulk import actions, jobs, undo_page
+from django_delayq.admin.bulk import actions, jobs
 from django_delayq.admin.schedules.words import FORMS
 from django_delayq.api.handlers import delay_execute
 from django_delayq.brokers.base import Pause, RunInfo, SettleAction, WorkerInfo
@@ -176,7 +176,7 @@ def test_the_pages_speak_the_language_of_the_site(
 def test_an_undo_is_told_in_it(
     broker: DatabaseBackend, registry: None, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(undo_page, "AT_ONCE", 1)
+    monkeypatch.setattr(actions, "AT_ONCE", 1)
     jobs.register("default")
     for id in "123":
         send(id, key=KEY, delay="1h")

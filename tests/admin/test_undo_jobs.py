@@ -7,7 +7,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 
-from django_delayq.admin.bulk import actions, changes, jobs, undo_page
+from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ActionRow, ErrorMessage, ReadyMessage
@@ -28,7 +28,6 @@ def database(sqlite_database: str) -> str:
 def cancelling(broker: DatabaseBackend, registry: None, superuser: Client, monkeypatch: pytest.MonkeyPatch) -> str:
     """The page of a job that cancels three messages, in pages of two. What is over one message is much."""
     monkeypatch.setattr(actions, "AT_ONCE", 1)
-    monkeypatch.setattr(undo_page, "AT_ONCE", 1)
     monkeypatch.setattr(changes, "PAGE", 2)
     monkeypatch.setattr(undo, "PAGE", 2)
     jobs.register("default")

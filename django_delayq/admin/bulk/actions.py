@@ -61,7 +61,7 @@ from django_delayq.support.audit import record
 from django_delayq.translation import translated
 
 AT_ONCE = 1_000
-"""The most rows that are moved while the operator waits. If more match, a background job moves them."""
+"""The most rows that are moved, or put back, while the operator waits. If there are more, a background job does it."""
 
 _TRIED = ("rescue", "send_again", "run_now")
 """The moves of which one message can be moved first: it runs at once, so its end can be waited for."""

@@ -20,7 +20,7 @@ from django_delayq.admin.access import (
     render_about,
     store_of,
 )
-from django_delayq.admin.bulk import jobs
+from django_delayq.admin.bulk import actions, jobs
 from django_delayq.admin.bulk.changes import Change, audited_name, label_of, permission_of
 from django_delayq.admin.bulk.jobs import Selection, job_address
 from django_delayq.admin.bulk.undo import changed_by, list_of, next_changed, put_back
@@ -35,9 +35,6 @@ from django_delayq.models import ActionRow
 from django_delayq.support.audit import record
 from django_delayq.support.timestamps import to_epoch_ms
 from django_delayq.translation import translated
-
-AT_ONCE = 1_000
-"""The most messages that are put back while the operator waits: as many as an action moves. A job does the others."""
 
 _UNDONE = {
     "cancel": gettext_lazy("Cancel undone"),
@@ -69,19 +66,19 @@ def undo_page(admin: Any, request: HttpRequest, pk: str) -> HttpResponse:
     if begun and jobs.goes_on(*begun):
         messages.warning(request, _("The action still goes on: stop it, or wait for its end, then undo it."))
         return HttpResponseRedirect(job_address(request, list_name, alias, row.name))
-    count = changed_by(row).count()
-    if row.undone_at is not None and not count:
+    count = actions.counted(changed_by(row))
+    if row.undone_at is not None and count == 0:
         said = _("This was undone already, by %(who)s.") % {"who": visible(row.undone_by) or "-"}
         messages.warning(request, said)
         return HttpResponseRedirect(list_address)
-    in_background = count > AT_ONCE
+    in_background = count is None or count > actions.AT_ONCE
     if request.method == "POST":
         name = jobs.posted_name(request)
         if not in_background and not jobs.progress(alias, name):
             _undo(request, row, change)
             return HttpResponseRedirect(list_address)
         try:
-            _begin(request, row, change, name, count)
+            _begin(request, row, change, name, count or 0)
         except DelayqError as error:
             messages.error(request, _("It did not begin: %(error)s") % {"error": translated(error)})
             return HttpResponseRedirect(list_address)
