@@ -178,7 +178,10 @@ def test_staff_without_permission_sees_and_does_nothing(
 def test_read_only_staff_sees_and_can_do_nothing(
     one_of_each: dict[type[MessageRow], int], staff: Callable[..., Client], database: str
 ) -> None:
-    client, before = staff(*(f"view_{name}" for name in (*LISTS.values(), "reportrow", "schedule"))), content(database)
+    client, before = (
+        staff(*(f"view_{name}" for name in (*LISTS.values(), "reportrow", "schedule", "actionrow"))),
+        content(database),
+    )
     for address in addresses(one_of_each):
         response = client.get(address)
         assert response.status_code == expected(address, read_only=True), address
