@@ -232,7 +232,7 @@ def start(name: str, request: HttpRequest, selection: Selection, change: Change,
         if not is_new:
             entry.delete()
     if is_new:
-        _record(job, operator_of(request), "begun", filter=selection.words() or "*", until=selection.until)
+        _record(job, operator_of(request), "begun", filter=selection.words() or "*", until=selection.until or None)
 
 
 def progress(alias: str, name: str) -> tuple[Job, MessageRow] | None:
