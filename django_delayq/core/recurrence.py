@@ -12,6 +12,7 @@ cronsim treats changes of the clocks as Debian's cron does, and dateutil does no
 
 import re
 from bisect import bisect_right
+from calendar import monthrange
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, date, datetime, time as clock_time, timedelta
@@ -27,7 +28,6 @@ from django_delayq.core.human_time import (
     check_calendar,
     clock_in,
     counted,
-    days_after,
     is_holiday,
     months_after,
     time_of,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 FIRST_DAY = date(1970, 1, 5)
 """The day from which an interval of days, weeks or months is counted unless it says otherwise: a Monday."""
 
-_DAY = timedelta(days=1)
+_NO_TIME, _DAY = timedelta(), timedelta(days=1)
 _LOOK_BACK = timedelta(days=3)
 """How far back to look for a change of the clocks. No zone has ever changed its clocks twice within that time."""
 LAST = datetime(9000, 1, 1, tzinfo=UTC)
@@ -296,12 +296,15 @@ class Every:
         assert self.time is not None  # noqa: S101  - checked when the rule was made
         at, since = time_of(self.time, "time"), self.since or FIRST_DAY
         days = self._days if self.days else self._days_of_weeks if self.weeks else self._days_of_months
-        found = (datetime.combine(day, at) for day in days(max(local.date(), since), since))
-        return (each for each in found if each > local)
+        for day in days(max(local.date(), since), since):
+            found = datetime.combine(day, at)
+            if found > local:
+                yield found
 
     def _days(self, first: date, since: date) -> Iterator[date]:
-        begin = first + -(first - since).days % self.days * _DAY
-        return (days_after(begin, number * self.days) for number in count())
+        begin = first.toordinal()
+        begin += (since.toordinal() - begin) % self.days
+        return map(date.fromordinal, count(begin, self.days))
 
     def _days_of_weeks(self, first: date, since: date) -> Iterator[date]:
         weekdays = sorted(weekdays_of(self.weekdays)) if self.weekdays else [since.weekday()]
@@ -312,16 +315,16 @@ class Every:
 
     def _days_of_months(self, first: date, since: date) -> Iterator[date]:
         day = self.day or (self.since.day if self.since else 1)
-        of_business = self.business_day
-        month = since.replace(day=1)
-        passed = (first.year - month.year) * 12 + first.month - month.month
-        begin = passed // self.months * self.months
-        months = (months_after(month, number) for number in count(begin, self.months))
-        if of_business is None:
-            found = (_day_of(each, day) for each in months)
-        else:
-            found = (_business_day_of(each, of_business, self.calendar) for each in months)
-        return (each for each in found if each >= first)
+        month = _number_of(since)
+        begin = month + (_number_of(first) - month) // self.months * self.months
+        for number in count(begin, self.months):
+            year, index = divmod(number, 12)
+            if self.business_day is None:
+                found = _day_of(year, index + 1, day)
+            else:
+                found = _business_day_of(year, index + 1, self.business_day, self.calendar)
+            if found >= first:
+                yield found
 
 
 def rule_of(text: str) -> Rule:
@@ -513,12 +516,12 @@ def _first_after(
     those that were skipped lately are looked at again. Raises `ValueError` if two years have nothing but holidays.
     """
     now = check_aware(instant, "instant").astimezone(UTC)
-    offset, before = (each.astimezone(zone).utcoffset() for each in (now, max(now - _LOOK_BACK, EPOCH)))
-    skipped = max((offset or timedelta()) - (before or timedelta()), timedelta())
+    here, before = now.astimezone(zone), max(now - _LOOK_BACK, EPOCH).astimezone(zone)
+    skipped = max((here.utcoffset() or _NO_TIME) - (before.utcoffset() or _NO_TIME), _NO_TIME)
     found: datetime | None = None
     shown = datetime.max
     closed: list[datetime] = []
-    for local in local_times(clock_in(now, zone) - skipped):
+    for local in local_times(here.replace(tzinfo=None, fold=0) - skipped):
         if local >= shown:
             return found
         if local.year >= LAST.year:
@@ -667,21 +670,26 @@ def _check_rrule(text: object, start: datetime) -> None:
         ) from error
 
 
-def _day_of(month: date, day: int) -> date:
-    """Return a day of the month that begins at `month`; if that is too short, its last, or counted back its first."""
-    length = (months_after(month, 1) - month).days
-    return month.replace(day=min(day, length) if day > 0 else max(length + 1 + day, 1))
+def _number_of(month: date) -> int:
+    """Return the number of a day's month, counted from the year 0."""
+    return month.year * 12 + month.month - 1
 
 
-def _business_day_of(month: date, number: int, calendar: str | Calendar | None) -> date:
-    """Return a business day of the month that begins at `month`, counted as by `_day_of`."""
-    days = (month + count * _DAY for count in range((months_after(month, 1) - month).days))
+def _day_of(year: int, month: int, day: int) -> date:
+    """Return a day of a month; if that is too short, its last, or counted back its first."""
+    length = monthrange(year, month)[1]
+    return date(year, month, min(day, length) if day > 0 else max(length + 1 + day, 1))
+
+
+def _business_day_of(year: int, month: int, number: int, calendar: str | Calendar | None) -> date:
+    """Return a business day of a month, counted as by `_day_of`."""
+    days = (date(year, month, day) for day in range(1, monthrange(year, month)[1] + 1))
     found = [day for day in days if day.weekday() < 5 and not is_holiday(calendar, day)]
     if not found:
         told = _(
             "calendar=%(calendar)s has no business day in %(month)s.",
             calendar=short_repr(calendar),
-            month=f"{month:%Y-%m}",
+            month=f"{year:04}-{month:02}",
         )
         raise ValueError(told)
     return found[max(min(number, len(found)) - 1, 0) if number > 0 else max(len(found) + number, 0)]
