@@ -22,7 +22,10 @@ at its end, a millisecond apart, so that a few calls serve them.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields as fields_of
+from functools import lru_cache
+from itertools import chain, zip_longest
+from operator import attrgetter
 from typing import Any
 
 from django_delayq.core.errors import DataMismatch
@@ -210,9 +213,9 @@ def _filled(option: str, template: str | None, data: Any) -> str:
     """
     if template is None:
         return ""
-    texts = [_text_of(field, data, option, template) for field in _FIELD.findall(template)]
-    rest = iter(texts)
-    value = _FIELD.sub(lambda _: next(rest), template)
+    parts, fields = _split(template)
+    texts = [_text_of(field, data, option, template) for field in fields]
+    value = "".join(chain.from_iterable(zip_longest(parts, texts, fillvalue="")))
     if len(texts) > 1:
         value += f" {','.join(str(len(text)) for text in texts)}"
     if len(value) > MAX_NAME:
@@ -220,6 +223,13 @@ def _filled(option: str, template: str | None, data: Any) -> str:
             f"{option}={short_repr(template)} makes {len(value)} characters of this data; at most {MAX_NAME} will do."
         )
     return value
+
+
+@lru_cache
+def _split(template: str) -> tuple[list[str], list[str]]:
+    """Return the texts around the fields of a template, and the names of the fields."""
+    texts = _FIELD.split(template)  # in turns: a text, a name, a text, ...
+    return texts[::2], texts[1::2]
 
 
 def _text_of(field: str, data: Any, option: str, template: str) -> str:
@@ -328,25 +338,16 @@ class Limit:
         return {self.value} if self.interval_us is None else {self.value, self.rate_value}
 
 
-def limit_of(request: PermitRequest) -> Limit:
-    """Return the limit that a request names."""
-    return Limit(
-        request.key,
-        request.value,
-        request.most,
-        request.interval_us,
-        request.rate_value,
-        request.burst,
-        request.within_us,
-    )
-
-
 def by_limit(requests: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
     """Group the requests by their limit, and return the positions of each group."""
-    positions: defaultdict[Limit, list[int]] = defaultdict(list)
+    positions: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, request in enumerate(requests):
-        positions[limit_of(request)].append(i)
-    return positions
+        positions[_limit_of(request)].append(i)
+    return {Limit(*fields): own for fields, own in positions.items()}
+
+
+_limit_of = attrgetter(*(each.name for each in fields_of(Limit)))
+"""Return the values of the fields of `Limit` that a request names."""
 
 
 def acquire(
@@ -392,6 +393,8 @@ def spread(requests: Sequence[PermitRequest], answers: Sequence[Throttled | None
     `acquire` tells each of them the next turn. They may have several values of `concurrency_key`. The order is that of
     the requests. None waits for longer than `LONGEST_WAIT_MS`.
     """
+    if not any(answers):
+        return list(answers)
     refused: Counter[tuple[str, str]] = Counter()
     result: list[Throttled | None] = []
     for request, answer in zip(requests, answers, strict=True):

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import groupby
-from secrets import randbits
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from django.db import OperationalError
@@ -24,7 +23,8 @@ from django_delayq.core import codec
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit, spread
 from django_delayq.store.database import Database, in_transaction, waited_for_lock
-from django_delayq.store.sql.dialect import Sql, checked, marks
+from django_delayq.store.sql.dialect import LongText, Sql, checked, marks
+from django_delayq.support.tokens import random_numbers
 
 KEPT_MS = 60_000
 """How long a limit's row is kept, at least, after nothing counts any more.
@@ -125,6 +125,12 @@ class _Row(NamedTuple):
     looked_ms: int
     turn_us: int
     over_ms: int
+
+
+_IN_PLACE = {"slots": LongText, "line_ms": int, "since_ms": int, "looked_ms": int, "turn_us": int, "over_ms": int}
+"""The columns that are written of a row, with their types."""
+_ANEW = {**_IN_PLACE, "version": int, "id": int}
+"""The columns that are written where an UPDATE leaves the earlier version of a row behind (see `_write`)."""
 
 
 @dataclass(slots=True)
@@ -290,10 +296,10 @@ def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = ""
         rows = database.rows(database.dialect.briefly(statement) if lock else statement, found.parameters)
     else:
         rows = database.rows(
-            f"SELECT {columns} FROM (VALUES {marks(len(values), '(%s)')}) AS input (value) CROSS JOIN LATERAL ("
+            f"SELECT {columns} FROM json_array_elements_text(%s) AS input (value) CROSS JOIN LATERAL ("
             f'SELECT * FROM delayq_limit r WHERE alias = %s AND "key" = %s AND r.value = input.value'
             f" ORDER BY version DESC LIMIT 1{lock}) AS r",
-            [*sorted(values), database.alias, key],
+            [codec.dumps(sorted(values)).decode(), database.alias, key],
         )
     return {row.value: row for row in map(_Row._make, rows)}
 
@@ -329,20 +335,31 @@ def _write(database: Database, held: Iterable[_Held], now_ms: int) -> None:
     under the same entries of the indexes. The version is no lower than the time of the last grant, because a row that
     was forgotten begins at 0 again.
     """
-    rows = [(each.row, _written(database, each, now_ms)) for each in held]
-    if changed := [[*row[1:], before.id] for before, row in rows if row != before]:
-        database.change_each(
-            "UPDATE delayq_limit SET version = %s, id = %s, slots = %s, line_ms = %s, since_ms = %s, looked_ms = %s,"
-            " turn_us = %s, over_ms = %s WHERE id = %s",
-            changed,
+    rows = [(each.row, _written(each)) for each in held]
+    changed = [(before.id, row) for before, row in rows if row != before]
+    if not database.dialect.updates_in_place:
+        changed = [
+            (pk, row._replace(id=new_pk, version=max(row.version + 1, now_ms)))
+            for (pk, row), new_pk in zip(changed, random_numbers(len(changed)), strict=True)
+        ]
+    if changed:
+        dialect = database.dialect
+        columns = _IN_PLACE if dialect.updates_in_place else _ANEW
+        held_rows = dialect.values_table(
+            "held",
+            {"pk": int, **{f"new_{name}": kind for name, kind in columns.items()}},
+            [(pk, *(getattr(row, name) for name in columns)) for pk, row in changed],
         )
+        changes = ", ".join(f"{name} = held.new_{name}" for name in columns)
+        statement = dialect.update_held.format(table="delayq_limit", changes=changes, held=held_rows.text)
+        database.changed(statement, held_rows.parameters)
 
 
-def _written(database: Database, held: _Held, now_ms: int) -> _Row:
-    """Return a locked row as it is to be written: the same row if nothing changed."""
+def _written(held: _Held) -> _Row:
+    """Return a locked row with what is to be written: the same row if nothing changed."""
     before, permits = held.row, held.permits
     kept_until_ms = KEPT_MS + max([permits.line_ms + LINGER_MS, held.turn_us // 1000 + 1, *permits.ends.values()])
-    row = before._replace(
+    return before._replace(
         slots=codec.dumps({str(token): end for token, end in permits.ends.items()}).decode(),
         line_ms=permits.line_ms,
         since_ms=permits.since_ms,
@@ -350,6 +367,3 @@ def _written(database: Database, held: _Held, now_ms: int) -> _Row:
         turn_us=held.turn_us,
         over_ms=before.over_ms if before.over_ms >= kept_until_ms else -(-kept_until_ms // KEPT_MS) * KEPT_MS,
     )
-    if row == before or database.dialect.updates_in_place:
-        return row
-    return row._replace(id=randbits(63), version=max(before.version + 1, now_ms))

@@ -27,8 +27,13 @@ They also send the heartbeats that keep a RabbitMQ connection open while a worke
 """
 
 
-KEPT_S = 0.5
-"""How long, in seconds, a block keeps permits that none of its messages uses."""
+KEPT_S = 1.0
+"""How long, in seconds, a block keeps permits that none of its messages uses.
+
+Others may have to wait for them so long. With less, who seldom needs a permit would take a new one each time.
+"""
+LOOK_S = 0.1
+"""The time, in seconds, from one look for unused permits to the next: few calls release those of many blocks."""
 BLOCK_S = 2.0
 """How long, in seconds, a block takes new leases. Later ones ask for a new block, so that others get a chance."""
 
@@ -84,7 +89,8 @@ class Lease:
     @property
     def holds_up(self) -> bool:
         """Return whether others may wait for the permit of this lease."""
-        return self.permit_request is not None and (self.block is None or self.block.is_tight)
+        request = self.permit_request
+        return request is not None and request.most is not None and (self.block is None or self.block.is_tight)
 
     def is_held(self) -> bool:
         """Return whether this process may still act on the message."""
@@ -159,10 +165,14 @@ class Block:
         """Return whether the end of a lease may free a permit."""
         return len(self.leases) <= len(self.requests)
 
+    @property
+    def kept_until(self) -> float:
+        """Return until when it keeps permits that no lease needs."""
+        return min(self.used_at + KEPT_S, self.until)
+
     def take_surplus(self, now: float) -> list[PermitRequest]:
         """Take out the permits that no lease needs, except those that are kept, and return them."""
-        is_kept = now < min(self.used_at + KEPT_S, self.until)
-        needed = max(len(self.leases), self.most_kept if is_kept else 0)
+        needed = max(len(self.leases), self.most_kept if now < self.kept_until else 0)
         surplus = self.requests[needed:]
         del self.requests[needed:]
         return surplus
@@ -407,9 +417,9 @@ class Leases:
         """Release the permits that no lease has needed for a while. Return when to look again; infinity for never."""
         with self._blocks_lock:
             requests = self._take_surplus()
-            is_kept = any(len(block.requests) > len(block.leases) for block in self._blocks)
+            ends = [block.kept_until for block in self._blocks if len(block.requests) > len(block.leases)]
         self._release_requests(requests)
-        return monotonic() + KEPT_S / 2 if is_kept else math.inf
+        return max(min(ends), monotonic() + LOOK_S) if ends else math.inf
 
     def release_all_unused(self) -> None:
         """Release all permits that no lease needs, because this worker stops."""

@@ -1,9 +1,9 @@
 """Keep to the limits over all workers: a claimed message starts with a permit, or is released for a while."""
 
 import math
-import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from time import monotonic
 from typing import Any
@@ -12,6 +12,7 @@ from django_delayq.brokers.base import BATCH, Backend, PermitRequest, Throttled
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch, StoreUnavailable
 from django_delayq.core.limits import SHARE_AHEAD, Limits
+from django_delayq.support.tokens import random_numbers
 from django_delayq.worker.leases import KEPT_S, Block, Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer
@@ -35,6 +36,10 @@ ROUNDED_MS = 2
 
 ROOMY_AGAIN_S = 5.0
 """How long after a refusal each message asks for its own permit again."""
+
+
+Values = Mapping[Lease, tuple[str, str]]
+"""The values of `concurrency_key` and `rate_key` of leases."""
 
 
 class Limiter:
@@ -111,26 +116,30 @@ class Limiter:
         limits = buffer.handler.limits
         if limits is None or not leases:
             return {}
-        requests = {lease: request for lease in leases if (request := _request_of(lease, limits)) is not None}
-        refusals = self._admit_to_blocks(buffer, requests) if limits.shares_permits else self._request(requests)
+        values = _values_of(limits, leases)
+        if limits.shares_permits:
+            refusals = self._admit_to_blocks(buffer, limits, values)
+        else:
+            refusals = self._request(buffer, limits, values)
         self._leave_alone(buffer, limits, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
         return refused
 
-    def _admit_to_blocks(
-        self, buffer: PrefetchBuffer, requests: Mapping[Lease, PermitRequest]
-    ) -> dict[Lease, Throttled]:
+    def _admit_to_blocks(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:
         """Let leases share the permits of blocks. Ask only for the permits that these lack, and return the refusals."""
-        by_block: defaultdict[Block, list[Lease]] = defaultdict(list)
-        for lease, request in requests.items():
-            by_block[self._block_of(buffer, request)].append(lease)
-        asked: list[tuple[Block, PermitRequest]] = []
-        for block, leases in by_block.items():
+        by_value: defaultdict[str, list[Lease]] = defaultdict(list)
+        for lease, (value, _) in values.items():
+            by_value[value].append(lease)
+        by_block = {self._block_of(buffer, limits, value): leases for value, leases in by_value.items()}
+        lacking: list[tuple[Block, str]] = []
+        for (block, leases), value in zip(by_block.items(), by_value, strict=True):
             missing = min(self._leases.join(block, leases), buffer.concurrency) - len(block.requests)
-            asked += [(block, requests[lease]) for lease in leases[: max(missing, 0)]]
-        answers = self._acquire([request for _, request in asked]) if asked else ()
+            lacking += [(block, value)] * min(missing, len(leases))
+        requests = _requests(buffer, limits, [(value, "") for _, value in lacking])
+        asked = [(block, request) for (block, _), request in zip(lacking, requests, strict=True)]
+        answers = self._acquire(requests) if requests else ()
         refused: defaultdict[Block, list[Throttled]] = defaultdict(list)
         granted: defaultdict[Block, list[PermitRequest]] = defaultdict(list)
         for (block, request), answer in zip(asked, answers, strict=True):
@@ -156,23 +165,25 @@ class Limiter:
         limits = buffer.handler.limits
         return limits is not None and (limits.most_of_all is None or limits.most_of_all >= 2 * buffer.concurrency)
 
-    def _block_of(self, buffer: PrefetchBuffer, request: PermitRequest) -> Block:
-        place, now = (buffer, request.value), monotonic()
+    def _block_of(self, buffer: PrefetchBuffer, limits: Limits, value: str) -> Block:
+        place, now = (buffer, value), monotonic()
         block = self._blocks.get(place)
         if block is None or now >= block.until or not (block.requests or block.leases):
-            block = self._blocks[place] = Block((request.most or 0) // SHARE_AHEAD, now + self._leases.block_s)
+            most_kept = (limits.max_concurrency or 0) // SHARE_AHEAD
+            block = self._blocks[place] = Block(most_kept, now + self._leases.block_s)
         return block
 
-    def _request(self, requests: Mapping[Lease, PermitRequest]) -> dict[Lease, Throttled]:
-        """Ask for permits, note each that is granted with its lease, and return the refusals."""
-        refusals, asked_at = {}, monotonic()
-        for lease, refusal in zip(requests, self._acquire(list(requests.values())) if requests else (), strict=True):
+    def _request(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:
+        """Ask for a permit and a start of each lease, note what is granted, and return the refusals."""
+        refusals: dict[Lease, Throttled] = {}
+        requests = _requests(buffer, limits, list(values.values()))
+        start_until = monotonic() + limits.within_us / 1_000_000 if limits.within_us else math.inf
+        answers = self._acquire(requests) if requests else ()
+        for lease, request, refusal in zip(values, requests, answers, strict=True):
             if refusal:
                 refusals[lease] = refusal
             else:
-                lease.permit_request = request = requests[lease]
-                if request.within_us:
-                    lease.start_until = asked_at + request.within_us / 1_000_000
+                lease.permit_request, lease.start_until = request, start_until
         return refusals
 
     def _acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Throttled | None]:
@@ -216,23 +227,35 @@ def _plain_data(lease: Lease) -> Any:
     return codec.decode_data(lease.handler.upgraded(lease.claimed.body, header.version if header else None))
 
 
-def _request_of(lease: Lease, limits: Limits) -> PermitRequest | None:
-    """Return the permit request of a lease.
+def _values_of(limits: Limits, leases: Sequence[Lease]) -> Values:
+    """Return the values of the leases, in their order.
 
-    Return None if the data can't be read. Such a message is buried instead of started.
+    Leave out those whose data can't be read. Such a message is buried instead of started.
     """
-    try:
-        value, rate_value = limits.values_of(_plain_data(lease)) if limits.has_keys else ("", "")
-    except DataMismatch:
-        return None
-    # The permit needs a token of its own, because all leases of one claim share one.
-    return PermitRequest(
-        lease.handler.key,
-        value,
-        secrets.randbits(62),
-        limits.max_concurrency,
-        limits.interval_us,
-        rate_value,
-        limits.burst,
-        limits.within_us,
-    )
+    if not limits.has_keys:
+        return dict.fromkeys(leases, ("", ""))
+    values = {}
+    for lease in leases:
+        with suppress(DataMismatch):
+            values[lease] = limits.values_of(_plain_data(lease))
+    return values
+
+
+def _requests(buffer: PrefetchBuffer, limits: Limits, values: Sequence[tuple[str, str]]) -> list[PermitRequest]:
+    """Return a permit request for each pair of values.
+
+    Each has a token of its own, because all leases of one claim share one.
+    """
+    return [
+        PermitRequest(
+            buffer.handler.key,
+            value,
+            token,
+            limits.max_concurrency,
+            limits.interval_us,
+            rate_value,
+            limits.burst,
+            limits.within_us,
+        )
+        for (value, rate_value), token in zip(values, random_numbers(len(values)), strict=True)
+    ]

@@ -523,12 +523,12 @@ def test_workers_whose_permits_just_suffice_for_one_share_them_and_all_run(rig: 
 
 
 class Slots:
-    """The leases of a buffer of two slots, as a worker's limiter lets them start and its settler ends them."""
+    """The leases of a buffer of some slots, as a worker's limiter lets them start and its settler ends them."""
 
-    def __init__(self, rig: Rig, limits: Limits) -> None:
+    def __init__(self, rig: Rig, limits: Limits, slots: int = 2) -> None:
         self.leases = Leases(rig.broker, 600_000, OutageLog())
         self.limiter = Limiter(rig.broker, self.leases, 600_000, OutageLog())
-        self.buffer = PrefetchBuffer(make_handler(lambda message: None, limits=limits), [], 2)
+        self.buffer = PrefetchBuffer(make_handler(lambda message: None, limits=limits), [], slots)
         self.admitted: list[Lease] = []
 
     def admit(self, count: int) -> None:
@@ -547,6 +547,25 @@ class Slots:
     @property
     def most_running(self) -> int:
         return min(len(self.admitted), 2)
+
+
+def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_at = now = time.monotonic()
+    for module in (leases, limiter):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    keeper, other = (Slots(rig, Limits(max_concurrency=20), slots) for slots in (5, 20))
+    keeper.admit(5)
+    now += 0.3
+    keeper.end(5)
+    other.admit(20)
+    assert len(other.admitted) == 18, "a tenth is kept"
+    while len(other.admitted) < 20:
+        now = keeper.limiter.next_at
+        assert now <= began_at + 0.3 + 1.0 + leases.LOOK_S
+        keeper.limiter.release_unused()
+        other.admit(20 - len(other.admitted))
 
 
 @given(

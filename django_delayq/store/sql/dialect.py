@@ -184,7 +184,7 @@ class Dialect:
     unless_limit_there = 'ON CONFLICT (alias, "key", value, version) DO NOTHING'
     """The end of an INSERT into `delayq_limit` that does nothing if the row is there."""
     update_held: str
-    """An UPDATE of `delayq_ready` from a values table `held`, whose `pk` is the row's."""
+    """An UPDATE of a table from a values table `held`, whose `pk` is the row's."""
     join: str
     """SQL for FROM: a values table joined with the rows `r` of a table.
 

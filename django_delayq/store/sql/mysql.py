@@ -39,7 +39,7 @@ class MySQL(Stepwise):
     counted = "ON DUPLICATE KEY UPDATE count = count + VALUES(count)"
     unless_there = "ON DUPLICATE KEY UPDATE id = delayq_ready.id"
     unless_limit_there = "ON DUPLICATE KEY UPDATE id = delayq_limit.id"
-    update_held = "UPDATE {held} STRAIGHT_JOIN delayq_ready r FORCE INDEX (PRIMARY) ON r.id = held.pk SET {changes}"
+    update_held = "UPDATE {held} STRAIGHT_JOIN {table} r FORCE INDEX (PRIMARY) ON r.id = held.pk SET {changes}"
     join = "{values} STRAIGHT_JOIN {table} r ON {on}{lock}"
     by_index = " FORCE INDEX ({index})"
     collation = COLLATIONS["mysql"]

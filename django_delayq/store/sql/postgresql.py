@@ -61,7 +61,7 @@ class PostgreSQL(Dialect):
     idle_in_transaction_timeout = idle_in_transaction_timeout(STALLED_MS)
     brief = idle_in_transaction_timeout + lock_timeout(LOCK_WAIT_S * 1000)
     update_held = (
-        "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE delayq_ready r SET {changes} FROM held"
+        "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE {table} r SET {changes} FROM held"
         " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
     )
     join = "{values} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"

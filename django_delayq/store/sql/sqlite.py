@@ -12,7 +12,7 @@ class SQLite(Stepwise):
     greatest = "max"
     lock = ""
     skip_locked = ""
-    update_held = "UPDATE delayq_ready AS r SET {changes} FROM {held} WHERE r.id = held.pk"
+    update_held = "UPDATE {table} AS r SET {changes} FROM {held} WHERE r.id = held.pk"
     join = "{values} CROSS JOIN {table} r ON {on}{lock}"
     most_selects = 500
 

@@ -153,7 +153,9 @@ def wait_again(database: Executor, transitions: Sequence[Transition]) -> None:
         ]
         held = database.dialect.values_table("held", _AGAIN, rows)
         changes = AGAIN.format(now_up=database.dialect.now_up)
-        database.changed(database.dialect.update_held.format(changes=changes, held=held.text), held.parameters)
+        database.changed(
+            database.dialect.update_held.format(table="delayq_ready", changes=changes, held=held.text), held.parameters
+        )
 
 
 def interrupted(now: str) -> str:
