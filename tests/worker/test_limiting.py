@@ -549,6 +549,13 @@ class Slots:
         return min(len(self.admitted), 2)
 
 
+def test_nobody_waits_for_the_end_of_a_message_that_holds_no_permit(rig: Rig) -> None:
+    rated, permitted = (Slots(rig, limits) for limits in (Limits(interval_us=100_000, burst=100), ONE))
+    for slots in (rated, permitted):
+        slots.admit(1)
+    assert [lease.holds_up for lease in (*rated.admitted, *permitted.admitted)] == [False, True]
+
+
 def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
