@@ -4,7 +4,7 @@ import signal
 from time import monotonic
 
 from django_delayq.brokers.base import Header, NewMessage, Pause
-from tests.worker.processes import Site, kill_and_take_over, release_one_by_one
+from tests.worker.processes import Site, kill_and_take_over, kill_with_all_permits, kill_with_starts, release_one_by_one
 
 
 def hear(site: Site, count: int) -> list[str]:
@@ -82,6 +82,15 @@ def test_a_limit_holds_over_all_workers_and_a_killed_one_gives_its_permit_up(sit
     assert sorted(call.id for call in calls) == ["a", "b"]
     assert other.stop() == 0
     assert site.totals()["finished"] == 2
+
+
+def test_all_permits_of_a_killed_worker_are_anothers_within_a_lease(site: Site) -> None:
+    kill_with_all_permits(site)
+    assert site.totals()["finished"] == 4
+
+
+def test_a_killed_worker_makes_no_burst_longer(site: Site) -> None:
+    kill_with_starts(site)
 
 
 def test_what_kills_its_process_thrice_is_buried_and_nothing_else(site: Site) -> None:

@@ -19,6 +19,7 @@ import psutil
 from django_delayq.brokers.base import Backend, Header, Info, NewMessage
 from django_delayq.core import codec
 from tests.proxy import Fault
+from tests.servers.cluster import until
 from tests.servers.process import DIES_WITH_US
 
 PATIENCE_S = 60.0
@@ -249,6 +250,58 @@ def release_one_by_one(site: Site, held: Call, count: int) -> list[Call]:
         assert site.line.next_of(call.id).what == "ran"
         calls.append(call)
     return calls
+
+
+def kill_with_all_permits(site: Site) -> None:
+    """Kill a worker that holds all permits of a limit: another has none before, and all of them once they lapse."""
+    site.env["DELAYQ_TEST_LIMITS"] = "1"
+    site.send("a", "b", key="pair")
+    killed = site.worker()
+    assert {site.line.next().id, site.line.next().id} == {"a", "b"}
+    site.send("c", "d", key="pair")
+    other = site.worker()
+    other.until_says("Connections at most")
+    assert site.line.none_waits()
+    killed.kill()
+    held = [site.line.next(), site.line.next()]
+    ran: set[str] = set()
+    while len(ran) < 4:
+        assert site.line.none_waits()
+        call = held.pop()
+        call.release()
+        assert site.line.next_of(call.id).what == "ran"
+        ran.add(call.id)
+        if len(ran) + len(held) < 4:
+            held.append(site.line.next())
+    assert other.stop() == 0
+
+
+def kill_with_starts(site: Site) -> None:
+    """Kill a worker that has started two messages of a burst, and taken starts ahead: in all no more than it start."""
+    site.env["DELAYQ_TEST_LIMITS"] = "1"
+    ids = [f"s{n}" for n in range(15)]
+    site.send(*ids, key="burst", data="the same")
+    killed = site.worker("--threads", "2")
+    calls = [site.line.next(), site.line.next()]
+    killed.kill()
+    other = site.worker("--threads", "2")
+    ran: set[str] = set()
+
+    def all_ran_or_wait() -> bool:
+        while not site.line.none_waits():
+            call = site.line.next()
+            if call.what == "ran":
+                ran.add(call.id)
+            else:
+                calls.append(call)
+                call.release()
+        later_ms = site.broker.queue.counts().now_ms + 60_000
+        rest = [site.broker.queue.get(id) for id in ids if id not in ran]
+        return all(info is not None and info.due_ms > later_ms for info in rest)
+
+    until(all_ran_or_wait)
+    assert 8 <= len(calls) <= 10, "two may be lost with the killed one"
+    assert other.stop() == 0
 
 
 def kill_once_settled(site: Site, worker: WorkerProcess, settled: Fault, finished: int) -> None:

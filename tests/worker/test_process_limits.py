@@ -3,7 +3,7 @@
 import pytest
 
 from tests.servers.cluster import until
-from tests.worker.processes import Site, release_one_by_one
+from tests.worker.processes import Site, kill_with_all_permits, kill_with_starts, release_one_by_one
 
 
 def test_the_slot_of_a_killed_worker_is_anothers_within_a_lease(site: Site) -> None:
@@ -21,6 +21,15 @@ def test_the_slot_of_a_killed_worker_is_anothers_within_a_lease(site: Site) -> N
     assert sorted(call.id for call in calls) == ["a", "b"]
     assert other.stop() == 0
     assert site.totals()["finished"] == 2
+
+
+def test_all_permits_of_a_killed_worker_are_anothers_within_a_lease(site: Site) -> None:
+    kill_with_all_permits(site)
+    assert site.totals()["finished"] == 4
+
+
+def test_a_killed_worker_makes_no_burst_longer(site: Site) -> None:
+    kill_with_starts(site)
 
 
 @pytest.mark.parametrize(("key", "most"), [("pair", 2), ("each", 1)])

@@ -164,6 +164,10 @@ if "DELAYQ_TEST_LIMITS" in os.environ:  # not every broker can keep them
     def pair(message: Message[str]) -> None:
         hold(message)
 
+    @delay_execute(key="burst", rate_limit="1/d", rate_key="{}", burst=10)
+    def burst(message: Message[str]) -> None:
+        hold(message)
+
     @delay_execute(key="each", max_concurrency=1, concurrency_key="{}")
     def each(message: Message[str]) -> None:
         hold(message)
