@@ -236,11 +236,6 @@ class Database:
         """Run one statement and return how many rows it changed."""
         return self._executed(sql, parameters, _count_of)
 
-    def change_each(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run one statement with the parameters of each row. With psycopg that takes one round trip for all."""
-        with self.telling_what_it_lacks(), self.connection.cursor() as cursor:
-            cursor.executemany(sql, rows)
-
     def _executed(self, sql: str, parameters: Sequence[Any], answer_of: Callable[[CursorWrapper], T]) -> T:
         connection = self.connection
         if connection.vendor == "mysql":

@@ -59,7 +59,10 @@ class PostgreSQL(Dialect):
     skip_locked = " FOR UPDATE OF r SKIP LOCKED"
     updates_in_place = False
     idle_in_transaction_timeout = idle_in_transaction_timeout(STALLED_MS)
-    brief = idle_in_transaction_timeout + lock_timeout(LOCK_WAIT_S * 1000)
+    # Its rows are found by index: a scan of a small table also reads what another session's open transaction keeps.
+    brief = (
+        f"{idle_in_transaction_timeout}{lock_timeout(LOCK_WAIT_S * 1000)}, set_config('enable_seqscan', 'off', true)"
+    )
     update_held = (
         "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE {table} r SET {changes} FROM held"
         " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
