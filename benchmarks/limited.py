@@ -1,33 +1,33 @@
 """Measure draining under limits that are never reached, against draining without limits."""
 
 import os
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.delayed import unlimited
 from benchmarks.drains import drain_s
 from benchmarks.limits.delayed import limited, limited_by_order, rated, rated_by_order
 from benchmarks.rates import in_turn
 from benchmarks.result import Result, at_least
 from benchmarks.scale import scaled
-from benchmarks.site import DATA, noops, site
+from benchmarks.site import DATA, site
 from benchmarks.stored_drains import run_standing, seconds_of
 from benchmarks.stored_site import stored_site
-from django_delayq import Send, send_delay_messages
+from django_delayq import send_delay_messages
 from django_delayq.api.handlers import Handler
 
 APP = "benchmarks.limits"
 ORDERS = 1_000
 """How many orders the messages are about."""
-
-Messages = Callable[[int], Iterator[Send]]
+SLEEP_S, SLOTS = 0.001, 16
+"""How long the handlers sleep that do something, and how many run at once."""
 
 LIMITS = {
-    "max_concurrency": (limited, 0.2, 0.2),
-    "rate_limit and burst": (rated, 0.2, 0.2),
-    f"concurrency_key, {ORDERS:,} values": (limited_by_order, 0.08, 0.08),
-    f"rate_key, {ORDERS:,} values": (rated_by_order, 0.08, 0.08),
+    "max_concurrency": (limited, 0.4, 0.5),
+    "rate_limit and burst": (rated, 0.3, 0.4),
+    f"concurrency_key, {ORDERS:,} values": (limited_by_order, 0.15, 0.25),
+    f"rate_key, {ORDERS:,} values": (rated_by_order, 0.08, 0.15),
 }
 """The handlers, and their least ratios with a store and with Redis alone."""
 
@@ -36,30 +36,32 @@ def run() -> list[Result]:
     """Return the ratios of messages a second with a limit to messages a second without."""
     count = scaled(10_000, least=1_000)
     results = []
-    for name, (handler, of_store, of_redis) in LIMITS.items():
-        messages = partial(_messages, handler)
-        for seconds, where, least in ((_stored_s, "", of_store), (_alone_s, ", Redis alone", of_redis)):
-            rates = in_turn(partial(seconds, messages, APP, count), partial(seconds, noops, "", count), count)
-            results.append(at_least(f"draining {count:,} with {name}{where} / without", rates.ratio, least, str(rates)))
+    for sleep_s, options, doing in ((0.0, (), ""), (SLEEP_S, ("--threads", str(SLOTS)), " that sleep for 1 ms")):
+        for name, (handler, of_store, of_redis) in LIMITS.items():
+            for seconds, where, least in ((_stored_s, "", of_store), (_alone_s, ", Redis alone", of_redis)):
+                with_limit, without = (partial(seconds, one, sleep_s, count, *options) for one in (handler, unlimited))
+                rates = in_turn(with_limit, without, count)
+                what = f"draining {count:,}{doing} with {name}{where} / without"
+                results.append(at_least(what, rates.ratio, least, str(rates)))
     return results
 
 
-def _messages(handler: Handler[Any, Any], count: int) -> Iterator[Send]:
-    return (handler.prepare({**DATA, "order": n % ORDERS}) for n in range(count))
+def _send(handler: Handler[Any, Any], sleep_s: float, count: int) -> None:
+    send_delay_messages(handler.prepare({**DATA, "order": n % ORDERS, "sleep_s": sleep_s}) for n in range(count))
 
 
-def _stored_s(messages: Messages, app: str, count: int) -> float:
-    """Let a worker that knows the handlers of `app` too run messages of a store. Return the seconds that it took."""
+def _stored_s(handler: Handler[Any, Any], sleep_s: float, count: int, *options: str) -> float:
+    """Let a worker run messages of a store. Return the seconds that it took."""
     with stored_site() as stored:
-        send_delay_messages(messages(count))
-        with patch.dict(os.environ, DELAYQ_BENCH_APP=app):
-            run_standing(stored, count)
+        _send(handler, sleep_s, count)
+        with patch.dict(os.environ, DELAYQ_BENCH_APP=APP if handler.limits else ""):
+            run_standing(stored, count, *options)
         return seconds_of(stored, count)
 
 
-def _alone_s(messages: Messages, app: str, count: int) -> float:
+def _alone_s(handler: Handler[Any, Any], sleep_s: float, count: int, *options: str) -> float:
     """Do the same with messages in Redis."""
     with site() as server:
-        send_delay_messages(messages(count))
-        with patch.dict(os.environ, DELAYQ_BENCH_APP=app):
-            return drain_s(server, count)
+        _send(handler, sleep_s, count)
+        with patch.dict(os.environ, DELAYQ_BENCH_APP=APP if handler.limits else ""):
+            return drain_s(server, count, *options)

@@ -23,9 +23,9 @@ def drain_s(site: StoredSite, count: int) -> float:
     return seconds_of(site, count)
 
 
-def run_standing(site: StoredSite, count: int) -> None:
+def run_standing(site: StoredSite, count: int, *options: str) -> None:
     """Let a worker that does not stop run messages, until `count` have finished."""
-    with site.worker() as running, site.client() as client:
+    with site.worker(*options) as running, site.client() as client:
         wait_until_ended(client, running, count)
 
 
