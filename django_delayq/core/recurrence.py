@@ -122,6 +122,8 @@ class Cron:
 
 _SOON = timedelta(days=12 * 365)
 """Within this long after its start an RRULE must come once. A leap day comes within eight years."""
+_MOST_A_DAY = 24 * 60
+"""How often an RRULE may come in a day: those of a month are kept in memory."""
 FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
 """Those that an RRULE may have."""
 
@@ -167,11 +169,13 @@ class RRule:
 
     def _local_times(self, local: datetime) -> Iterator[datetime]:
         """Yield the local times after `local`, in order."""
-        known = _rrule_times(self.text, self.start, local.date().replace(day=1))
-        yield from known[bisect_right(known, local) :]
-        if known:
-            last = max(local, known[-1])
-            yield from _rrule_near(self.text, self.start, last).xafter(last)
+        while True:
+            known = _rrule_times(self.text, self.start, local.date().replace(day=1))
+            later = known[bisect_right(known, local) :]
+            if not later:
+                return
+            yield from later
+            local = later[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -590,6 +594,8 @@ def _parsed_rrule(text: str, start: datetime) -> "rrule":
         raise ValueError("it has a DTSTART; give start=...")
     if not 1 <= parsed._interval <= _LOCAL_UNITS["days"]:
         raise ValueError(f"INTERVAL={parsed._interval}; give 1 to {_LOCAL_UNITS['days']}")
+    if len(parsed._timeset or ()) > _MOST_A_DAY:
+        raise ValueError(f"it comes {len(parsed._timeset)} times a day, and may come {_MOST_A_DAY} times")
     if parsed._count is not None and parsed._count < 1:
         raise ValueError(f"it never comes, with COUNT={parsed._count}")
     if parsed._until is not None and parsed._until < start:
@@ -612,15 +618,16 @@ def _comes_within(parsed: "rrule", start: datetime, within: timedelta) -> bool:
     return found is not None and found - late <= within
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _rrule_times(text: str, start: datetime, month: date) -> list[datetime]:
-    """Return the local times of a rule in the month that begins at `month`, and the one that follows; at most 64.
+    """Return the local times of a rule in the month that begins at `month`, and the one that follows.
 
-    They are kept because dateutil takes long to begin, and a preview or a backfill asks for many.
+    They are kept because dateutil takes long to begin, above all where it counts from the start on, and a preview, a
+    backfill or the look back after an outage asks for many.
     """
     first, end = (datetime.combine(day, clock_time()) for day in (month, months_after(month, 1)))
     found = []
-    for local in _rrule_near(text, start, first).xafter(first, count=64, inc=True):
+    for local in _rrule_near(text, start, first).xafter(first, inc=True):
         found.append(local)
         if local >= end:
             break

@@ -32,6 +32,7 @@ from tests.scale import scaled
 
 HOUR = timedelta(hours=1)
 ROME = "Europe/Rome"  # 2026: from 02:00 to 03:00 on 29 March, from 03:00 to 02:00 on 25 October
+SIXTY = ",".join(map(str, range(60)))
 RULES: list[Rule] = [
     Cron("*/20 1-4 * * *", zone=ROME),
     Cron("30 2 * * *", zone=ZoneInfo(ROME)),
@@ -439,6 +440,7 @@ def test_an_rrule_has_the_local_times_that_dateutil_says(name: str, interval: in
         ("FREQ=DAILY;BYMONTHDAY=99", "it never comes in 12 years"),
         ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", "it never comes"),
         ("DTSTART:20200101T100000\nRRULE:FREQ=DAILY", "it has a DTSTART"),
+        (f"FREQ=DAILY;BYMINUTE={SIXTY};BYSECOND={SIXTY}", "it comes 3600 times a day, and may come 1440 times"),
     ],
 )
 def test_text_that_is_no_rrule_is_refused_with_words(text: str, told: str) -> None:
@@ -465,6 +467,15 @@ def test_an_rrule_must_come_within_twelve_years_of_its_start(text: str, start: d
     else:
         with pytest.raises(ValueError, match="it never comes in 12 years"):
             RRule(text, start=start, zone=ROME)
+
+
+def test_what_an_rrule_missed_in_a_month_is_counted_from_its_start_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, begin = [], rrule.rrule._iter
+    monkeypatch.setattr(rrule.rrule, "_iter", lambda self: begun.append(self) or begin(self))  # type: ignore[func-returns-value]
+    rule = RRule("FREQ=MONTHLY;BYDAY=MO;BYHOUR=8,9,10,11,12,13,14,15,16,17,18", start=datetime(1990, 1, 1), zone=ROME)
+    begun.clear()
+    assert len(list(span(rule, datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC)))) == 55
+    assert len(begun) == 1
 
 
 def test_an_rrule_needs_a_local_start() -> None:
