@@ -13,7 +13,7 @@ NAMES = (
     *("shards", "served", "processes"),
     *("stored_bulk", "stored_send", "stored_drain", "stored_fresh", "stored_peer"),
     *("stored_lateness", "stored_waiting", "stored_status", "stored_life", "stored_snapshot", "stored_memory"),
-    *("takeover", "flush", "limited", "batches", "admin_pages"),
+    *("takeover", "flush", "limited", "shares", "batches", "admin_pages"),
     *("alone_lateness", "alone_idle", "alone_drain", "alone_workers"),
 )
 """The benchmarks that run by default. Each is a module."""

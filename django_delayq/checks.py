@@ -55,11 +55,12 @@ def check_handlers(**kwargs: Any) -> list[CheckMessage]:
 
     - E004: `using` names no alias.
     - E005: the annotation of its argument is wrong.
-    - E009: `concurrency_key` or `rate_key` names a field that its data does not have.
+    - E009: `concurrency_key`, `rate_key` or `share_key` names a field that its data does not have.
     - E018: `id_scope` is "all", and its alias has no store.
     - E019: it has `every`, and its alias has no store.
     - E020: it has `every`, and its data can't be None.
     - E024: it has `every` with a calendar that is not in CALENDARS.
+    - E025: it has a `share_key`, and its alias has no store.
     - E021: it upgrades data of an old version, but not of every version after that.
     - W001: it is `atomic`, and its alias has no store.
     - W015: it has `every`, and nothing of that is to come.
@@ -339,6 +340,7 @@ def _has_store(handler: Handler[Any, Any]) -> bool:
 
 def _check_limit_keys(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
     wanted = handler.limits.fields if handler.limits else []
+    wanted += [("share_key", field) for field in handler.shares.fields] if handler.shares else []
     known = fields_of(handler.data_type) if wanted else None
     if known is None:
         return
@@ -350,6 +352,17 @@ def _check_limit_keys(handler: Handler[Any, Any], name: str) -> Iterator[CheckMe
                 obj=handler,
                 id="delayq.E009",
             )
+
+
+def _check_shares(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
+    if handler.shares is not None and not _has_store(handler):
+        yield Error(
+            f"{name} has share_key={handler.shares.share_key!r}, but only a store can let shares take turns: each send "
+            "is refused.",
+            hint='Set up a store ("STORE": {}), or remove share_key.',
+            obj=handler,
+            id="delayq.E025",
+        )
 
 
 def _check_every(handler: Handler[Any, Any], name: str) -> Iterator[CheckMessage]:
@@ -441,6 +454,7 @@ def _check_handler(handler: Handler[Any, Any]) -> Iterator[CheckMessage]:
         )
     else:
         yield from _check_limit_keys(handler, name)
+        yield from _check_shares(handler, name)
         yield from _check_every(handler, name)
     yield from _check_upgrades(handler, name)
     if handler.atomic and not _has_store(handler):

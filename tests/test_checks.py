@@ -82,6 +82,7 @@ def test_a_wrong_setting_is_found(settings: Settings, delayq: Any, id: str, reas
             "a rate_key that names 'id'",
         ),
         (handle, {"id_scope": "all"}, "E018", 'has id_scope="all", but without a store'),
+        (handle, {"share_key": "shop:{}"}, "E025", "only a store can let shares take turns"),
     ],
 )
 def test_a_wrong_handler_is_found_and_named(func: Any, options: dict[str, Any], id: str, reason: str) -> None:
@@ -115,6 +116,14 @@ def test_atomic_with_a_store_is_exactly_once_and_no_matter_for_a_warning(setting
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
     delay_execute("k", atomic=True)(handle)
     assert "delayq.W001" not in [message.id for message in found()]
+
+
+def test_a_share_key_needs_a_field_of_the_data(settings: Settings) -> None:
+    settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
+    delay_execute("k", share_key="shop:{id}")(handle)
+    assert ["a share_key that names 'id'" in message.msg for message in found() if message.id == "delayq.E009"] == [
+        True
+    ]
 
 
 def test_ids_that_are_refused_once_they_have_ended_pass_with_a_store(settings: Settings) -> None:

@@ -25,6 +25,7 @@ from django_delayq.core.message import IdScope, Message, Send, Sent, When, WhenT
 from django_delayq.core.recurrence import CatchUp, Overlap, Rule, check_bounds, check_every
 from django_delayq.core.requests import BATCH
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
+from django_delayq.core.shares import Shares, Weights, check_shares
 from django_delayq.core.transitions import Policy, max_attempts
 from django_delayq.support.timestamps import wall_clock_ms
 from django_delayq.support.translatable import text as _
@@ -77,6 +78,7 @@ class Handler(Generic[T, R]):
     atomic: bool
     at_most_once: bool
     limits: Limits | None = None
+    shares: Shares | None = None
     priority: int = 0
     id_scope: IdScope = "waiting"
     window: Windows | None = None
@@ -187,7 +189,8 @@ class Handler(Generic[T, R]):
     def accepted(self, body: bytes, version: int | None) -> Any:
         """Return the data like `data_of`.
 
-        Raises `DataMismatch` also if the data lacks what `concurrency_key` or `rate_key` names.
+        Raises `DataMismatch` also if the data lacks what `concurrency_key` or `rate_key` names. A share was found when
+        the message was sent.
         """
         body = self.upgraded(body, version)
         data = decode_data(body, self.data_type)
@@ -298,6 +301,8 @@ def delay_execute(
     rate_limit: str | None = None,
     rate_key: str | None = None,
     burst: int = 1,
+    share_key: str | None = None,
+    share_weight: Weights | None = None,
     expires: Duration | None = None,
     atomic: bool = False,
     at_most_once: bool = False,
@@ -328,6 +333,10 @@ def delay_execute(
       spread, after the first `burst` of them, which may start at once. With a `rate_key`, which is like
       `concurrency_key`, each of its values has a rate of its own. A message that has to wait for a limit uses no
       attempt, and does not hold up messages that need not wait.
+    - `share_key`: a text like `concurrency_key`, such as "shop:{shop_id}". Among the messages of the handler that are
+      due, those of its values, the shares, take turns, so that a shop with a million of them does not hold up the
+      others. A share starts `share_weight` times as many as one of weight 1: a dict of share and weight, or a function
+      of the share that is quick and returns a weight from 1 to 100. It needs a store.
     - `expires`: a message that has not started within this time after it was due is buried.
     - `atomic`: run the handler in a transaction of the alias's database. With a store, the same transaction ends the
       message, so that what the handler writes takes effect exactly once.
@@ -382,6 +391,7 @@ def delay_execute(
                 atomic=check_flag(atomic, "atomic"),
                 at_most_once=check_flag(at_most_once, "at_most_once"),
                 limits=check_limits(max_concurrency, concurrency_key, rate_limit, rate_key, burst),
+                shares=check_shares(share_key, share_weight),
                 id_scope=check_id_scope(id_scope),
                 window=window,
                 every=every,

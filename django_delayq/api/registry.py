@@ -11,6 +11,7 @@ from django_delayq.core.errors import UnknownKey
 from django_delayq.core.human_time import Windows
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import IdScope
+from django_delayq.core.shares import Shares
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import did_you_mean, short_repr
 
@@ -30,6 +31,7 @@ class Registered(Protocol):
     id_scope: IdScope
     window: Windows | None
     version: int
+    shares: Shares | None
 
     @property
     def func(self) -> Callable[..., Any]: ...

@@ -5,6 +5,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Never, Unpack, get_args
@@ -29,6 +30,7 @@ from django_delayq.core.lanes import lane_of, new_lane, split_lane
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import IdScope, OnConflict, Send, Sent, Tags, When, WhileRunning
 from django_delayq.core.requests import Enqueued, Header, NewMessage
+from django_delayq.core.shares import Shares
 from django_delayq.signals import message_sent
 from django_delayq.support.timestamps import check_aware, due_time_ms, from_ms, wall_clock_ms
 from django_delayq.support.units import Duration, to_ms
@@ -251,6 +253,8 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     body = body_of(send.data, data_type, alias)
     if handler is not None and handler.limits is not None:
         check_has_fields(body, handler.limits)
+    if handler is not None and handler.shares is not None:
+        header = _shared(header, handler, body, alias, is_own)
     max_wait_ms = None
     if send.max_wait is not None:
         max_wait_ms = _max_wait_ms(send, window)
@@ -372,6 +376,29 @@ def body_of(data: Any, data_type: Any, alias: Alias) -> bytes:
     return body
 
 
+def share_of(body: bytes, shares: Shares) -> str:
+    """Return the share of a message with this body. Raises `ValueError` if the data lacks what `share_key` names."""
+    try:
+        return shares.share_of(decode_data(body))
+    except DataMismatch as error:
+        raise ValueError(str(error)) from None
+
+
+def _shared(header: Header, handler: registry.Registered, body: bytes, alias: Alias, is_own: bool) -> Header:
+    """Return the header of a message with its share. Raises `Unsupported` without a store, and like `share_of`."""
+    if handler.shares is None:
+        return header
+    if alias.store is None:
+        raise Unsupported(
+            f"share_key={handler.shares.share_key!r} of its handler needs a store: set up STORE in "
+            f"DELAYQ[{alias.name!r}]."
+        )
+    share = share_of(body, handler.shares)
+    if header is header_of(handler, header.key, is_own):
+        return header_of(handler, header.key, is_own, share)  # the messages of a share have one header, for bulk sends
+    return replace(header, share=share)
+
+
 def check_has_fields(body: bytes, limits: Limits) -> None:
     """Raise `ValueError` if the data lacks what a limit names, because no worker could start the message."""
     if limits.has_keys:
@@ -381,9 +408,9 @@ def check_has_fields(body: bytes, limits: Limits) -> None:
             raise ValueError(str(error)) from None
 
 
-@lru_cache(maxsize=1024)
-def header_of(handler: registry.Registered | None, key: str, is_own: bool) -> Header:
-    """Return the header of a send that leaves all choices to the handler.
+@lru_cache(maxsize=4096)
+def header_of(handler: registry.Registered | None, key: str, is_own: bool, share: str | None = None) -> Header:
+    """Return the header of a send that leaves all choices to the handler, for a share if it has any.
 
     Raises `ValueError` for a key that is reserved for django-delayq itself, unless `is_own`.
     """
@@ -397,6 +424,7 @@ def header_of(handler: registry.Registered | None, key: str, is_own: bool) -> He
         handler.at_most_once,
         handler.expires_ms,
         version=None if handler.version == 1 else handler.version,
+        share=share,
     )
 
 

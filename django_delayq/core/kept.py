@@ -72,7 +72,7 @@ def encode(kept: Kept) -> str:
 def decode(text: str) -> Kept:
     """Return what `encode` wrote."""
     given: dict[str, Any] = codec.loads(text.encode())
-    header = Header(**{name: given[name] for name in _HEADER})
+    header = Header(**{name: given[name] for name in _HEADER if name in given})  # an older release knew fewer
     header.more_tags = tuple(header.more_tags)
     return Kept(
         header,

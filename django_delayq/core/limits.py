@@ -21,16 +21,14 @@ at its end, a millisecond apart, so that a few calls serve them.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields as fields_of
-from functools import lru_cache
-from itertools import chain, zip_longest
 from operator import attrgetter
 from typing import Any
 
-from django_delayq.core.errors import DataMismatch
 from django_delayq.core.requests import PermitRequest, Throttled
-from django_delayq.support.validation import MAX_NAME, check_count, short_repr
+from django_delayq.core.templates import checked_template, fields_in, filled
+from django_delayq.support.validation import check_count, short_repr
 
 MOST_CONCURRENCY = 1_000
 """The largest `max_concurrency`. Each request looks at all permits that are held, so more would make it slow."""
@@ -56,7 +54,6 @@ LEAST_WITHIN_US, MOST_WITHIN_US = 100_000, 1_000_000
 
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
-_FIELD = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +126,16 @@ class Limits:
         A value is '' if there is no such key. Raises `DataMismatch` if a field is missing, is neither text nor a whole
         number, or makes the result too long.
         """
-        value = _filled("concurrency_key", self.concurrency_key, data)
+        value = filled("concurrency_key", self.concurrency_key, data)
         if self.rate_key == self.concurrency_key:
             return value, value
-        return value, _filled("rate_key", self.rate_key, data)
+        return value, filled("rate_key", self.rate_key, data)
 
     @property
     def fields(self) -> list[tuple[str, str]]:
         """Return each field in `concurrency_key` and `rate_key`, with the option; '' stands for the data itself."""
         keys = {"concurrency_key": self.concurrency_key, "rate_key": self.rate_key}
-        return [(option, name) for option, template in keys.items() for name in _FIELD.findall(template or "")]
+        return [(option, name) for option, template in keys.items() for name in fields_in(template or "")]
 
 
 def check_limits(
@@ -169,9 +166,9 @@ def check_limits(
         raise ValueError(f"burst={burst} takes over a year at rate_limit={short_repr(rate_limit)}; give less.")
     return Limits(
         max_concurrency,
-        None if concurrency_key is None else _checked_template("concurrency_key", concurrency_key),
+        None if concurrency_key is None else checked_template("concurrency_key", concurrency_key),
         interval_us,
-        None if rate_key is None else _checked_template("rate_key", rate_key),
+        None if rate_key is None else checked_template("rate_key", rate_key),
         burst,
     )
 
@@ -188,63 +185,6 @@ def interval_us_of(rate: str, name: str = "rate_limit") -> int:
         raise ValueError(f"{name}={short_repr(rate)} is no rate; write it like '10/s', '100/m', '1000/h' or '5000/d'.")
     count = check_count(int(found[1]), f"the number of {name}", most=MOST_RATE)
     return -(-_UNIT_US[found[2]] // count)
-
-
-def _checked_template(option: str, template: str) -> str:
-    if not isinstance(template, str):
-        raise TypeError(f"{option}={short_repr(template)} is {type(template).__name__}; give one str.")
-    fields = _FIELD.findall(template)
-    if not fields or "{" in (rest := _FIELD.sub("", template)) or "}" in rest:
-        raise ValueError(
-            f"{option}={short_repr(template)} names no field of the data; write it like "
-            "'account:{account_id}', or 'account:{}' for the data itself."
-        )
-    for name in fields:
-        if name and not name.isidentifier():
-            raise ValueError(f"{option}={short_repr(template)}: {{{name}}} is no name of a field; give one name.")
-    return template
-
-
-def _filled(option: str, template: str | None, data: Any) -> str:
-    """Return a template with its fields filled in; '' if it is None.
-
-    If there are several fields, their lengths follow, because "1" and "2:3" would otherwise give the same text as "1:2"
-    and "3".
-    """
-    if template is None:
-        return ""
-    parts, fields = _split(template)
-    texts = [_text_of(field, data, option, template) for field in fields]
-    value = "".join(chain.from_iterable(zip_longest(parts, texts, fillvalue="")))
-    if len(texts) > 1:
-        value += f" {','.join(str(len(text)) for text in texts)}"
-    if len(value) > MAX_NAME:
-        raise DataMismatch(
-            f"{option}={short_repr(template)} makes {len(value)} characters of this data; at most {MAX_NAME} will do."
-        )
-    return value
-
-
-@lru_cache
-def _split(template: str) -> tuple[list[str], list[str]]:
-    """Return the texts around the fields of a template, and the names of the fields."""
-    texts = _FIELD.split(template)  # in turns: a text, a name, a text, ...
-    return texts[::2], texts[1::2]
-
-
-def _text_of(field: str, data: Any, option: str, template: str) -> str:
-    value = data
-    if field:
-        if not isinstance(data, Mapping) or field not in data:
-            raise DataMismatch(f"{option}={short_repr(template)} names {field!r}, which this data doesn't have.")
-        value = data[field]
-    if value is None or isinstance(value, Mapping | list | float):
-        what = f"the field {field!r}" if field else "the data itself"
-        raise DataMismatch(
-            f"{option}={short_repr(template)}: {what} is of type {type(value).__name__}; give text or a whole number."
-        )
-    text = str(value)
-    return text if text.isprintable() and not text.startswith(("'", '"')) else repr(text)
 
 
 # The arithmetic

@@ -12,6 +12,7 @@ from django_delayq.core.codec import Instant, Natural
 from django_delayq.core.errors import DuplicateMessage
 from django_delayq.core.lanes import queue_of, serves
 from django_delayq.core.message import IdScope, OnConflict, State, WhileRunning, all_tags
+from django_delayq.core.shares import Shares
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.translatable import text as _
 from django_delayq.support.validation import check_name, check_queue
@@ -47,6 +48,7 @@ class Header:
     scheduled_ms: int = 0  # the due time as sent or rescheduled, before any retry
     more_tags: tuple[str, ...] = ()  # the tags after the first, with a store
     version: int | None = None  # the version of the data; None is 1
+    share: str | None = None  # the share of its handler that it belongs to (shares.py), with a store
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -134,13 +136,15 @@ class ClaimRequest:
     """A request for one (queue, key): at most `count` messages, of which `idle_slots` could start at once.
 
     A message whose header says `at_most_once` is given only if it could start at once. If it were leased to wait for a
-    slot, and its worker died, it would be buried though it never started.
+    slot, and its worker died, it would be buried though it never started. `shares` is that of the handler, if its
+    messages are shared (shares.py).
     """
 
     queue: str
     key: str
     count: int
     idle_slots: int = BATCH
+    shares: Shares | None = None
     pair: Pair = field(init=False, repr=False, compare=False)  # made once: a claim looks at it several times
 
     def __post_init__(self) -> None:

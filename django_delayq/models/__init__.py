@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from django_delayq.core.figures import COUNTS
 from django_delayq.core.kept import decode
 from django_delayq.core.message import MOST_PROGRESS, all_tags
+from django_delayq.core.shares import MOST_SHARE
 from django_delayq.models.fields import InstantField, NameField
 from django_delayq.models.indexes import PageIndex, PartialIndex
 from django_delayq.support.sanitize import one_line
@@ -51,6 +52,7 @@ class MessageRow(models.Model):
     started_at = InstantField(_("started at"), null=True)
     history = models.TextField(_("history"))
     version = models.IntegerField(_("version of the data"), null=True)  # empty is 1; a check would read whole tables
+    share = NameField(_("share"), max_length=MOST_SHARE, null=True)
 
     more_tags: tuple[str, ...] = ()
     """The tags after the first, once store/tags.py has read them."""
@@ -131,6 +133,11 @@ class ReadyMessage(MessageRow):
             PageIndex(fields=["alias", "due_at", "id"], name="delayq_ready_list"),
             models.Index(
                 fields=["alias", "failures", "due_at"], condition=models.Q(failures__gt=0), name="delayq_ready_retried"
+            ),
+            PageIndex(
+                fields=["alias", "queue", "key", "share", "due_at"],
+                condition=models.Q(share__isnull=False),
+                name="delayq_ready_share",
             ),
         ]
 

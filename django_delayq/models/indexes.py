@@ -6,18 +6,19 @@ from django.db import models
 
 
 class PageIndex(models.Index):
-    """An index for reading rows page by page, in the order of `fields`. The last field is the primary key.
+    """An index for reading rows page by page, in the order of `fields`. The last field is mostly the primary key.
 
-    On PostgreSQL the primary key is written as an expression. Otherwise PostgreSQL might use this index to look up a
+    On PostgreSQL the last field is written as an expression. Otherwise PostgreSQL might use this index to look up a
     row by its primary key, and read the whole index: after a vacuum of a table without live rows, as a queue often is,
-    it expects no rows, so that every index seems equally cheap.
+    it expects no rows, so that every index seems equally cheap. And rows in the order of the expression are read by
+    this index: no other index has that order.
     """
 
     def create_sql(self, model: type[models.Model], schema_editor: Any, using: str = "", **options: Any) -> Any:
         if schema_editor.connection.vendor != "postgresql":
             return super().create_sql(model, schema_editor, using, **options)
-        *order, pk = self.fields
-        index = models.Index(*order, models.F(pk) + 0, name=self.name, condition=self.condition)
+        *order, last = self.fields
+        index = models.Index(*order, models.F(last) + 0, name=self.name, condition=self.condition)
         return index.create_sql(model, schema_editor, using, **options)
 
 

@@ -31,7 +31,7 @@ _NOT_ENDED = f"(SELECT * FROM {_STAGING} s WHERE NOT ({_ENDED.format(id='s.messa
 _NULL = "\x01"  # neither an id nor JSON has control characters
 _STRAIGHT = (
     "COPY delayq_ready (message_id, data, due_at, scheduled_at, expires_at, alias, queue, key, tag, trace_id, sent_at,"
-    " max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker, history, version)"
+    " max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker, history, version, share)"
     " FROM STDIN (NULL E'\\x01')"
 )
 _BY_INDEX = ", ".join(
@@ -112,6 +112,7 @@ def _rest(alias: str, header: Header, now_ms: int) -> str:
     once = "t" if header.at_most_once else "f"
     names = [alias, header.queue, header.key, header.tag, header.trace_id]
     values = [*names, now_ms, header.max_attempts, header.timeout_ms, once, 0, 0, "", "", "[]", header.version]
+    values.append(header.share)
     return "\t".join(_NULL if value is None else str(value) for value in values) + "\n"
 
 

@@ -216,7 +216,7 @@ def _lease(database: Database, found: Sql, lease_ms: int, token: int, worker: st
 def _claimed_of(pk: int, row: Row, token: int, now_ms: int) -> Claimed:
     """Return the lease that a worker gets for a row of `CLAIMED`."""
     return Claimed(
-        row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14], str(pk), row[18], now_ms, row[16]
+        row[0], token, row[6], header_of(row), row[3].encode(), row[13], row[14], str(pk), row[19], now_ms, row[16]
     )
 
 

@@ -116,6 +116,7 @@ _NEW = _TIMES | {
     "once": int,
     "max_wait_ms": int,
     "new_version": int,
+    "new_share": str,
 }
 
 
@@ -251,8 +252,8 @@ def _replacement(due: str) -> str:
     return (
         'queue = input.new_queue, "key" = input.new_key, data = input.new_data, tag = input.new_tag,'
         " trace_id = input.new_trace_id, max_attempts = input.new_max_attempts, timeout_ms = input.new_timeout_ms,"
-        " at_most_once = (input.once = 1), version = input.new_version, error = '', history = '[]',"
-        f" again = NULL, expires_at = {due} + input.expires_ms"
+        " at_most_once = (input.once = 1), version = input.new_version, share = input.new_share, error = '',"
+        f" history = '[]', again = NULL, expires_at = {due} + input.expires_ms"
     )
 
 
@@ -262,7 +263,7 @@ def _new(message: NewMessage) -> tuple[Any, ...]:
     times = message.id, message.delay_ms, message.at_ms
     names = header.queue, header.key, message.body.decode(), header.tag, header.trace_id
     options = header.expires_ms, header.max_attempts, header.timeout_ms, int(header.at_most_once)
-    return *times, *names, *options, message.max_wait_ms, header.version
+    return *times, *names, *options, message.max_wait_ms, header.version, header.share
 
 
 # Ids that are refused if a message has ended under them

@@ -21,10 +21,12 @@ from django_delayq.brokers.base import (
     Timer,
 )
 from django_delayq.core.errors import DelayqError
+from django_delayq.core.shares import QUANTUM
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.store import claim
 from django_delayq.store.database import Database
 from django_delayq.store.queries import repeat_at, waiting_pairs
+from django_delayq.store.shares import ShareClaims
 from django_delayq.store.sql.dialect import LEASE_FREE, WAITING, Sql
 
 LOCKED_S, LOCKED_LOOK_S = 1.0, 0.020
@@ -54,9 +56,49 @@ class TableClaims:
         self._database = database
         self._since: dict[Pair, int] = {}
         self._low_end_at: dict[Pair, float] = {}
+        self._shares: dict[Pair, ShareClaims] = {}
 
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
         """Lease due rows, and return the requested pairs that may have more.
+
+        If the messages of a pair are shared, the shares take turns, as far as they are known to have any; once a second
+        a few rows come first that were due first, whatever their shares.
+        """
+        if not any(request.shares for request in requests):
+            return self._claim_in_order(requests, lease_ms, worker)
+        in_order, found, full = list[ClaimRequest](), Claims([], [], 0, None), set[Pair]()
+        for request in requests:
+            shares, most = request.shares, min(request.count, BATCH - len(found.messages))
+            if shares is None or most <= 0:
+                in_order.append(request)
+                continue
+            if monotonic() >= self._low_end_at.get(request.pair, 0.0):
+                first = [replace(request, count=min(most, QUANTUM), idle_slots=min(request.idle_slots, QUANTUM))]
+                _add(found, self._claim_in_order(first, lease_ms, worker)[0])
+                (request,) = less([request], found.messages)
+            if (claims := self._shares.get(request.pair)) is None:
+                claims = self._shares[request.pair] = ShareClaims(self._database, shares)
+            given = claims.claim(request, BATCH - len(found.messages), lease_ms, worker)
+            if given is None:
+                in_order.append(request)
+                continue
+            messages, now_ms, has_more = given
+            _add(found, Claims(messages, [], now_ms, None))
+            if has_more:
+                full.add(request.pair)
+            else:
+                in_order += less([request], messages)
+        rest = [request for request in in_order if request.count > 0]
+        if rest and len(found.messages) < BATCH:
+            more, full_in_order = self._claim_in_order(rest, lease_ms, worker)
+            _add(found, more)
+            full |= full_in_order
+        else:
+            full.update(request.pair for request in rest)
+        return found, full
+
+    def _claim_in_order(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
+        """Lease due rows in due order, and return the requested pairs that may have more.
 
         This also claims rows whose leases ran out: at the low end of the index, once nothing else is left there; of
         more than `SETS` pairs, together with the others.
@@ -90,6 +132,15 @@ class TableClaims:
     def begin_at_low_end(self, pair: Pair) -> None:
         """Let the next claim of a pair begin at the low end of the index. Any thread may call it."""
         self._low_end_at[pair] = 0.0
+        if claims := self._shares.get(pair):
+            claims.scan_again()
+
+
+def _add(found: Claims, more: Claims) -> None:
+    """Add the messages of a claim from the table to those of another."""
+    found.messages += more.messages
+    found.buried += more.buried
+    found.now_ms = found.now_ms or more.now_ms
 
 
 class RowClaims:

@@ -41,6 +41,7 @@ def header_of(row: Row) -> Header:
         sent_ms=sent_ms,
         scheduled_ms=scheduled_ms,
         version=row[17],
+        share=row[18],
     )
 
 

@@ -18,6 +18,7 @@ from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, ClaimRequest, ExecutorInfo, Pair, Pause, covering
 from django_delayq.conf import DEFAULT_QUEUE
 from django_delayq.core.lanes import lanes_of
+from django_delayq.core.shares import Shares
 from django_delayq.worker.options import Options, ServedQueue
 
 Handlers = Iterable[Handler[Any, Any]]
@@ -109,6 +110,8 @@ class BufferState(NamedTuple):
     """When leases were last added, by the monotonic clock."""
     batch: int = 1
     """How many messages one run takes."""
+    shares: Shares | None = None
+    """How its messages are shared, if they are."""
 
     def idle_slots(self, idle: int) -> int:
         """Return how many more messages would start at once if the executor has `idle` idle slots."""
@@ -204,7 +207,11 @@ def plan(
     else:
         pairs = _all_pairs([buffers[key] for key in served], queues, in_order=in_order)
     return Plan(
-        [ClaimRequest(*pair, asked[key], idle[key]) for key, pair in pairs if not (pauses and covering(pauses, *pair))],
+        [
+            ClaimRequest(*pair, asked[key], idle[key], buffers[key].shares)
+            for key, pair in pairs
+            if not (pauses and covering(pauses, *pair))
+        ],
         {key: asked[key] for key in served},
         is_complete=not of_due,
         skipped=len(asked) < len(buffers),

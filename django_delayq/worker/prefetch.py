@@ -11,6 +11,7 @@ from typing import Any
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Pair, Transition
+from django_delayq.core.shares import in_turn
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import BufferState, ExecutorState, Handlers, concurrency_of
@@ -75,7 +76,19 @@ class PrefetchBuffer:
             self.is_idle_only,
             self.added_at,
             self.batch,
+            self.handler.shares,
         )
+
+    def in_turn(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Take out the leases that wait, and return them and `leases`, so that the shares of both alternate.
+
+        A slot that finds nothing meanwhile goes on when they are offered.
+        """
+        waiting = []
+        while self.leases:
+            with suppress(IndexError):  # a slot was faster
+                waiting.append(self.leases.popleft())
+        return in_turn([*waiting, *leases], _share_of) if waiting else leases
 
     def batch_starts_at(self) -> float:
         """Return when its next batch may start, by the monotonic clock; infinity if nothing waits.
@@ -202,6 +215,8 @@ class Executor(ABC):
         """Put leases into a buffer, and offer them to its slots."""
         if leases:
             buffer.added_at = monotonic()
+            if buffer.handler.shares is not None:
+                leases = buffer.in_turn(leases)
             buffer.leases.extend(leases)
             self.offer(buffer)
 
@@ -278,6 +293,10 @@ class Executor(ABC):
             self._leases.remove([lease])
         else:
             self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= TIME_SLICE_S)
+
+
+def _share_of(lease: Lease) -> str | None:
+    return lease.claimed.header.share if lease.claimed.header else None
 
 
 def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease]:

@@ -12,7 +12,7 @@ however many rows there are.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from django_delayq.brokers.base import LeaseId, NewMessage, Transition
+from django_delayq.brokers.base import LeaseId, NewMessage, Pair, Transition
 from django_delayq.core.requests import CancelRequest
 from django_delayq.core.transitions import SUSPECT_CRASHES
 
@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 
 SHARED = (
     'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
-    "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history, version"
+    "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history, version, share"
 )
 """The columns of a message in each table, and of a row that moves from one table to another."""
 
@@ -41,12 +41,13 @@ _OPTIONAL = {
     "max_attempts": "max_attempts",
     "timeout_ms": "timeout_ms",
     "version": "version",
+    "share": "share",
 }
 """The columns that a new row fills only if its header has the field (the key)."""
 
 MESSAGE = (
     'message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, '
-    "max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker, version"
+    "max_attempts, timeout_ms, at_most_once, failures, crashes, error, worker, version, share"
 )
 """The columns of a message, in the order in which store/queries.py reads them."""
 
@@ -112,6 +113,18 @@ class Sql(NamedTuple):
 
     text: str
     parameters: Sequence[Any] = ()
+
+
+class ShareTurn(NamedTuple):
+    """The turn of a share in a claim: at most `most` rows, of which `idle` could start at once.
+
+    `since_ms` is where its first row is expected, by due time.
+    """
+
+    share: str
+    since_ms: int
+    most: int
+    idle: int
 
 
 class Inserted(NamedTuple):
@@ -215,6 +228,8 @@ class Dialect:
     Their index of ids begins with the alias. For an alias out of a list, PostgreSQL expects ten look-ups in the index,
     and would rather read all of a small table for each id. It sees that this list has two, one of which no alias has.
     """
+    due_in_order = "r.due_at"
+    """The due time as it is written in the index of shares. See `PageIndex`."""
     pk_in_order = "r.id"
     """The primary key as it is written in the indexes that give pages of rows their order. See `PageIndex`."""
     id_in_order = "r.message_id"
@@ -354,6 +369,53 @@ class Dialect:
             Sql(of_pair.replace("{i}", str(i)), [alias, queue, key, *select.parameters])
             for i, (queue, key) in enumerate(pairs)
         ]
+
+    def of_shares(self, alias: str, pair: Pair, turns: Sequence[ShareTurn], waiting: str = "") -> Sql:
+        """Return SQL for FROM: a table `r` of the primary keys, as `id`, of due rows of a pair, turn by turn.
+
+        With `waiting`, the condition that a row waits, they are those that a claim may lease, and they are locked.
+        """
+        selects = [
+            self.of_turn(str(i), "%s", "%s", "%s", "%s", waiting, self.by_index.format(index="delayq_ready_share"))
+            for i in range(len(turns))
+        ]
+        names = alias, *pair
+        values = [value for turn in turns for value in (*names, turn.share, turn.since_ms, turn.most, turn.idle)]
+        return Sql(f"({' UNION ALL '.join(selects)}) AS r", values)
+
+    def of_turn(self, i: str, share: str, since_ms: str, most: str, idle: str, waiting: str, by_index: str = "") -> str:
+        """Return a SELECT of the primary keys of one turn. The arguments are SQL, and `i` names its tables."""
+        may_be_leased = f" AND {waiting} AND r.crashes < {SUSPECT_CRASHES}" if waiting else ""
+        return (
+            f"SELECT id FROM (SELECT due{i}.*, row_number() OVER (ORDER BY due_at, id) AS number FROM ("
+            f"SELECT r.id, r.due_at, r.at_most_once FROM delayq_ready r{by_index}"
+            f" WHERE r.alias = %s AND r.queue = %s AND r.key = %s AND r.share = {share}"
+            f" AND {self.due_in_order} >= {since_ms} AND {self.due_in_order} <= {self.now}{may_be_leased}"
+            f" ORDER BY {self.due_in_order} {self.limit.format(count=most)}{self.skip_locked if waiting else ''}"
+            f") AS due{i}) AS numbered{i} WHERE NOT at_most_once OR number <= {idle}"
+        )
+
+    def shares(self, database: Executor, queue: str, key: str, after: str, most: int) -> list[tuple[str, int | None]]:
+        """Return at most `most` shares of a pair, in order, that come after the share `after`.
+
+        Beside each is the due time of its first row that waits and is due; None if it has none.
+        """
+        following = (
+            f"(SELECT r.share FROM delayq_ready r WHERE {self.of_alias} AND r.queue = %s AND r.key = %s"
+            f" AND r.share > {{after}} ORDER BY r.alias, r.share {self.limit.format(count=1)})"
+        )
+        first = (
+            "(SELECT r.due_at FROM delayq_ready r WHERE r.alias = %s AND r.queue = %s AND r.key = %s"
+            f" AND r.share = shares.share AND {self.due_in_order} <= {self.now} AND {WAITING}"
+            f" ORDER BY {self.due_in_order} {self.limit.format(count=1)})"
+        )
+        names = [database.alias, queue, key]
+        return database.rows(
+            f"WITH RECURSIVE shares (share, number) AS (SELECT {following.format(after='%s')}, 1 UNION ALL"
+            f" SELECT {following.format(after='shares.share')}, number + 1 FROM shares"
+            f" WHERE share IS NOT NULL AND number < %s) SELECT share, {first} FROM shares WHERE share IS NOT NULL",
+            [*names, after, *names, most, *names],
+        )
 
     def change(self, database: Executor, changes: Sql, found: Sql, returning: str) -> list[Row]:
         """Set `changes` in the rows `r` of `found`, and return their columns `returning` with the new values.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django_delayq.brokers.base import Header, LeaseId, NewMessage
+from django_delayq.brokers.base import Header, LeaseId, NewMessage, Pair
 from django_delayq.core import codec
 from django_delayq.core.message import State
 from django_delayq.core.requests import CancelRequest
@@ -18,6 +18,7 @@ from django_delayq.store.sql.dialect import (
     Inserted,
     LongText,
     Rows,
+    ShareTurn,
     Sql,
     checked,
 )
@@ -28,7 +29,7 @@ _APART = "\x1f"
 _TYPES = {int: "bigint", str: "text", LongText: "text"}
 _HEADER = (
     'kind int, queue text, "key" text, tag text, trace_id text, expires_ms bigint, max_attempts int,'
-    " timeout_ms bigint, at_most_once boolean, version int"
+    " timeout_ms bigint, at_most_once boolean, version int, share text"
 )
 _KIND = f"{_HEADER}, delay_ms bigint, at_ms bigint"
 
@@ -70,6 +71,7 @@ class PostgreSQL(Dialect):
     join = "{values} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"
     found_in = "{column} = ANY(ARRAY(SELECT {pk} FROM {found}))"
     by_due_time = "ORDER BY r.alias, r.due_at"  # to the planner, an alias out of a list is not one value
+    due_in_order = "(r.due_at + 0)"
     pk_in_order = "(r.id + 0)"
     id_in_order = "(r.message_id || '')"
     limit = "LIMIT (SELECT {count})"
@@ -109,6 +111,15 @@ class PostgreSQL(Dialect):
                 [*values.parameters, alias, *select.parameters],
             )
         ]
+
+    def of_shares(self, alias: str, pair: Pair, turns: Sequence[ShareTurn], waiting: str = "") -> Sql:
+        """Return one SELECT for all turns, because to plan one for each would take longer than to run them."""
+        values = self.values_table("turns", {"share": str, "since_ms": int, "most": int, "idle": int}, turns)
+        of_turn = self.of_turn("", "turns.share", "turns.since_ms", "turns.most", "turns.idle", waiting)
+        return Sql(
+            f"(SELECT of_turn.id FROM {values.text} CROSS JOIN LATERAL ({of_turn}) AS of_turn) AS r",
+            [*values.parameters, alias, *pair],
+        )
 
     def among(self, column: str, pks: Sequence[int]) -> Sql:
         """Return the condition that the column is one of `pks`.
@@ -215,11 +226,12 @@ def insert_from(dialect: Dialect, values: str, kind: str = _HEADER) -> str:
         f"WITH clock AS MATERIALIZED (SELECT {dialect.now} AS n, {dialect.now_up} AS u),"
         f" kinds AS MATERIALIZED (SELECT * FROM json_to_recordset(%s) AS kinds ({kind})), input AS ("
         ' SELECT message_id, data, queue, "key", tag, trace_id, expires_ms, max_attempts, timeout_ms, at_most_once,'
-        " version, n, CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
+        " version, share, n, CASE WHEN at_ms IS NULL THEN u + delay_ms ELSE GREATEST(n, at_ms) END AS due_at"
         f" FROM {values} JOIN kinds USING (kind), clock)"
         f" INSERT INTO delayq_ready ({SHARED})"
         ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
-        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', version FROM input ORDER BY message_id"
+        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', version, share FROM input"
+        " ORDER BY message_id"
     )
 
 
@@ -251,6 +263,7 @@ def header_as(number: int, header: Header) -> dict[str, Any]:
         "timeout_ms": header.timeout_ms,
         "at_most_once": header.at_most_once,
         "version": header.version,
+        "share": header.share,
     }
 
 

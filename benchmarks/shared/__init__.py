@@ -1,0 +1,1 @@
+"""An app whose handler has shares. Only the workers of benchmarks/shares.py know it."""

@@ -1,0 +1,75 @@
+"""Fill texts such as "account:{account_id}" from the data of a message, for limits and shares. Pure."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import chain, zip_longest
+from typing import Any
+
+from django_delayq.core.errors import DataMismatch
+from django_delayq.support.validation import MAX_NAME, short_repr
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+
+
+def fields_in(template: str) -> list[str]:
+    """Return the fields of the data that a template such as "account:{account_id}" names; '' is the data itself."""
+    return _FIELD.findall(template)
+
+
+def checked_template(option: str, template: str) -> str:
+    """Return a template unchanged. Raises `TypeError` or `ValueError`, naming the value and the fix."""
+    if not isinstance(template, str):
+        raise TypeError(f"{option}={short_repr(template)} is {type(template).__name__}; give one str.")
+    fields = _FIELD.findall(template)
+    if not fields or "{" in (rest := _FIELD.sub("", template)) or "}" in rest:
+        raise ValueError(
+            f"{option}={short_repr(template)} names no field of the data; write it like "
+            "'account:{account_id}', or 'account:{}' for the data itself."
+        )
+    for name in fields:
+        if name and not name.isidentifier():
+            raise ValueError(f"{option}={short_repr(template)}: {{{name}}} is no name of a field; give one name.")
+    return template
+
+
+def filled(option: str, template: str | None, data: Any, most: int = MAX_NAME) -> str:
+    """Return a template with its fields filled in, in at most `most` characters; '' if it is None.
+
+    If there are several fields, their lengths follow, because "1" and "2:3" would otherwise give the same text as "1:2"
+    and "3".
+    """
+    if template is None:
+        return ""
+    parts, fields = _split(template)
+    texts = [_text_of(field, data, option, template) for field in fields]
+    value = "".join(chain.from_iterable(zip_longest(parts, texts, fillvalue="")))
+    if len(texts) > 1:
+        value += f" {','.join(str(len(text)) for text in texts)}"
+    if len(value) > most:
+        raise DataMismatch(
+            f"{option}={short_repr(template)} makes {len(value)} characters of this data; at most {most} will do."
+        )
+    return value
+
+
+@lru_cache
+def _split(template: str) -> tuple[list[str], list[str]]:
+    """Return the texts around the fields of a template, and the names of the fields."""
+    texts = _FIELD.split(template)  # in turns: a text, a name, a text, ...
+    return texts[::2], texts[1::2]
+
+
+def _text_of(field: str, data: Any, option: str, template: str) -> str:
+    value = data
+    if field:
+        if not isinstance(data, Mapping) or field not in data:
+            raise DataMismatch(f"{option}={short_repr(template)} names {field!r}, which this data doesn't have.")
+        value = data[field]
+    if value is None or isinstance(value, Mapping | list | float):
+        what = f"the field {field!r}" if field else "the data itself"
+        raise DataMismatch(
+            f"{option}={short_repr(template)}: {what} is of type {type(value).__name__}; give text or a whole number."
+        )
+    text = str(value)
+    return text if text.isprintable() and not text.startswith(("'", '"')) else repr(text)

@@ -1,0 +1,168 @@
+"""Claim due rows share by share (core/shares.py), for handlers with a `share_key`.
+
+A worker keeps in mind which shares of a (queue, key) have rows that are due, so that a claim need not look for them:
+
+- A *scan* steps from share to share in the index `delayq_ready_share`, once a second.
+- A *look* reads the rows that fell due since the last one, by the index of due times, up to 40 times a second. So a
+  share of which nothing was due before is found soon, however many rows of others are due.
+
+What neither finds in time is still claimed: if the shares in mind have nothing left, a claim takes rows in due order.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from random import shuffle
+from time import monotonic
+
+from django_delayq.brokers.base import BATCH, Claimed, ClaimRequest
+from django_delayq.core.shares import Shares, Turns, in_turn
+from django_delayq.store.claim import ClaimedRows, claim_found
+from django_delayq.store.database import Database
+from django_delayq.store.queries import repeat_at
+from django_delayq.store.sql.dialect import WAITING, ShareTurn, Sql
+from django_delayq.support.logging import logger
+
+SCAN_S = 1.0
+SCANNED = 1_000
+"""The most shares that one scan finds. The next one goes on after the last of them."""
+LOOK_S = 0.025
+LATE_COMMITS_MS = 250
+"""How far back a look goes beyond the last one: a row may be committed a little after its due time."""
+MOST_SEEN = 500
+"""The most rows that a look reads, the newest first."""
+MOST_SINCE = 100_000
+"""The most shares of which it is kept where their last claim ended."""
+ROUNDS = 3
+"""How many statements a claim makes at most, because shares turned out to be empty."""
+
+
+class ShareClaims:
+    """The claims of one (queue, key) whose messages are shared, as one worker makes them."""
+
+    def __init__(self, database: Database, shares: Shares) -> None:
+        self._database = database
+        self._shares = shares
+        self._turns = Turns(self._weight_of)
+        self._since: dict[str, int] = {}
+        self._scan_at = self._look_at = 0.0
+        self._scanned_to = ""
+        self._looked_ms = 0
+        self._has_warned = False
+
+    def scan_again(self) -> None:
+        """Let the next claim scan for shares. Any thread may call it."""
+        self._scan_at = 0.0
+
+    def claim(
+        self, request: ClaimRequest, most: int, lease_ms: int, worker: str
+    ) -> tuple[list[Claimed], int, bool] | None:
+        """Lease at most `most` due rows of the pair, in turn.
+
+        Return them, the database's time (0 if none was leased), and whether there may be more. Return None if fewer
+        than two shares are known to be due: then rows are claimed in due order.
+        """
+        self._find_shares(request)
+        if len(self._turns) < 2:
+            return None
+        count, idle = min(request.count, most), request.idle_slots
+        messages: list[Claimed] = []
+        order: dict[str, None] = {}
+        now_ms = 0
+        for _ in range(ROUNDS):
+            planned = self._turns.plan(count - len(messages))
+            if not planned:
+                break
+            found = self._lease(request, planned, idle - len(messages), lease_ms, worker)
+            now_ms = found.now_ms or now_ms
+            self._note(planned, found.messages, now_ms)
+            messages += found.messages
+            order |= dict.fromkeys(planned)
+            if 2 * len(messages) >= count:
+                break
+        return in_turn(messages, _share_of, order), now_ms, len(messages) >= count or len(self._turns) > 0
+
+    def _note(self, planned: Mapping[str, int], messages: list[Claimed], now_ms: int) -> None:
+        given = Counter([_share_of(one) or "" for one in messages])
+        self._turns.note(planned, given)
+        if len(self._since) > MOST_SINCE:
+            self._since.clear()
+        for one in messages:
+            if share := _share_of(one):
+                since_ms = min(one.due_ms, now_ms - LATE_COMMITS_MS)
+                self._since[share] = max(self._since.get(share, 0), since_ms)
+
+    # Which shares are due
+
+    def _find_shares(self, request: ClaimRequest) -> None:
+        began_at = monotonic()
+        if began_at >= self._scan_at:
+            self._scan(request)
+            self._scan_at = repeat_at(began_at, monotonic(), SCAN_S)
+        if began_at >= self._look_at:
+            self._look(request)
+            self._look_at = monotonic() + LOOK_S
+
+    def _scan(self, request: ClaimRequest) -> None:
+        """Find the shares that have rows that are due, and where the first of these is."""
+        rows = self._database.dialect.shares(self._database, *request.pair, self._scanned_to, SCANNED)
+        self._scanned_to = rows[-1][0] if len(rows) >= SCANNED else ""
+        shuffle(rows)  # several workers would otherwise begin with the same shares
+        for share, due_ms in rows:
+            if due_ms is not None:
+                self._since[share] = min(self._since.get(share, 0), due_ms)
+                self._turns.add(share)
+
+    def _look(self, request: ClaimRequest) -> None:
+        """Find the shares of rows that fell due since the last look."""
+        dialect = self._database.dialect
+        in_order = ", ".join(f"{column} DESC" for column in dialect.by_due_time.removeprefix("ORDER BY ").split(", "))
+        newest = (
+            f"SELECT r.share FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s AND r.key = %s"
+            f" AND r.due_at > %s AND r.due_at <= {dialect.now} AND {WAITING}"
+            f" ORDER BY {in_order} {dialect.limit.format(count=MOST_SEEN)}"
+        )
+        rows = self._database.rows(
+            f"SELECT NULL, {dialect.now} UNION ALL SELECT share, count(*) FROM ({newest}) AS newest"
+            " WHERE share IS NOT NULL GROUP BY share",
+            [self._database.alias, *request.pair, self._looked_ms - LATE_COMMITS_MS],
+        )
+        is_first = not self._looked_ms
+        for share, number in rows:
+            if share is None:
+                self._looked_ms = number
+            elif not is_first:
+                self._turns.add(share, number)
+
+    # The rows of shares
+
+    def _lease(
+        self, request: ClaimRequest, planned: Mapping[str, int], idle: int, lease_ms: int, worker: str
+    ) -> ClaimedRows:
+        """Lease rows of the shares, at most as many of each as planned.
+
+        At-most-once messages are leased for idle slots only: a message that is leased may be lost with its worker.
+        """
+        turns = []
+        for share, count in planned.items():
+            turns.append(ShareTurn(share, self._since.get(share, 0), count, max(idle, 0)))
+            idle -= count
+        in_turn = partial(self._database.dialect.of_shares, self._database.alias, request.pair)
+        found = in_turn(turns, WAITING)
+        among = in_turn([turn._replace(most=BATCH, idle=BATCH) for turn in turns])
+        return claim_found(
+            self._database, found, Sql(f"r.id IN (SELECT id FROM {among.text})", among.parameters), lease_ms, worker
+        )
+
+    def _weight_of(self, share: str) -> int:
+        try:
+            return self._shares.weight_of(share)
+        except Exception:  # it is the site's code, and its messages must run all the same
+            if not self._has_warned:
+                logger.exception("share_weight failed for share %r, which counts as of weight 1", share)
+                self._has_warned = True
+            return 1
+
+
+def _share_of(message: Claimed) -> str | None:
+    return message.header.share if message.header else None

@@ -1,0 +1,170 @@
+"""Fair shares: among the rows that are due, the shares of a handler take turns."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+
+from django_delayq import Message, delay_execute, send_delay_messages
+from django_delayq.api.handlers import Handler
+from django_delayq.brokers.base import Claimed, ClaimRequest
+from django_delayq.core import transitions
+from django_delayq.core.shares import Shares
+from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.store import DatabaseBackend, shares as module
+from django_delayq.store.polling import TableClaims
+from tests.store.support import LEASE_MS
+
+
+@pytest.fixture
+def stored_delayq(alone_delayq: dict[str, Any]) -> dict[str, Any]:
+    return alone_delayq
+
+
+@pytest.fixture
+def handler(registry: None, broker: DatabaseBackend) -> Handler[Any, None]:
+    @delay_execute("k", share_key="shop:{shop}")
+    def handle(message: Message[dict[str, Any]]) -> None: ...
+
+    return handle
+
+
+def _send(handler: Handler[Any, None], shop: str, count: int) -> None:
+    send_delay_messages(handler.prepare({"shop": shop}, id=f"{shop}{n:04}") for n in range(count))
+
+
+def _all_due(database: str) -> None:
+    """Let all have been due for a while, in the order in which they were sent."""
+    ReadyMessage.objects.using(database).update(due_at=F("sent_at") - 60_000 + F("pk"))
+
+
+def _claim(claims: TableClaims, count: int, shares: Shares | None = Shares("shop:{shop}")) -> list[Claimed]:  # noqa: B008
+    found, _ = claims.claim([ClaimRequest("default", "k", count, shares=shares)], LEASE_MS, "w")
+    return found.messages
+
+
+def _shops(messages: Sequence[Claimed]) -> Counter[str]:
+    return Counter(one.id[0] for one in messages)
+
+
+def test_a_row_keeps_its_share_through_all_that_becomes_of_it(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str
+) -> None:
+    handler.send({"shop": "a"}, id="1")
+    handler.send({"shop": "b"}, id="1", on_conflict="replace")
+    assert ReadyMessage.objects.using(database).get().share == "shop:b"
+    _all_due(database)
+    (claimed,) = _claim(TableClaims(broker.database), 1)
+    assert claimed.header is not None
+    assert claimed.header.share == "shop:b"
+    broker.queue.apply([transitions.bury(claimed, transitions.Failure("no", "trace", "kind"))])
+    assert ErrorMessage.objects.using(database).get().share == "shop:b"
+    broker.queue.rescue(["1"])
+    assert ReadyMessage.objects.using(database).get().share == "shop:b"
+    (claimed,) = _claim(TableClaims(broker.database), 1)
+    broker.queue.apply([transitions.finish(claimed)])
+    assert FinishMessage.objects.using(database).get().share == "shop:b"
+
+
+def test_shares_take_turns_and_keep_their_order(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str
+) -> None:
+    for shop, count in ("a", 200), ("b", 30), ("c", 5):
+        _send(handler, shop, count)
+    _all_due(database)
+    claims = TableClaims(broker.database)
+    ids = [one.id for _ in range(4) for one in _claim(claims, 40)]
+    shops = Counter(id[0] for id in ids)
+    assert (shops["b"], shops["c"]) == (30, 5)
+    assert shops["a"] >= 60
+    for shop in "abc":
+        own = [id for id in ids if id[0] == shop]
+        assert own == sorted(own)
+    assert len({id[0] for id in ids[10:13]}) > 1, "within a claim they alternate"
+
+
+def test_weights_are_kept(handler: Handler[Any, None], broker: DatabaseBackend, database: str) -> None:
+    for shop in "ab":
+        _send(handler, shop, 150)
+    _all_due(database)
+    claims, shares = TableClaims(broker.database), Shares("shop:{shop}", {"shop:a": 3})
+    _claim(claims, 10, shares)  # this one begins with what was due first
+    given = _shops([one for _ in range(2) for one in _claim(claims, 40, shares)])
+    assert given == {"a": 60, "b": 20}
+
+
+def test_a_share_that_becomes_due_is_next_however_many_of_another_are_due(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _send(handler, "a", 200)
+    _all_due(database)
+    monkeypatch.setattr(module, "SCAN_S", 3_600.0)  # no scan finds it
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    claims = TableClaims(broker.database)
+    assert _shops(_claim(claims, 20)) == {"a": 20}
+    _send(handler, "b", 3)
+    ReadyMessage.objects.using(database).filter(share="shop:b").update(due_at=F("due_at") - 5)
+    assert _shops(_claim(claims, 20)) == {"a": 17, "b": 3}
+    assert _shops(_claim(claims, 20)) == {"a": 20}
+
+
+def test_rows_without_a_share_are_not_left_behind(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shop in "abx":
+        _send(handler, shop, 20)
+    _all_due(database)
+    ReadyMessage.objects.using(database).filter(message_id__startswith="x").update(share=None)
+    claims = TableClaims(broker.database)
+    assert _shops([one for _ in range(8) for one in _claim(claims, 10)]) == {"a": 20, "b": 20, "x": 20}
+
+
+def test_no_more_at_most_once_messages_are_leased_than_start_at_once(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str
+) -> None:
+    for shop in "ab":
+        _send(handler, shop, 20)
+    _all_due(database)
+    ReadyMessage.objects.using(database).update(at_most_once=True)
+    request = ClaimRequest("default", "k", 30, idle_slots=3, shares=Shares("shop:{shop}"))
+    found, _ = TableClaims(broker.database).claim([request], LEASE_MS, "w")
+    assert len(found.messages) <= 3
+
+
+@pytest.mark.alters_tables
+@pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
+@pytest.mark.parametrize("known", ["", "VACUUM ANALYZE delayq_ready"])
+def test_a_claim_in_turn_reads_no_more_rows_than_it_leases(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str, known: str
+) -> None:
+    _send(handler, "a", 4_000)
+    for shop in "bc":
+        _send(handler, shop, 5)
+    _all_due(database)
+    if known:
+        with connections[database].cursor() as cursor:
+            cursor.execute(known)
+    claims = TableClaims(broker.database)
+    _claim(claims, 20)
+    with CaptureQueriesContext(connections[database]) as captured:
+        _claim(claims, 20)
+    (claim,) = [query["sql"] for query in captured if "of_turn" in query["sql"]]
+    with connections[database].cursor() as cursor:
+        cursor.execute(f"EXPLAIN {claim}")
+        plan = "\n".join(row for (row,) in cursor.fetchall())
+    assert "delayq_ready_share" in plan
+    assert "delayq_ready_due" not in plan
+
+
+def test_who_has_no_shares_gives_no_statement_about_them(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str
+) -> None:
+    _send(handler, "a", 20)
+    _all_due(database)
+    with CaptureQueriesContext(connections[database]) as captured:
+        assert len(_claim(TableClaims(broker.database), 20, None)) == 20
+    assert not any("delayq_ready_share" in query["sql"] or "r.share" in query["sql"] for query in captured)
