@@ -254,7 +254,7 @@ def prepare(send: Send, alias: Alias, make_id: Callable[[], str] = new_id, *, is
     if handler is not None and handler.limits is not None:
         check_has_fields(body, handler.limits)
     if handler is not None and handler.shares is not None:
-        header = _shared(header, handler, body, alias, is_own)
+        header = shared(header, handler, body, alias, is_own=is_own)
     max_wait_ms = None
     if send.max_wait is not None:
         max_wait_ms = _max_wait_ms(send, window)
@@ -384,7 +384,7 @@ def share_of(body: bytes, shares: Shares) -> str:
         raise ValueError(str(error)) from None
 
 
-def _shared(header: Header, handler: registry.Registered, body: bytes, alias: Alias, is_own: bool) -> Header:
+def shared(header: Header, handler: registry.Registered, body: bytes, alias: Alias, *, is_own: bool = False) -> Header:
     """Return the header of a message with its share. Raises `Unsupported` without a store, and like `share_of`."""
     if handler.shares is None:
         return header

@@ -168,6 +168,8 @@ def _unless(info: Info, handler: Handler[Any, Any], *, parked: bool) -> Iterator
         yield _later(info.header.version or 1, handler.version)
     if handler.limits is not None and not parked:
         yield _unless_limited(handler.limits)
+    if handler.shares is not None and not parked:
+        yield _("Among what is due, the shares of %(key)s take turns.") % {"key": repr(handler.shares.share_key)}
 
 
 def _later(version: int, own: int) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Pair, Transition
-from django_delayq.core.shares import in_turn
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.options import Options
 from django_delayq.worker.plan import BufferState, ExecutorState, Handlers, concurrency_of
@@ -21,6 +20,9 @@ TIME_SLICE_S = 0.020
 """How long a slot stays with one buffer, in seconds. A buffer holds about this much work for each of its slots."""
 MAX_PER_SLOT = 256
 """The most messages to prefetch for one slot."""
+NEW_AFTER_S = 1.0
+"""How long no lease of a share was put into a buffer for the share to be new there, in seconds."""
+MOST_SEEN = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +59,7 @@ class PrefetchBuffer:
     must_start: bool = False
     """Whether an at-most-once message waits for its batch: leased, it must start at once."""
     keys: Sequence[str] = field(init=False)
+    _seen_at: dict[str | None, float] = field(default_factory=dict)  # when leases of each share were last put in
 
     def __post_init__(self) -> None:
         self.keys = tuple(dict.fromkeys(key for _, key in self.subscriptions))
@@ -79,16 +82,24 @@ class PrefetchBuffer:
             self.handler.shares,
         )
 
-    def in_turn(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Take out the leases that wait, and return them and `leases`, so that the shares of both alternate.
+    def put(self, leases: Sequence[Lease]) -> None:
+        """Put leases behind those that wait; those of a share that has not been there for a while, before them.
 
-        A slot that finds nothing meanwhile goes on when they are offered.
+        If there are many of these, all are of such shares. Then they must not hold up what waits again and again.
         """
-        waiting = []
-        while self.leases:
-            with suppress(IndexError):  # a slot was faster
-                waiting.append(self.leases.popleft())
-        return in_turn([*waiting, *leases], _share_of) if waiting else leases
+        if self.handler.shares is None:
+            self.leases.extend(leases)
+            return
+        now = monotonic()
+        first = [lease for lease in leases if self._seen_at.get(_share_of(lease), 0.0) < now - NEW_AFTER_S]
+        if len(self._seen_at) > MOST_SEEN:
+            self._seen_at.clear()
+        self._seen_at.update((_share_of(lease), now) for lease in leases)
+        if len(first) * 4 > len(leases):
+            first = []
+        moved = set(first)
+        self.leases.extendleft(reversed(first))
+        self.leases.extend([lease for lease in leases if lease not in moved] if moved else leases)
 
     def batch_starts_at(self) -> float:
         """Return when its next batch may start, by the monotonic clock; infinity if nothing waits.
@@ -215,9 +226,7 @@ class Executor(ABC):
         """Put leases into a buffer, and offer them to its slots."""
         if leases:
             buffer.added_at = monotonic()
-            if buffer.handler.shares is not None:
-                leases = buffer.in_turn(leases)
-            buffer.leases.extend(leases)
+            buffer.put(leases)
             self.offer(buffer)
 
     def end_claim(

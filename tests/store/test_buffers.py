@@ -482,7 +482,7 @@ USES: dict[str, tuple[Callable[[Scene, int], Callable[[], object]], int, int]] =
     "claim of a backlog": (_onward, 100, WRITTEN + FOUND),
     "sweep": (_sweep, 100, FOUND),
     "claim of suspects": (_suspects, 1, 20),
-    "look for a tag": (_tag, 2, FOUND),  # among the first tags, and among the others
+    "look for a tag": (_tag, 2, FOUND + 1),  # among the first tags, and the others; the planner looks at each index
     "look for 100 of a tag": (_tagged, 100, 3 * FOUND),
     "list of 10 of a tag": (_list_tagged, 10, 2 * FOUND),
     "claim of 100 with tags": (_claim_tagged, 100, WRITTEN),

@@ -27,7 +27,7 @@ from django_delayq.admin.log import hashed, log_rows
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import kept_difference, payload_of, pretty
 from django_delayq.api.handlers import get_handler
-from django_delayq.api.send import body_of, check_has_fields, header_of, send_delay_message
+from django_delayq.api.send import body_of, check_has_fields, header_of, send_delay_message, share_of
 from django_delayq.brokers import get_backend
 from django_delayq.conf import get_alias
 from django_delayq.core.codec import decode_data, loads
@@ -218,12 +218,13 @@ def change_waiting(row: ReadyMessage, data: Any) -> None:
     body, using = body_of(data, _data_type(row), alias), alias.database
     if handler is not None and handler.limits is not None:
         check_has_fields(body, handler.limits)
+    share = row.share if handler is None or handler.shares is None else share_of(body, handler.shares)
     rows = ReadyMessage.objects.using(using).filter(pk=row.pk)
     with transaction.atomic(using):
         locked = rows.select_for_update().values_list("data", "token")
         if list(locked) != [(row.data, None)]:
             raise ValueError(_("The message runs, or has moved on: nothing was changed."))
-        rows.update(data=body.decode(), version=_version_after(row))
+        rows.update(data=body.decode(), version=_version_after(row), share=share)
 
 
 RESCUE_CHANGED = Edit(

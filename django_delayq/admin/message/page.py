@@ -76,10 +76,17 @@ def facts(row: MessageRow) -> Iterator[Fact]:
         yield Fact(_("merged sends"), row.merged)
     if row.again_at is not None:
         yield _when(_("runs again after this run"), row.again_at)
+    yield from _options(row)
+
+
+def _options(row: MessageRow) -> Iterator[Fact]:
+    """Yield a line for each choice of the send that the message has."""
     if row.timeout_ms is not None:
         yield Fact(_("time-out"), to_text(row.timeout_ms))
     if row.at_most_once:
         yield Fact(_("at most once"), _("yes: it never starts a second time"))
+    if row.share is not None:
+        yield Fact(_("share"), row.share)
     if row.version is not None:
         yield Fact(_("version of the data"), row.version)
     if row.trace_id:

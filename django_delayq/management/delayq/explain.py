@@ -75,6 +75,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     yield from _failures(explanation)
     yield from _sends(explanation)
     yield from _run_or_end(explanation)
+    if info.header.share is not None:
+        yield f"share: {info.header.share!r}"
     if info.header.version is not None:
         yield f"version of the data: {info.header.version}"
     yield f"data: {data_text(info.body)}"

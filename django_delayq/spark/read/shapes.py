@@ -46,6 +46,7 @@ _ROW: dict[str, DataType] = {
     "worker": _TEXT,
     "started_at": _INSTANT,
     "history": _TEXT,
+    "share": _TEXT,
 }
 _SHAPES: dict[str, dict[str, DataType]] = {
     WAITING: _WAITING,

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from django_delayq.api.send import addressed, body_of
+from django_delayq.api import registry
+from django_delayq.api.send import addressed, body_of, shared
 from django_delayq.brokers.base import Header, NewMessage
 from django_delayq.conf import Alias
 from django_delayq.core import codec
@@ -44,8 +45,9 @@ def new_messages_of(batch: pa.RecordBatch, options: WriteOptions, alias: Alias) 
     ids = _ids(rows, keys, options)
     dues = _dues(rows)
     bodies = _bodies(rows, [data_type for _, data_type in kinds], alias)
-    each = zip(ids, kinds, bodies, dues, strict=True)
-    messages = [NewMessage(id, header, body, delay_ms, at_ms) for id, (header, _), body, (delay_ms, at_ms) in each]
+    headers = _with_shares(rows, keys, [header for header, _ in kinds], bodies, alias)
+    each = zip(ids, headers, bodies, dues, strict=True)
+    messages = [NewMessage(id, header, body, delay_ms, at_ms) for id, header, body, (delay_ms, at_ms) in each]
     if rows.bad:
         messages = [message for row, message in enumerate(messages) if row not in rows.bad]
     return messages, [Bad(row, rows.bad[row]) for row in sorted(rows.bad)]
@@ -107,6 +109,21 @@ def _kinds(rows: _Rows, columns: Sequence[Sequence[Any]], alias: Alias) -> list[
         return header, Any if handler is None else handler.data_type
 
     return rows.each(kind, _NO_KIND, *columns)
+
+
+def _with_shares(
+    rows: _Rows, keys: Sequence[Any], headers: list[Header], bodies: Sequence[bytes], alias: Alias
+) -> list[Header]:
+    """Return the header of each row, with the share that its data belongs to if its handler has a `share_key`."""
+    handlers = registry.by_alias.get(alias.name, {})
+    if not any(handler.shares for handler in handlers.values()):
+        return headers
+
+    def with_share(key: Any, header: Header, body: bytes) -> Header:
+        handler = handlers.get(key)
+        return header if handler is None or not body else shared(header, handler, body, alias)
+
+    return rows.each(with_share, _NO_KIND[0], keys, headers, bodies)
 
 
 def _ids(rows: _Rows, keys: Sequence[Any], options: WriteOptions) -> list[str]:
