@@ -20,9 +20,10 @@ TIME_SLICE_S = 0.020
 """How long a slot stays with one buffer, in seconds. A buffer holds about this much work for each of its slots."""
 MAX_PER_SLOT = 256
 """The most messages to prefetch for one slot."""
-NEW_AFTER_S = 1.0
-"""How long no lease of a share was put into a buffer for the share to be new there, in seconds."""
-MOST_SEEN = 10_000
+MAX_PER_SLOT_SHARED = 64
+"""The same while several shares take turns: a message whose turn comes waits for what was prefetched before it."""
+FEW_PART = 4
+"""At most this part of the leases of a claim goes before those that wait."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +60,8 @@ class PrefetchBuffer:
     must_start: bool = False
     """Whether an at-most-once message waits for its batch: leased, it must start at once."""
     keys: Sequence[str] = field(init=False)
-    _seen_at: dict[str | None, float] = field(default_factory=dict)  # when leases of each share were last put in
+    has_several_shares: bool = False
+    """Whether its leases were of several shares when some were last put in."""
 
     def __post_init__(self) -> None:
         self.keys = tuple(dict.fromkeys(key for _, key in self.subscriptions))
@@ -83,23 +85,22 @@ class PrefetchBuffer:
         )
 
     def put(self, leases: Sequence[Lease]) -> None:
-        """Put leases behind those that wait; those of a share that has not been there for a while, before them.
+        """Put leases behind those that wait. Those of shares of which nothing waits come first, if they are few.
 
-        If there are many of these, all are of such shares. Then they must not hold up what waits again and again.
+        They must not hold up again and again what waits.
         """
         if self.handler.shares is None:
             self.leases.extend(leases)
             return
-        now = monotonic()
-        first = [lease for lease in leases if self._seen_at.get(_share_of(lease), 0.0) < now - NEW_AFTER_S]
-        if len(self._seen_at) > MOST_SEEN:
-            self._seen_at.clear()
-        self._seen_at.update((_share_of(lease), now) for lease in leases)
-        if len(first) * 4 > len(leases):
-            first = []
-        moved = set(first)
-        self.leases.extendleft(reversed(first))
-        self.leases.extend([lease for lease in leases if lease not in moved] if moved else leases)
+        waiting = set(map(_share_of, list(self.leases)))
+        shares = set(map(_share_of, leases))
+        self.has_several_shares = len(waiting | shares) > 1
+        new = shares - waiting if self.has_several_shares else ()
+        first = [lease for lease in leases if _share_of(lease) in new] if new else []
+        if first and len(first) * FEW_PART <= len(leases):
+            self.leases.extendleft(reversed(first))
+            leases = [lease for lease in leases if _share_of(lease) not in new]
+        self.leases.extend(leases)
 
     def batch_starts_at(self) -> float:
         """Return when its next batch may start, by the monotonic clock; infinity if nothing waits.
@@ -141,9 +142,9 @@ class PrefetchBuffer:
         if self.batch > 1:  # a second batch is enough: it is claimed while the first runs
             return 2 if self.mean_s * 2 <= TIME_SLICE_S else 1
         limits = self.handler.limits
-        most = MAX_PER_SLOT
+        most = MAX_PER_SLOT_SHARED if self.has_several_shares else MAX_PER_SLOT
         if limits is not None and not self.is_roomy:
-            most = min(limits.most_ahead // self.max_slots, MAX_PER_SLOT)
+            most = min(limits.most_ahead // self.max_slots, most)
         return int(max(min(TIME_SLICE_S / max(self.mean_s, 1e-6), most), 1))
 
     def note_run(self, count: int, seconds: float) -> None:
