@@ -12,6 +12,7 @@ from pytest_django import Settings
 
 from django_delayq import Every, Message, Sequence, Step, Window, delay_execute
 from django_delayq.brokers import get_backend
+from django_delayq.core.errors import Unsupported
 from django_delayq.store import DatabaseBackend
 from tests import scrubs
 
@@ -116,6 +117,12 @@ def test_atomic_with_a_store_is_exactly_once_and_no_matter_for_a_warning(setting
     settings.DELAYQ = {"default": {"BROKER": MEMORY, "STORE": {}}}
     delay_execute("k", atomic=True)(handle)
     assert "delayq.W001" not in [message.id for message in found()]
+
+
+def test_without_a_store_each_send_with_a_share_key_is_refused() -> None:
+    handler = delay_execute("k", share_key="shop:{}")(handle)
+    with pytest.raises(Unsupported, match="needs a store"):
+        handler.send(7)
 
 
 def test_a_share_key_needs_a_field_of_the_data(settings: Settings) -> None:

@@ -10,11 +10,13 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Message, delay_execute, send_delay_messages
+from django_delayq.admin.message.edit import change_waiting
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claimed, ClaimRequest
 from django_delayq.core import transitions
 from django_delayq.core.shares import Shares
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
+from django_delayq.monitor.explain import explain
 from django_delayq.store import DatabaseBackend, shares as module
 from django_delayq.store.polling import TableClaims
 from tests.store.support import LEASE_MS
@@ -68,6 +70,16 @@ def test_a_row_keeps_its_share_through_all_that_becomes_of_it(
     (claimed,) = _claim(TableClaims(broker.database), 1)
     broker.queue.apply([transitions.finish(claimed)])
     assert FinishMessage.objects.using(database).get().share == "shop:b"
+
+
+def test_changed_data_is_of_another_share_and_explain_names_it(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str
+) -> None:
+    handler.send({"shop": "a"}, id="1")
+    change_waiting(ReadyMessage.objects.using(database).get(), {"shop": "b"})
+    explanation = explain("1")
+    assert explanation is not None
+    assert explanation.info.header.share == "shop:b"
 
 
 def test_shares_take_turns_and_keep_their_order(
