@@ -95,6 +95,7 @@ class Turns:
         self._weight_of = weight_of
         self._new: OrderedDict[str, _Turn] = OrderedDict()
         self._old: OrderedDict[str, _Turn] = OrderedDict()
+        self._had_new = False  # whether the last claim had room for shares of which nothing was due before
 
     def __len__(self) -> int:
         return len(self._new) + len(self._old)
@@ -113,7 +114,11 @@ class Turns:
     def plan(self, count: int) -> dict[str, int]:
         """Return how many of `count` messages to claim of each share, in the order of their turns."""
         planned: dict[str, int] = {}
-        self._plan_new(planned, max(count // 2, 1) if self._old else count)
+        if count <= 0:
+            return planned
+        part = 2 if self._old else 1  # of the messages, and of the shares
+        self._had_new = count // part > 0 or not self._had_new  # of claims of one message, every second one
+        self._plan_new(planned, max(count // part, 1) if self._had_new else 0, MOST_IN_CLAIM // part)
         left = count - sum(planned.values())
         while left > 0 and self._old:
             share, turn = next(iter(self._old.items()))
@@ -128,8 +133,8 @@ class Turns:
                 self._old.move_to_end(share)
         return planned
 
-    def _plan_new(self, planned: dict[str, int], most: int) -> None:
-        while most > 0 and self._new and len(planned) < MOST_IN_CLAIM:
+    def _plan_new(self, planned: dict[str, int], most: int, most_shares: int) -> None:
+        while most > 0 and self._new and len(planned) < most_shares:
             share, turn = self._new.popitem(last=False)
             taken = min(turn.credit, most)
             if turn.seen is not None and turn.seen <= taken:
