@@ -8,7 +8,7 @@ MySQL and MariaDB index every row.
 from django.db import migrations, models
 
 import django_delayq.models.fields
-from django_delayq.models.indexes import PageIndex
+from django_delayq.models.indexes import ShareIndex
 
 
 class Migration(migrations.Migration):
@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
     ] + [
         migrations.AddIndex(
             "readymessage",
-            PageIndex(
+            ShareIndex(
                 fields=["alias", "queue", "key", "share", "due_at"],
                 condition=models.Q(share__isnull=False),
                 name="delayq_ready_share",

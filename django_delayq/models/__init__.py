@@ -15,7 +15,7 @@ from django_delayq.core.kept import decode
 from django_delayq.core.message import MOST_PROGRESS, all_tags
 from django_delayq.core.shares import MOST_SHARE
 from django_delayq.models.fields import InstantField, NameField
-from django_delayq.models.indexes import PageIndex, PartialIndex
+from django_delayq.models.indexes import PageIndex, PartialIndex, ShareIndex
 from django_delayq.support.sanitize import one_line
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.validation import MAX_NAME
@@ -134,7 +134,7 @@ class ReadyMessage(MessageRow):
             models.Index(
                 fields=["alias", "failures", "due_at"], condition=models.Q(failures__gt=0), name="delayq_ready_retried"
             ),
-            PageIndex(
+            ShareIndex(
                 fields=["alias", "queue", "key", "share", "due_at"],
                 condition=models.Q(share__isnull=False),
                 name="delayq_ready_share",

@@ -22,6 +22,23 @@ class PageIndex(models.Index):
         return index.create_sql(model, schema_editor, using, **options)
 
 
+class ShareIndex(PageIndex):
+    """A `PageIndex` whose first field, a text, is written as an expression on PostgreSQL, too.
+
+    So no other index finds rows by the first field as it is written in a query of shares. Otherwise PostgreSQL, which
+    expects a row or two of each (queue, key) until the table has statistics, would read all rows of the pair by the
+    index of due times for each share, and sort them.
+    """
+
+    def create_sql(self, model: type[models.Model], schema_editor: Any, using: str = "", **options: Any) -> Any:
+        if schema_editor.connection.vendor != "postgresql":
+            return super().create_sql(model, schema_editor, using, **options)
+        first, *order, last = self.fields
+        text = models.Func(models.F(first), models.Value(""), template="(%(expressions)s)", arg_joiner=" || ")
+        index = models.Index(text, *order, models.F(last) + 0, name=self.name, condition=self.condition)
+        return index.create_sql(model, schema_editor, using, **options)
+
+
 class PartialIndex(PageIndex):
     """A partial `PageIndex`, for the rows of `condition`.
 

@@ -1,5 +1,6 @@
 """Fair shares: among the rows that are due, the shares of a handler take turns."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -150,7 +151,7 @@ def test_no_more_at_most_once_messages_are_leased_than_start_at_once(
 @pytest.mark.alters_tables
 @pytest.mark.parametrize("database", ["postgres_database"], indirect=True)
 @pytest.mark.parametrize("known", ["", "VACUUM ANALYZE delayq_ready"])
-def test_a_claim_in_turn_reads_no_more_rows_than_it_leases(
+def test_claims_in_turn_and_the_scan_for_shares_read_by_the_index_of_shares_alone(
     handler: Handler[Any, None], broker: DatabaseBackend, database: str, known: str
 ) -> None:
     _send(handler, "a", 4_000)
@@ -160,16 +161,16 @@ def test_a_claim_in_turn_reads_no_more_rows_than_it_leases(
     if known:
         with connections[database].cursor() as cursor:
             cursor.execute(known)
-    claims = TableClaims(broker.database)
-    _claim(claims, 20)
     with CaptureQueriesContext(connections[database]) as captured:
-        _claim(claims, 20)
-    (claim,) = [query["sql"] for query in captured if "of_turn" in query["sql"]]
-    with connections[database].cursor() as cursor:
-        cursor.execute(f"EXPLAIN {claim}")
-        plan = "\n".join(row for (row,) in cursor.fetchall())
-    assert "delayq_ready_share" in plan
-    assert "delayq_ready_due" not in plan
+        _claim(TableClaims(broker.database), 20)
+    statements = [query["sql"] for query in captured if "of_turn" in query["sql"] or "RECURSIVE" in query["sql"]]
+    assert len(statements) == 2
+    for statement in statements:
+        with connections[database].cursor() as cursor:
+            cursor.execute(f"EXPLAIN {statement}")
+            plan = "\n".join(row for (row,) in cursor.fetchall())
+        assert set(re.findall(r"delayq_ready_\w+", plan)) - {"delayq_ready_pkey"} == {"delayq_ready_share"}
+        assert "Seq Scan" not in plan
 
 
 def test_who_has_no_shares_gives_no_statement_about_them(

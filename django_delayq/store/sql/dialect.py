@@ -242,6 +242,8 @@ class Dialect:
 
     It hides the number from PostgreSQL, which would sort if it expected no more rows than that.
     """
+    of_alias_by_share = "r.alias = %s"
+    """The condition that a row is of the alias, for reads by the index of shares. See `ShareIndex`."""
     of_alias = "r.alias = %s"
     """The condition that a row is of the alias, for reads by an index on the alias and more columns.
 
@@ -389,7 +391,7 @@ class Dialect:
         return (
             f"SELECT id FROM (SELECT due{i}.*, row_number() OVER (ORDER BY due_at, id) AS number FROM ("
             f"SELECT r.id, r.due_at, r.at_most_once FROM delayq_ready r{by_index}"
-            f" WHERE r.alias = %s AND r.queue = %s AND r.key = %s AND r.share = {share}"
+            f" WHERE {self.of_alias_by_share} AND r.queue = %s AND r.key = %s AND r.share = {share}"
             f" AND {self.due_in_order} >= {since_ms} AND {self.due_in_order} <= {self.now}{may_be_leased}"
             f" ORDER BY {self.due_in_order} {self.limit.format(count=most)}{self.skip_locked if waiting else ''}"
             f") AS due{i}) AS numbered{i} WHERE NOT at_most_once OR number <= {idle}"
@@ -401,11 +403,11 @@ class Dialect:
         Beside each is the due time of its first row that waits and is due; None if it has none.
         """
         following = (
-            f"(SELECT r.share FROM delayq_ready r WHERE {self.of_alias} AND r.queue = %s AND r.key = %s"
-            f" AND r.share > {{after}} ORDER BY r.alias, r.share {self.limit.format(count=1)})"
+            f"(SELECT r.share FROM delayq_ready r WHERE {self.of_alias_by_share} AND r.queue = %s AND r.key = %s"
+            f" AND r.share > {{after}} ORDER BY r.share {self.limit.format(count=1)})"
         )
         first = (
-            "(SELECT r.due_at FROM delayq_ready r WHERE r.alias = %s AND r.queue = %s AND r.key = %s"
+            f"(SELECT r.due_at FROM delayq_ready r WHERE {self.of_alias_by_share} AND r.queue = %s AND r.key = %s"
             f" AND r.share = shares.share AND {self.due_in_order} <= {self.now} AND {WAITING}"
             f" ORDER BY {self.due_in_order} {self.limit.format(count=1)})"
         )

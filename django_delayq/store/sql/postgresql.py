@@ -76,6 +76,7 @@ class PostgreSQL(Dialect):
     id_in_order = "(r.message_id || '')"
     limit = "LIMIT (SELECT {count})"
     of_alias = "r.alias = ANY(ARRAY(SELECT %s))"
+    of_alias_by_share = "(r.alias || '') = %s"
     of_alias_by_id = checked("r.alias = %s")
     of_alias_by_ended_id = "r.alias IN (%s, E'\\x01')"
     table_pages = "pg_relation_size('delayq_ready') / current_setting('block_size')::int"
