@@ -216,9 +216,8 @@ def undo_delay_action(action: str, *, by: str = "", using: str | None = None) ->
     with _refusing_async_code("sync_to_async(undo_delay_action)"):
         tables.begin_undo(named)
         while pks := tables.changed_by(named.name):
-            found = tables.put_back(named.name, pks)
-            put_back += len(found)
-            left += len(pks) - len(found)
+            page = tables.put_back(named.name, pks)
+            put_back, left = put_back + len(page.pks), left + page.left
     return Undone(put_back, left)
 
 

@@ -51,6 +51,7 @@ from django_delayq.core.requests import (  # part of this contract
     PermitRequest as PermitRequest,
     Place as Place,
     ProcessInfo as ProcessInfo,
+    PutBack as PutBack,
     RunInfo as RunInfo,
     ServerReport as ServerReport,
     SetCount as SetCount,
@@ -545,8 +546,8 @@ class Tables(Queue, Protocol):
     def changed_by(self, name: str, after: int = 0) -> list[int]:
         """Return the next page of messages that the action has changed and no undo has looked at, by primary key."""
 
-    def put_back(self, name: str, pks: Sequence[int]) -> set[int]:
-        """Put messages back that are still as the action of that name left them. Return which. Each is tried once."""
+    def put_back(self, name: str, pks: Sequence[int]) -> PutBack:
+        """Put messages back that are still as the action of that name left them. Each is tried once."""
 
     def claim_all(self, requests: Sequence[ClaimRequest], *, lease_ms: int, worker: str) -> Claims:
         """Claim rows whose alarms are due; if that gives none, claim due rows that have no alarm."""

@@ -263,6 +263,16 @@ class Action(NamedTuple):
     by: str = ""
 
 
+class PutBack(NamedTuple):
+    """What an undo did with a page of messages: the primary keys of those put back, and how many were left.
+
+    What another undo has looked at first is neither.
+    """
+
+    pks: set[int]
+    left: int
+
+
 class CancelRequest(NamedTuple):
     """The request to cancel a message that runs: who asked ('' if nobody said), and when."""
 

@@ -28,6 +28,7 @@ from django_delayq.brokers.base import (
     NewMessage,
     OnConflict,
     Pair,
+    PutBack,
     SettleAction,
     Takeover,
     Transition,
@@ -675,11 +676,11 @@ class DatabaseQueue:
     def changed_by(self, name: str, after: int = 0) -> list[int]:
         return undo.next_pks(self.database, self._action(name), after)
 
-    def put_back(self, name: str, pks: Sequence[int]) -> set[int]:
+    def put_back(self, name: str, pks: Sequence[int]) -> PutBack:
         asked_at = monotonic()
-        found, alarms = undo.put_back(self.database, self._action(name), pks)
+        done, alarms = undo.put_back(self.database, self._action(name), pks)
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
-        return found
+        return done
 
     def _action(self, name: str) -> ActionRow:
         row = undo.find(self.database, name)

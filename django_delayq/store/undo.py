@@ -17,7 +17,7 @@ A due time that is past becomes now, and the message expires as long after it as
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from django_delayq.brokers.base import BATCH, Action, Alarm
+from django_delayq.brokers.base import BATCH, Action, Alarm, PutBack
 from django_delayq.core.errors import DelayqError
 from django_delayq.models import ActionRow, UndoRow
 from django_delayq.store import operations
@@ -188,16 +188,16 @@ def next_pks(database: Database, row: ActionRow, after: int = 0) -> list[int]:
     return [pk for (pk,) in rows]
 
 
-def put_back(database: Database, row: ActionRow, pks: Sequence[int]) -> tuple[set[int], list[Alarm]]:
-    """Put messages back that are still as the action left them. Return which, and alarms for them.
+def put_back(database: Database, row: ActionRow, pks: Sequence[int]) -> tuple[PutBack, list[Alarm]]:
+    """Put messages back that are still as the action left them, and return alarms for them.
 
     None of these messages is put back later: an undo looks at each once.
     """
-    return _put_back(database, row, pks) if pks else (set(), [])
+    return _put_back(database, row, pks) if pks else (PutBack(set(), 0), [])
 
 
 @in_transaction
-def _put_back(database: Database, row: ActionRow, pks: Sequence[int]) -> tuple[set[int], list[Alarm]]:
+def _put_back(database: Database, row: ActionRow, pks: Sequence[int]) -> tuple[PutBack, list[Alarm]]:
     database.begin_with_write()
     of_pks = database.dialect.among("r.message_pk", pks)
     rows = database.rows(
@@ -208,12 +208,13 @@ def _put_back(database: Database, row: ActionRow, pks: Sequence[int]) -> tuple[s
     stepwise.delete(database, [pk for pk, *_rest in rows], "delayq_undo")
     left = [each for _pk, *each in rows]
     if not left:
-        return set(), []
+        return PutBack(set(), 0), []
     if row.kind == "send_again":
-        return _cancel_sent(database, left), []
+        cancelled = _cancel_sent(database, left)
+        return PutBack(cancelled, len(left) - len(cancelled)), []
     changed = (_give_back if row.kind == "reschedule" else _restore)(database, left)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, queue, key, wait_ms, *_rest in changed]
-    return {pk for pk, *_rest in changed}, alarms
+    return PutBack({pk for pk, *_rest in changed}, len(left) - len(changed)), alarms
 
 
 _TIMES = {

@@ -9,12 +9,26 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.test import Client
 
-from django_delayq import cancel_delay_messages
-from django_delayq.brokers.base import SettleAction
-from django_delayq.models import FinishMessage, ReadyMessage
+from django_delayq import cancel_delay_messages, undo_delay_action
+from django_delayq.admin.bulk import actions, jobs
+from django_delayq.brokers.base import Action, SettleAction
+from django_delayq.models import ActionRow, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from tests.admin.support import claim, confirm, due_times, finish, ids_in, page, pk_of, send, settle, text_of
+from tests.admin.support import (
+    claim,
+    confirm,
+    due_times,
+    finish,
+    ids_in,
+    page,
+    pk_of,
+    send,
+    settle,
+    take_a_step,
+    text_of,
+)
 from tests.admin.tenants import FOREIGN, OWN
+from tests.races import while_another_did
 
 _LINK = re.compile(r'<a href="(/admin/delayq/\w+/undo/\d+/)">Undo</a>')
 
@@ -74,6 +88,43 @@ def test_what_was_made_due_and_has_started_meanwhile_is_left(
     (waits,) = {"a", "b"} - {started.id}
     assert due_times(database)[waits] == before[waits]
     settle(broker, started, SettleAction.FINISH)
+
+
+@pytest.mark.parametrize("database", ["postgres_database"], ids=["postgresql"], indirect=True)
+@pytest.mark.parametrize("in_background", [False, True])
+def test_what_another_undo_puts_back_meanwhile_was_not_left(
+    broker: DatabaseBackend,
+    superuser: Client,
+    database: str,
+    registry: None,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    in_background: bool,
+) -> None:
+    jobs.register("default")
+    send("a", delay="1h")
+    address = cancelled(superuser, database, "a")
+    name = ActionRow.objects.using(database).get().name
+    if in_background:
+        monkeypatch.setattr(actions, "AT_ONCE", 0)
+        begun = superuser.post(address, follow=True).redirect_chain[0][0]
+    else:
+        assert broker.store is not None
+        broker.store.begin_undo(Action(name))  # so that none waits for the other before it has read the page
+
+    def undo_too() -> str:
+        if not in_background:
+            return text_of(superuser.post(address, follow=True))
+        take_a_step(broker, database)
+        return text_of(superuser.get(begun))
+
+    told = while_another_did(database, lambda: undo_delay_action(name), undo_too)
+    if in_background:
+        assert "Put back 0 Left: they have started, or were changed meanwhile 0" in told
+    else:
+        assert "Undone: 0 messages." in told
+        assert "left" not in told
+    assert ids_in(database, ReadyMessage) & {"a"} == {"a"}
 
 
 def test_what_was_sent_again_is_cancelled(broker: DatabaseBackend, superuser: Client, database: str) -> None:

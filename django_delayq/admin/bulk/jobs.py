@@ -369,8 +369,8 @@ def _put_back(job: Job, user: Any) -> Step | None:
     pks = next_changed(alias, name, job.after)
     if not pks:
         return None
-    ids = [row.message_id for row in put_back(user, alias, name, pks)]
-    return Step(ids, len(pks) - len(ids), len(pks), pks[-1])
+    done = put_back(user, alias, name, pks)
+    return Step([row.message_id for row in done.rows], done.left, len(pks), pks[-1])
 
 
 def forget(alias: str, words: Collection[str]) -> int:

@@ -1,7 +1,7 @@
 """Undo what an action did, for messages that are still as it left them (see django_delayq/store/undo.py)."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -13,6 +13,18 @@ from django_delayq.admin.bulk.changes import TABLES
 from django_delayq.admin.visibility import sees_all, visible_rows
 from django_delayq.conf import get_alias
 from django_delayq.models import ActionRow, MessageRow, UndoRow
+
+
+class PageUndone(NamedTuple):
+    """What became of a page: rows that were put back, as they were before, and how many messages were left.
+
+    `hidden` is how many of those were left because the user may not see them. What another undo has looked at meanwhile
+    counts nowhere.
+    """
+
+    rows: list[MessageRow]
+    left: int
+    hidden: int
 
 
 def action_named(alias: str, name: str) -> ActionRow | None:
@@ -45,8 +57,8 @@ def next_changed(alias: str, name: str, after: int) -> list[int]:
     return store_of(alias).changed_by(name, after)
 
 
-def put_back(user: Any, alias: str, name: str, pks: Sequence[int]) -> list[MessageRow]:
-    """Put those messages of a page back that the user may see. Return their rows, as they were before."""
+def put_back(user: Any, alias: str, name: str, pks: Sequence[int]) -> PageUndone:
+    """Put those messages of a page back that the user may see."""
     there: dict[int, MessageRow] = {}
     hidden: set[int] = set()
     for model in TABLES:
@@ -56,5 +68,7 @@ def put_back(user: Any, alias: str, name: str, pks: Sequence[int]) -> list[Messa
         if found and not sees_all(user, alias):
             mine = visible_rows(user, model, alias).filter(pk__in=found)
             hidden |= found.keys() - set(mine.values_list("pk", flat=True))
-    changed = store_of(alias).put_back(name, [pk for pk in pks if pk not in hidden])
-    return [there[pk] for pk in sorted(changed) if pk in there]
+    done = store_of(alias).put_back(name, [pk for pk in pks if pk not in hidden])
+    row = action_named(alias, name) if hidden else None
+    unseen = 0 if row is None else changed_by(row).filter(message_pk__in=hidden).count()
+    return PageUndone([there[pk] for pk in sorted(done.pks) if pk in there], done.left + unseen, unseen)

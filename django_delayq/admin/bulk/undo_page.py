@@ -23,7 +23,7 @@ from django_delayq.admin.access import (
 from django_delayq.admin.bulk import actions, jobs
 from django_delayq.admin.bulk.changes import Change, audited_name, label_of, permission_of
 from django_delayq.admin.bulk.jobs import Selection, job_address
-from django_delayq.admin.bulk.undo import changed_by, list_of, next_changed, put_back
+from django_delayq.admin.bulk.undo import PageUndone, changed_by, list_of, next_changed, put_back
 from django_delayq.admin.formatting import exact, now_utc, visible
 from django_delayq.admin.lists.bounded import is_primary_key
 from django_delayq.admin.log import due_changes, log_rows
@@ -111,14 +111,15 @@ def _begin(request: HttpRequest, row: ActionRow, change: Change, name: str, coun
 
 def _undo(request: HttpRequest, row: ActionRow, change: Change) -> None:
     """Put the messages of an action back, page by page, and tell how many."""
-    done = left = after = 0
+    done = left = hidden = after = 0
     try:
         store_of(row.alias).begin_undo(Action(row.name, name_of_user(request)))
         while pks := next_changed(row.alias, row.name, after):
-            ids = database_of(row.alias).transaction(partial(_put_back_and_log, request, row, pks))
+            page = database_of(row.alias).transaction(partial(_put_back_and_log, request, row, pks))
+            ids = [each.message_id for each in page.rows]
             if ids:
                 record(operator_of(request), audited_name(change), row.alias, ids, moved=len(ids), action=row.name)
-            done, left, after = done + len(ids), left + len(pks) - len(ids), pks[-1]
+            done, left, hidden, after = done + len(ids), left + page.left, hidden + page.hidden, pks[-1]
     except DelayqError as error:
         messages.error(request, _("It stopped: %(error)s") % {"error": translated(error)})
     said = ngettext("Undone: %(count)d message.", "Undone: %(count)d messages.", done)
@@ -132,8 +133,8 @@ def _undo(request: HttpRequest, row: ActionRow, change: Change) -> None:
         messages.warning(request, said % {"count": left})
 
 
-def _put_back_and_log(request: HttpRequest, row: ActionRow, pks: list[int]) -> list[str]:
-    """Put a page of messages back, and log each. Return their ids."""
-    changed = put_back(request.user, row.alias, row.name, pks)
-    log_rows(request.user.pk, changed, _UNDONE[row.kind], what=due_changes(row.alias, changed))
-    return [each.message_id for each in changed]
+def _put_back_and_log(request: HttpRequest, row: ActionRow, pks: list[int]) -> PageUndone:
+    """Put a page of messages back, and log each."""
+    page = put_back(request.user, row.alias, row.name, pks)
+    log_rows(request.user.pk, page.rows, _UNDONE[row.kind], what=due_changes(row.alias, page.rows))
+    return page
