@@ -7,10 +7,11 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
 
+from django_delayq import Undone, undo_delay_action
 from django_delayq.admin.bulk import actions, changes, jobs
 from django_delayq.admin.bulk.changes import KEY
 from django_delayq.brokers.base import SettleAction
-from django_delayq.models import ActionRow, ErrorMessage, ReadyMessage
+from django_delayq.models import ActionRow, ReadyMessage
 from django_delayq.store import DatabaseBackend, undo
 from django_delayq.testing import run_due
 from tests.admin.support import claim, confirm, due_times, ids_in, page, send, settle, take_a_step, text_of, url
@@ -80,15 +81,23 @@ def test_it_is_not_undone_while_it_goes_on(
     assert len(ids_in(database, ReadyMessage) & ALL) == 1
 
 
-def test_one_that_failed_and_was_undone_does_not_go_on(
-    cancelling: str, broker: DatabaseBackend, superuser: Client, database: str
+@pytest.mark.parametrize("failed", [False, True])
+def test_one_that_was_undone_meanwhile_ends_and_says_so(
+    cancelling: str, broker: DatabaseBackend, superuser: Client, database: str, *, failed: bool
 ) -> None:
     take_a_step(broker, database)
-    settle(broker, claim(broker, KEY), SettleAction.BURY, error="OperationalError: gone")
-    superuser.post(undo_address(database))
+    if failed:
+        settle(broker, claim(broker, KEY), SettleAction.BURY, error="OperationalError: gone")
+        superuser.post(undo_address(database))
+        run_due()
+        superuser.post(cancelling, {"continue": "1"})
+    else:
+        assert undo_delay_action(ActionRow.objects.using(database).get().name, by="anna") == Undone(2, 0)
     run_due()
     assert ids_in(database, ReadyMessage) == ALL
-    superuser.post(cancelling, {"continue": "1"})
-    run_due(errors="keep")
-    assert ids_in(database, ReadyMessage) == ALL
-    assert "This was undone" in ErrorMessage.objects.using(database).get(key=KEY).error
+    over = text_of(superuser.get(cancelling))
+    who = "root" if failed else "anna"
+    assert f"It was stopped, and what it has not done is left as it was. It was undone, by {who}." in over
+    assert "Moved 2" in over
+    said = [entry.get_change_message().partition("\n")[0] for entry in LogEntry.objects.all()]
+    assert said.count("Cancel: 2 messages, stopped") == 1

@@ -56,7 +56,7 @@ from django_delayq.admin.bulk.changes import (
     permission_of,
 )
 from django_delayq.admin.bulk.undo import action_named, next_changed, put_back, undo_link
-from django_delayq.admin.formatting import listed, now_utc
+from django_delayq.admin.formatting import listed, now_utc, visible
 from django_delayq.admin.lists.bounded import NUL
 from django_delayq.admin.lists.filters import asked, condition, is_condition
 from django_delayq.admin.lists.kept_searches import for_log, search_of
@@ -320,13 +320,14 @@ class Step(NamedTuple):
 def move_next_page(message: Message[Job]) -> None:
     """Move a page, correct the job's entry in the log, and send the message for the next page.
 
-    Raises `Bury` for a job that nobody asked for here, whose operator may not do it any more, or that was undone.
+    A job that was told to stop, or was undone meanwhile, ends. Raises `Bury` for one that nobody asked for here, or
+    whose operator may not do it any more.
     """
     job = message.data
     _check_is_ours(message)
     if job.over or _has_gone_on(job):
         return
-    if is_told_to_stop(job):
+    if is_told_to_stop(job) or _undone_by(job):
         _end(replace(job, stopped=True))
         return
     user = _operator(job)
@@ -351,9 +352,6 @@ def move_next_page(message: Message[Job]) -> None:
 def _move(job: Job, user: Any) -> Step | None:
     """Move the next page of the selection, as a part of an action of the job's name. Return None after the last."""
     selection = job.selection
-    action = action_named(selection.alias, job.name)
-    if action is not None and action.undone_at is not None:
-        raise Bury("This was undone, so no more was done.")
     page = selection.next_page(user, job.after)
     if page is None:
         return None
@@ -361,6 +359,12 @@ def _move(job: Job, user: Any) -> Step | None:
     undoable = Action(job.name, kept_name(user))
     done = move(selection.alias, page.rows, job.change, visible, job.moved, undoable)
     return Step([row.message_id for row in done.rows], len(done.left), page.looked, page.last)
+
+
+def _undone_by(job: Job) -> str:
+    """Return who has undone what the job did, "-" if nobody said; empty if it was not undone."""
+    action = action_named(job.selection.alias, job.name)
+    return "" if action is None or action.undone_at is None else visible(action.undone_by) or "-"
 
 
 def _put_back(job: Job, user: Any) -> Step | None:
@@ -572,6 +576,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         stopping=stopping,
         may_stop=may_move and not (over or stopping),
         may_go_on=may_move and failed,
+        undone_by=_undone_by(job),
         undo=undo_link(admin, request, name) if may_move and over else "",
         message_address=message_address(request, row) if sees_all(request.user, row.alias) else "",
         row=row,
