@@ -44,6 +44,7 @@ def test_it_tells_who_did_what_newest_first_and_leads_to_the_undo(
     two_actions: None, superuser: Client, database: str
 ) -> None:
     shown = superuser.get(ACTIONS)
+    assert "<h1>Bulk actions</h1>" in page(shown)
     assert cells(shown) == [
         ["bert", "Reschedule", "later", "1", "-", "Undo"],
         ["anna", "Cancel", "ticket 7", "2", "-", "Undo"],

@@ -53,7 +53,7 @@ def test_a_cancel_is_undone_once_and_logged_and_looking_changes_nothing(
     asked = text_of(superuser.get(address))
     assert "Undo: Cancel" in asked
     assert "By root" in asked
-    assert "2 messages." in asked
+    assert "2 messages. Each waits again, until its due time; if that is past, it is due now." in asked
     assert ids_in(database, ReadyMessage) == set()
     assert "Undone: 2 messages." in text_of(superuser.post(address, follow=True))
     assert ids_in(database, ReadyMessage) == {"a", "b"}
@@ -82,6 +82,7 @@ def test_what_was_made_due_and_has_started_meanwhile_is_left(
     before = due_times(database)
     done = confirm(superuser, ReadyMessage, "run_now", [pk_of(database, id) for id in "ab"])
     started = claim(broker)
+    assert "Each gets back its due time from before the action;" in text_of(superuser.get(undo_address(done)))
     said = text_of(superuser.post(undo_address(done), follow=True))
     assert "Undone: 1 message." in said
     assert "1 message was left: it has started, or was changed meanwhile." in said
@@ -130,6 +131,7 @@ def test_what_another_undo_puts_back_meanwhile_was_not_left(
 def test_what_was_sent_again_is_cancelled(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     finish(broker, "a")
     done = confirm(superuser, FinishMessage, "send_again", [pk_of(database, "a", FinishMessage)])
+    assert "1 message. Each is cancelled." in text_of(superuser.get(undo_address(done)))
     assert "Undone: 1 message." in text_of(superuser.post(undo_address(done), follow=True))
     assert ids_in(database, ReadyMessage) == set()
 

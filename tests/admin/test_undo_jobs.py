@@ -57,6 +57,7 @@ def test_much_is_undone_by_a_job_and_logged(cancelling: str, superuser: Client, 
         return superuser.post(undo_address(database), {"job": name}, follow=True)
 
     begun = answer()
+    assert "<h2>Undo: Cancel</h2>" in page(begun)
     assert "It goes on." in text_of(begun)
     assert text_of(answer()) == text_of(begun)
     run_due()

@@ -570,7 +570,7 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
         "job",
         title=_("In the background"),
         job=job,
-        label=label_of(job.change),
+        heading=_heading(job),
         failed=failed,
         cancelled=cancelled,
         stopping=stopping,
@@ -585,6 +585,13 @@ def job_page(admin: Any, request: HttpRequest, name: str) -> HttpResponse:
     if not over:
         response.headers["Refresh"] = str(AGAIN_S)
     return response
+
+
+def _heading(job: Job) -> str:
+    """Return what a job does, and of what. The name that the admin gave an action tells people nothing."""
+    what = job.change.undoes or job.selection.words() or _("all of them")
+    label = label_of(job.change)
+    return label if NAME.fullmatch(what) else f"{label}: {visible(what)}"
 
 
 def _shown(admin: Any, request: HttpRequest, name: str) -> tuple[Job, MessageRow]:

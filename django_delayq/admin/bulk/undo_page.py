@@ -44,6 +44,14 @@ _UNDONE = {
 """What the log says of a message that was put back, by the kind of the action."""
 
 
+_QUESTIONS = {
+    "cancel": gettext_lazy("Each waits again, until its due time; if that is past, it is due now."),
+    "reschedule": gettext_lazy("Each gets back its due time from before the action; if that is past, it is due now."),
+    "send_again": gettext_lazy("Each is cancelled."),
+}
+"""What the undo does with each message, by the kind of the action."""
+
+
 @redirected_on_outage
 def undo_page(admin: Any, request: HttpRequest, pk: str) -> HttpResponse:
     """Ask whether to undo an action; by POST, undo it.
@@ -88,7 +96,7 @@ def undo_page(admin: Any, request: HttpRequest, pk: str) -> HttpResponse:
         request,
         "undo",
         title=label_of(change),
-        move={"label": _("Undo")},
+        move={"label": _("Undo"), "question": _QUESTIONS[row.kind]},
         who=visible(row.by) or "-",
         when=exact(row.acted_at),
         count=count,

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.access import address, alias_of, may, may_view, name_of_user, redirected_on_outage
@@ -102,7 +103,8 @@ class ActionRowAdmin(BoundedAdmin):
 
     @redirected_on_outage
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, extra_context)
+        titled = {"title": capfirst(self.opts.verbose_name_plural)}  # Django's says to select one, and none has a page
+        return super().changelist_view(request, titled | (extra_context or {}))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
         return ActionList
