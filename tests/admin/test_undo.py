@@ -121,7 +121,7 @@ def test_what_another_undo_puts_back_meanwhile_was_not_left(
 
     told = while_another_did(database, lambda: undo_delay_action(name), undo_too)
     if in_background:
-        assert "Put back 0 Left: they have started, or were changed meanwhile 0" in told
+        assert "Put back 0 Left: they have started, were changed meanwhile, or may not be seen by who asked 0" in told
     else:
         assert "Undone: 0 messages." in told
         assert "left" not in told
@@ -170,4 +170,5 @@ def test_who_sees_a_part_undoes_only_what_was_their_own_and_what_they_see(
         FinishMessage.objects.using(database).filter(message_id=f"{OWN}-waits").update(tag=FOREIGN)
     said = text_of(clients[OWN].post(address, follow=True))
     assert ("Undone: 1 message." in said) is not lost
+    assert ("1 message was left: it has started, was changed meanwhile, or is not yours to see." in said) is lost
     assert (f"{OWN}-waits" in ids_in(database, ReadyMessage)) is not lost

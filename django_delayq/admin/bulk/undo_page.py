@@ -133,11 +133,18 @@ def _undo(request: HttpRequest, row: ActionRow, change: Change) -> None:
     said = ngettext("Undone: %(count)d message.", "Undone: %(count)d messages.", done)
     messages.success(request, said % {"count": done})
     if left:
-        said = ngettext(
-            "%(count)d message was left: it has started, or was changed meanwhile.",
-            "%(count)d messages were left: they have started, or were changed meanwhile.",
-            left,
-        )
+        if hidden:
+            said = ngettext(
+                "%(count)d message was left: it has started, was changed meanwhile, or is not yours to see.",
+                "%(count)d messages were left: they have started, were changed meanwhile, or are not yours to see.",
+                left,
+            )
+        else:
+            said = ngettext(
+                "%(count)d message was left: it has started, or was changed meanwhile.",
+                "%(count)d messages were left: they have started, or were changed meanwhile.",
+                left,
+            )
         messages.warning(request, said % {"count": left})
 
 
