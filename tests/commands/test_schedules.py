@@ -102,6 +102,15 @@ def test_one_schedule_is_shown_with_its_next_ten_instants() -> None:
     assert (seen["next"][0], len(seen["next"]), seen["count"]) == ("2031-03-04T08:00:00Z", 10, 20)
 
 
+def test_the_windows_and_the_spread_of_one_schedule_are_shown() -> None:
+    office = [Window("mon-fri", "09:00", "18:00", zone="Europe/Rome"), Window("sat", "09:00", "12:00", zone="UTC")]
+    schedule_delay_message("k", name="s", every=DAILY, window=office, spread="90m")
+    shown = delayq("schedules", "s").splitlines()
+    assert shown[3:5] == ["window: mon-fri 09:00-18:00 Europe/Rome; sat 09:00-12:00 UTC", "spread: over 1h30m"]
+    schedule_delay_message("k", name="plain", every=DAILY)
+    assert not [line for line in delayq("schedules", "plain").splitlines() if line.startswith(("window", "spread"))]
+
+
 def test_what_is_next_is_when_the_window_opens_and_its_occurrence_follows() -> None:
     evening = Window("mon-sun", "20:00", "22:00", zone="Europe/Rome")
     schedule_delay_message("k", name="s", every=DAILY, window=evening)

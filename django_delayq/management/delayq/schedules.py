@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.core.management.base import CommandError
@@ -10,6 +10,8 @@ from django.core.management.base import CommandError
 from django_delayq.api.schedules import ScheduleInfo, get_delay_schedule, list_delay_schedules, store_of
 from django_delayq.brokers import get_backend
 from django_delayq.core.codec import dumps
+from django_delayq.core.human_time import Window, words_of_windows
+from django_delayq.core.recurrence import without_holidays
 from django_delayq.management.support.arguments import USAGE, Options, add_json, checked
 from django_delayq.management.support.schedules import (
     add_name,
@@ -23,6 +25,7 @@ from django_delayq.management.support.shapes import data_text, write_json
 from django_delayq.management.support.terminal import Write, to_words, write_table
 from django_delayq.monitor.schedules import upcoming
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
+from django_delayq.support.units import to_text
 from django_delayq.support.validation import check_name
 
 HELP = "The schedules with their rules, next due times and states; with NAME, one and its next ten."
@@ -72,6 +75,10 @@ def _lines(info: ScheduleInfo, now: datetime) -> Iterator[str]:
     yield f"{info.name}: {state_words(info) or 'goes on'}"
     yield f"for: key {info.key!r} in queue {info.queue!r}"
     yield f"rule: {rule_words(info)}"
+    if info.window:
+        yield f"window: {'; '.join(map(_window_words, info.window))}"
+    if info.spread:
+        yield f"spread: over {to_text(info.spread / timedelta(milliseconds=1))}"
     yield f"from: {info.origin}"
     for name, at in (("start", info.start), ("until", info.until)):
         if at is not None:
@@ -85,3 +92,7 @@ def _lines(info: ScheduleInfo, now: datetime) -> Iterator[str]:
     yield "next:" if following else "next: none"
     for one in following:
         yield f"  {when_words(info, one, now)}"
+
+
+def _window_words(window: Window) -> str:
+    return str(without_holidays(f"{words_of_windows([window])} {window.zone}", window.calendar))
