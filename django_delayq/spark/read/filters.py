@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructType, TimestampType
 from django_delayq.support.timestamps import EPOCH
 
 _US = timedelta(microseconds=1)
-_EXACT = ("id", "key", "queue", "tag", "trace_id", "worker", "fingerprint")
+_EXACT = ("id", "key", "queue", "tag", "trace_id", "share", "worker", "fingerprint")
 """The texts that every database compares character by character. In the others MariaDB takes "A" for "a"."""
 
 _NEVER_NULL = ("pk", "id", "key", "queue", "due_at", "ended_at")
