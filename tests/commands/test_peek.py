@@ -80,7 +80,7 @@ def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Backend) -> 
     claim(broker)
     send(broker, "waits")
     shape = [
-        *("id", "state", "queue", "priority", "key", "tag", "tags", "trace_id", "due_at", "due_ms"),
+        *("id", "state", "queue", "priority", "key", "tag", "tags", "trace_id", "share", "due_at", "due_ms"),
         *("sent_at", "sent_ms"),
         *("expires_at", "expires_ms", "at_most_once", "failures", "crashes"),
         *("merged", "again_at", "again_ms", "suspect", "holder"),
