@@ -13,13 +13,6 @@ def noop(message: Message[Any]) -> None:
     """Do nothing, so that only the cost of getting here is left."""
 
 
-@delay_execute(key="bench.unlimited")
-def unlimited(message: Message[Any]) -> None:
-    """Sleep for as long as the data says; for 0 do nothing."""
-    if sleep_s := message.data["sleep_s"]:
-        time.sleep(sleep_s)
-
-
 @delay_execute(key="bench.burn")
 def burn(message: Message[Any]) -> None:
     """Keep the processor busy for 1 ms, by the time that this thread itself runs."""

@@ -5,9 +5,8 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.delayed import unlimited
 from benchmarks.drains import drain_s
-from benchmarks.limits.delayed import limited, limited_by_order, rated, rated_by_order
+from benchmarks.limits.delayed import limited, limited_by_order, rated, rated_by_order, unlimited
 from benchmarks.rates import in_turn
 from benchmarks.result import Result, at_least
 from benchmarks.scale import scaled
@@ -38,7 +37,8 @@ def run() -> list[Result]:
     results = []
     for sleep_s, options, doing in ((0.0, (), ""), (SLEEP_S, ("--threads", str(SLOTS)), " that sleep for 1 ms")):
         for name, (handler, of_store, of_redis) in LIMITS.items():
-            for seconds, where, least in ((_stored_s, "", of_store), (_alone_s, ", Redis alone", of_redis)):
+            places = [(_stored_s, "", of_store), (_alone_s, ", Redis alone", of_redis)]
+            for seconds, where, least in places[:1] if sleep_s else places:
                 with_limit, without = (partial(seconds, one, sleep_s, count, *options) for one in (handler, unlimited))
                 rates = in_turn(with_limit, without, count)
                 what = f"draining {count:,}{doing} with {name}{where} / without"
@@ -54,7 +54,7 @@ def _stored_s(handler: Handler[Any, Any], sleep_s: float, count: int, *options: 
     """Let a worker run messages of a store. Return the seconds that it took."""
     with stored_site() as stored:
         _send(handler, sleep_s, count)
-        with patch.dict(os.environ, DELAYQ_BENCH_APP=APP if handler.limits else ""):
+        with patch.dict(os.environ, DELAYQ_BENCH_APP=APP):
             run_standing(stored, count, *options)
         return seconds_of(stored, count)
 
@@ -63,5 +63,5 @@ def _alone_s(handler: Handler[Any, Any], sleep_s: float, count: int, *options: s
     """Do the same with messages in Redis."""
     with site() as server:
         _send(handler, sleep_s, count)
-        with patch.dict(os.environ, DELAYQ_BENCH_APP=APP if handler.limits else ""):
+        with patch.dict(os.environ, DELAYQ_BENCH_APP=APP):
             return drain_s(server, count, *options)

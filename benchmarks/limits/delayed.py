@@ -1,9 +1,16 @@
 """The handlers of benchmarks/limited.py."""
 
+import time
 from typing import Any
 
-from benchmarks.delayed import unlimited
 from django_delayq import Message, delay_execute
+
+
+@delay_execute(key="bench.unlimited")
+def unlimited(message: Message[Any]) -> None:
+    """Sleep for as long as the data says; for 0 do nothing."""
+    if sleep_s := message.data["sleep_s"]:
+        time.sleep(sleep_s)
 
 
 @delay_execute(key="bench.limited", max_concurrency=1_000)
