@@ -25,6 +25,7 @@ from django_delayq.core.codec import dumps, loads
 from django_delayq.core.human_time import (
     MOST_CLOSED_DAYS,
     Calendar,
+    Window,
     check_calendar,
     clock_in,
     counted,
@@ -32,6 +33,7 @@ from django_delayq.core.human_time import (
     months_after,
     time_of,
     weekdays_of,
+    words_of_windows,
     zone_of,
 )
 from django_delayq.core.requests import Header
@@ -752,6 +754,11 @@ def _nth(number: int) -> Text:
     if size not in (11, 12, 13):
         nth = endings.get(size % 10, nth)
     return nth if number > 0 else _("%(nth)s to last", nth=nth)
+
+
+def words_of_window(window: Window) -> str:
+    """Return a window in words, with its zone, and the calendar whose holidays are left out."""
+    return without_holidays(f"{words_of_windows([window])} {window.zone}", window.calendar)
 
 
 def without_holidays(words: str, calendar: object) -> str:

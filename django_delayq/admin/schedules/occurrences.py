@@ -9,9 +9,8 @@ from itertools import islice
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.formatting import visible
-from django_delayq.core.human_time import words_of_windows
 from django_delayq.core.occurrences import occurrence_id
-from django_delayq.core.recurrence import Rule, rule_of, to_come, without_holidays
+from django_delayq.core.recurrence import Rule, rule_of, to_come, words_of_window
 from django_delayq.core.rules import decode
 from django_delayq.models import Schedule
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
@@ -50,9 +49,7 @@ def window_in_words(row: Schedule) -> str:
         rule = decode(row.window)
     except ValueError as error:
         return visible(translated(error))
-    windows = [
-        translated(without_holidays(f"{words_of_windows([each])} {each.zone}", each.calendar)) for each in rule.windows
-    ]
+    windows = [translated(words_of_window(each)) for each in rule.windows]
     spread = [_("spread over %(length)s") % {"length": to_text(rule.spread_ms)}] if rule.spread_ms else []
     return visible("; ".join([*windows, *spread]))
 

@@ -10,8 +10,7 @@ from django.core.management.base import CommandError
 from django_delayq.api.schedules import ScheduleInfo, get_delay_schedule, list_delay_schedules, store_of
 from django_delayq.brokers import get_backend
 from django_delayq.core.codec import dumps
-from django_delayq.core.human_time import Window, words_of_windows
-from django_delayq.core.recurrence import without_holidays
+from django_delayq.core.recurrence import words_of_window
 from django_delayq.management.support.arguments import USAGE, Options, add_json, checked
 from django_delayq.management.support.schedules import (
     add_name,
@@ -76,7 +75,7 @@ def _lines(info: ScheduleInfo, now: datetime) -> Iterator[str]:
     yield f"for: key {info.key!r} in queue {info.queue!r}"
     yield f"rule: {rule_words(info)}"
     if info.window:
-        yield f"window: {'; '.join(map(_window_words, info.window))}"
+        yield f"window: {'; '.join(map(str, map(words_of_window, info.window)))}"
     if info.spread:
         yield f"spread: over {to_text(info.spread / timedelta(milliseconds=1))}"
     yield f"from: {info.origin}"
@@ -92,7 +91,3 @@ def _lines(info: ScheduleInfo, now: datetime) -> Iterator[str]:
     yield "next:" if following else "next: none"
     for one in following:
         yield f"  {when_words(info, one, now)}"
-
-
-def _window_words(window: Window) -> str:
-    return str(without_holidays(f"{words_of_windows([window])} {window.zone}", window.calendar))
