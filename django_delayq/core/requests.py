@@ -172,6 +172,11 @@ class Claimed:
     unfit: str = ""
     rule: str = ""  # the rule of its last send or reschedule (rules.py), with a store
 
+    @property
+    def share(self) -> str | None:
+        """Return the share of the message (shares.py); None if it has none."""
+        return self.header.share if self.header else None
+
 
 @dataclass(slots=True)
 class Claims:

@@ -12,6 +12,7 @@ What neither finds in time is still claimed: if the shares in mind have nothing 
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from operator import attrgetter
 from random import shuffle
 from time import monotonic
 
@@ -80,15 +81,15 @@ class ShareClaims:
             order |= dict.fromkeys(planned)
             if 2 * len(messages) >= count:
                 break
-        return in_turn(messages, _share_of, order), now_ms, len(messages) >= count or len(self._turns) > 0
+        return in_turn(messages, attrgetter("share"), order), now_ms, len(messages) >= count or len(self._turns) > 0
 
     def _note(self, planned: Mapping[str, int], messages: list[Claimed], now_ms: int) -> None:
-        given = Counter([_share_of(one) or "" for one in messages])
+        given = Counter([one.share or "" for one in messages])
         self._turns.note(planned, given)
         if len(self._since) > MOST_SINCE:
             self._since.clear()
         for one in messages:
-            if share := _share_of(one):
+            if share := one.share:
                 since_ms = min(one.due_ms, now_ms - LATE_COMMITS_MS)
                 self._since[share] = max(self._since.get(share, 0), since_ms)
 
@@ -147,9 +148,9 @@ class ShareClaims:
         for share, count in planned.items():
             turns.append(ShareTurn(share, self._since.get(share, 0), count, max(idle, 0)))
             idle -= count
-        in_turn = partial(self._database.dialect.of_shares, self._database.alias, request.pair)
-        found = in_turn(turns, WAITING)
-        among = in_turn([turn._replace(most=BATCH, idle=BATCH) for turn in turns])
+        rows_of = partial(self._database.dialect.of_shares, self._database.alias, request.pair)
+        found = rows_of(turns, WAITING)
+        among = rows_of([turn._replace(most=BATCH, idle=BATCH) for turn in turns])
         return claim_found(
             self._database, found, Sql(f"r.id IN (SELECT id FROM {among.text})", among.parameters), lease_ms, worker
         )
@@ -162,7 +163,3 @@ class ShareClaims:
                 logger.exception("share_weight failed for share %r, which counts as of weight 1", share)
                 self._has_warned = True
             return 1
-
-
-def _share_of(message: Claimed) -> str | None:
-    return message.header.share if message.header else None

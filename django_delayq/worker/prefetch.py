@@ -92,14 +92,14 @@ class PrefetchBuffer:
         if self.handler.shares is None:
             self.leases.extend(leases)
             return
-        waiting = set(map(_share_of, list(self.leases)))
-        shares = set(map(_share_of, leases))
+        waiting = {lease.claimed.share for lease in list(self.leases)}
+        shares = {lease.claimed.share for lease in leases}
         self.has_several_shares = len(waiting | shares) > 1
         new = shares - waiting if self.has_several_shares else ()
-        first = [lease for lease in leases if _share_of(lease) in new] if new else []
+        first = [lease for lease in leases if lease.claimed.share in new] if new else []
         if first and len(first) * FEW_PART <= len(leases):
             self.leases.extendleft(reversed(first))
-            leases = [lease for lease in leases if _share_of(lease) not in new]
+            leases = [lease for lease in leases if lease.claimed.share not in new]
         self.leases.extend(leases)
 
     def batch_starts_at(self) -> float:
@@ -303,10 +303,6 @@ class Executor(ABC):
             self._leases.remove([lease])
         else:
             self._settler.add(lease, transition, urgent=ended_at - lease.started_at >= TIME_SLICE_S)
-
-
-def _share_of(lease: Lease) -> str | None:
-    return lease.claimed.header.share if lease.claimed.header else None
 
 
 def _take_unstarted(buffer: PrefetchBuffer, claimed_before: float) -> list[Lease]:
