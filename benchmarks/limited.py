@@ -20,7 +20,7 @@ APP = "benchmarks.limits"
 ORDERS = 1_000
 """How many orders the messages are about."""
 SLEEP_S, SLOTS = 0.001, 16
-"""How long the handlers sleep that do something, and how many run at once."""
+"""The time for which the handlers sleep that do something, and the number of them that run at once."""
 
 LIMITS = {
     "max_concurrency": (limited, 0.4, 0.5),

@@ -24,7 +24,7 @@ APP = "benchmarks.shared"
 SHOPS = 1_000
 PER_S, LONGEST_DELAY_S = 20, 2.0
 BEFORE_MS = 3_600_000
-"""How long the messages of the large tenant have been due."""
+"""The time for which the messages of the large tenant have been due."""
 
 
 def run() -> list[Result]:

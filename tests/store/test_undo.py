@@ -337,15 +337,20 @@ def test_without_a_store_nothing_can_be_undone(settings: Settings) -> None:
 # Races
 
 
-@BOTH_SERVERS
-@pytest.mark.parametrize("what", ["reschedule", "send_again"])
-def test_what_a_worker_claims_meanwhile_is_left(broker: DatabaseBackend, database: str, what: str) -> None:
+def make_due(broker: DatabaseBackend, what: str) -> None:
+    """Make a message due by the action x."""
     if what == "reschedule":
         send_delay_message("k", 1, id="a", delay="1h")
         reschedule_delay_messages("a", delay=0, action="x")
     else:
         finish(broker, "a")
         send_delay_messages_again("a", action="x")
+
+
+@BOTH_SERVERS
+@pytest.mark.parametrize("what", ["reschedule", "send_again"])
+def test_what_a_worker_claims_meanwhile_is_left(broker: DatabaseBackend, database: str, what: str) -> None:
+    make_due(broker, what)
     held: list[Any] = []
     assert while_another_did(database, lambda: held.extend(claim(broker)), lambda: undo_delay_action("x")) == Undone(
         0, 1
@@ -356,12 +361,7 @@ def test_what_a_worker_claims_meanwhile_is_left(broker: DatabaseBackend, databas
 @BOTH_SERVERS
 @pytest.mark.parametrize("what", ["reschedule", "send_again"])
 def test_what_is_undone_meanwhile_is_not_claimed(broker: DatabaseBackend, database: str, what: str) -> None:
-    if what == "reschedule":
-        send_delay_message("k", 1, id="a", delay="1h")
-        reschedule_delay_messages("a", delay=0, action="x")
-    else:
-        finish(broker, "a")
-        send_delay_messages_again("a", action="x")
+    make_due(broker, what)
     undone: list[Undone] = []
 
     def claim_now() -> list[Any]:

@@ -39,6 +39,7 @@ from django_delayq.admin.access import (
     operator_of,
     redirected_on_outage,
     render_about,
+    store_of,
 )
 from django_delayq.admin.bulk.changes import (
     KEY,
@@ -55,7 +56,7 @@ from django_delayq.admin.bulk.changes import (
     next_page,
     permission_of,
 )
-from django_delayq.admin.bulk.undo import action_named, next_changed, put_back, undo_link
+from django_delayq.admin.bulk.undo import action_named, put_back, undo_link
 from django_delayq.admin.formatting import listed, now_utc, visible
 from django_delayq.admin.lists.bounded import NUL
 from django_delayq.admin.lists.filters import asked, condition, is_condition
@@ -309,7 +310,7 @@ def logged(object_id: str) -> tuple[str, str] | None:
 
 
 class Step(NamedTuple):
-    """What a step did: the ids that it moved, how many it left, how many it looked at, and the last row of these."""
+    """The result of a step: the ids it moved, how many it left, how many it looked at, and the last row of these."""
 
     ids: list[str]
     left: int
@@ -370,7 +371,7 @@ def _undone_by(job: Job) -> str:
 def _put_back(job: Job, user: Any) -> Step | None:
     """Put back the next page of what an action has changed. Return None after the last."""
     alias, name = job.selection.alias, job.change.undoes
-    pks = next_changed(alias, name, job.after)
+    pks = store_of(alias).changed_by(name, job.after)
     if not pks:
         return None
     done = put_back(user, alias, name, pks)

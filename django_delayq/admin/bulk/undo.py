@@ -16,7 +16,7 @@ from django_delayq.models import ActionRow, MessageRow, UndoRow
 
 
 class PageUndone(NamedTuple):
-    """What became of a page: rows that were put back, as they were before, and how many messages were left.
+    """The result of putting a page back: rows that were put back, as they were before, and how many messages were left.
 
     `hidden` is how many of those were left because the user may not see them. What another undo has looked at meanwhile
     counts nowhere.
@@ -50,11 +50,6 @@ def undo_link(admin: Any, request: HttpRequest, name: str) -> str | SafeString:
         return ""
     where = address(request, f"delayq_{admin.opts.model_name}_undo", alias, row.pk)
     return format_html('<a href="{}">{}</a>', where, _("Undo"))
-
-
-def next_changed(alias: str, name: str, after: int) -> list[int]:
-    """Return the next page of messages that an action has changed and no undo has looked at, by primary key."""
-    return store_of(alias).changed_by(name, after)
 
 
 def put_back(user: Any, alias: str, name: str, pks: Sequence[int]) -> PageUndone:

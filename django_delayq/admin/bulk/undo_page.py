@@ -23,7 +23,7 @@ from django_delayq.admin.access import (
 from django_delayq.admin.bulk import actions, jobs
 from django_delayq.admin.bulk.changes import Change, audited_name, label_of, permission_of
 from django_delayq.admin.bulk.jobs import Selection, job_address
-from django_delayq.admin.bulk.undo import PageUndone, changed_by, list_of, next_changed, put_back
+from django_delayq.admin.bulk.undo import PageUndone, changed_by, list_of, put_back
 from django_delayq.admin.formatting import exact, now_utc, visible
 from django_delayq.admin.lists.bounded import is_primary_key
 from django_delayq.admin.log import due_changes, log_rows
@@ -41,7 +41,7 @@ _UNDONE = {
     "reschedule": gettext_lazy("Reschedule undone"),
     "send_again": gettext_lazy("Send again undone"),
 }
-"""What the log says of a message that was put back, by the kind of the action."""
+"""Words for the log of a message that was put back, by the kind of the action."""
 
 
 _QUESTIONS = {
@@ -49,7 +49,7 @@ _QUESTIONS = {
     "reschedule": gettext_lazy("Each gets back its due time from before the action; if that is past, it is due now."),
     "send_again": gettext_lazy("Each is cancelled."),
 }
-"""What the undo does with each message, by the kind of the action."""
+"""Words for what the undo does with each message, by the kind of the action."""
 
 
 @redirected_on_outage
@@ -121,8 +121,9 @@ def _undo(request: HttpRequest, row: ActionRow, change: Change) -> None:
     """Put the messages of an action back, page by page, and tell how many."""
     done = left = hidden = after = 0
     try:
-        store_of(row.alias).begin_undo(Action(row.name, name_of_user(request)))
-        while pks := next_changed(row.alias, row.name, after):
+        store = store_of(row.alias)
+        store.begin_undo(Action(row.name, name_of_user(request)))
+        while pks := store.changed_by(row.name, after):
             page = database_of(row.alias).transaction(partial(_put_back_and_log, request, row, pks))
             ids = [each.message_id for each in page.rows]
             if ids:
