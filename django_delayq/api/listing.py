@@ -94,4 +94,5 @@ def _info(row: Any, state: State) -> MessageInfo:
         again_at=row.again_at,
         progress=read_progress(row.progress or "") if is_running else None,
         cancelled_by=(row.cancel_by or "") if is_running and row.cancel_at is not None else None,
+        share=row.share,
     )

@@ -276,6 +276,7 @@ def message_info(using: str, info: Info) -> MessageInfo:
         again_at=None if info.again_ms is None else from_ms(info.again_ms),
         progress=read_progress(info.progress),
         cancelled_by=None if info.cancel_request is None else info.cancel_request.by,
+        share=header.share,
     )
 
 

@@ -102,6 +102,7 @@ class Message(Generic[T]):
     worker: str = ""
     priority: int = 0
     more_tags: tuple[str, ...] = ()
+    share: str | None = None
     _is_cancelled: Callable[[], bool] = field(default=_never_cancelled, repr=False, compare=False)
     _note_progress: Callable[[str], object] = field(default=_forget_progress, repr=False, compare=False)
 
@@ -320,6 +321,7 @@ class MessageInfo:
     again_at: datetime | None = None
     progress: Progress | None = None
     cancelled_by: str | None = None
+    share: str | None = None
 
     @property
     def tags(self) -> tuple[str, ...]:

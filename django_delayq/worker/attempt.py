@@ -106,6 +106,7 @@ def begin(
         claimed.worker,
         priority,
         header.more_tags,
+        header.share,
     )
 
 

@@ -10,7 +10,7 @@ from django.db import connections
 from django.db.models import F, Min
 from django.test.utils import CaptureQueriesContext
 
-from django_delayq import Message, delay_execute, send_delay_messages
+from django_delayq import Message, delay_execute, get_delay_message, list_delay_messages, send_delay_messages
 from django_delayq.admin.message.edit import change_waiting
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import Claimed, ClaimRequest
@@ -20,6 +20,7 @@ from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.monitor.explain import explain
 from django_delayq.store import DatabaseBackend, shares as module
 from django_delayq.store.polling import TableClaims
+from django_delayq.worker.attempt import begin
 from tests.store.support import LEASE_MS
 
 
@@ -74,6 +75,21 @@ def test_a_row_keeps_its_share_through_all_that_becomes_of_it(
     (claimed,) = _claim(TableClaims(broker.database), 1)
     broker.queue.apply([transitions.finish(claimed)])
     assert FinishMessage.objects.using(database).get().share == "shop:b"
+
+
+def test_handlers_and_callers_are_told_the_share(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str
+) -> None:
+    handler.send({"shop": "a"}, id="1")
+    _all_due(database)
+    waiting = get_delay_message("1")
+    assert waiting is not None
+    assert waiting.share == "shop:a"
+    assert [info.share for info in list_delay_messages()] == ["shop:a"]
+    (claimed,) = _claim(TableClaims(broker.database), 1)
+    message = begin(claimed, handler, claimed.due_ms, lambda: True)
+    assert isinstance(message, Message)
+    assert message.share == "shop:a"
 
 
 def test_changed_data_is_of_another_share_and_explain_names_it(
