@@ -106,7 +106,10 @@ def note_sent(database: Database, action: Action, ids: Iterable[str]) -> None:
 
 
 def _begin(database: Database, action: Action, kind: Kind) -> int:
-    """Return the primary key of the action's row, which is written for the first of its messages."""
+    """Return the primary key of the action's row, which is written for the first of its messages.
+
+    No undo of the action begins before the caller's transaction ends.
+    """
     database.begin_with_write()
     with database.telling_what_it_lacks():
         row, _is_new = ActionRow.objects.using(database.using).get_or_create(
@@ -114,7 +117,12 @@ def _begin(database: Database, action: Action, kind: Kind) -> int:
             name=action.name,
             defaults={"kind": kind, "by": action.by, "acted_at": database.now_ms()},
         )
-    if row.undone_at is not None:
+    # An undo that began before this commits would not see what is changed here.
+    locked = f"SELECT r.undone_at FROM delayq_action r WHERE r.id = %s{database.dialect.lock_shared}"
+    found = database.rows(locked, [row.pk])
+    if not found:  # it was just removed, after a week
+        raise unknown(action.name)
+    if found[0][0] is not None:
         raise DelayqError(_("The action %(name)s was undone: give this one a name of its own.", name=repr(row.name)))
     if row.kind != kind:
         facts = {"name": repr(row.name), "did": _DID[row.kind]}

@@ -69,6 +69,11 @@ def test_the_undo_is_offered_to_those_who_may(two_actions: None, staff: Callable
     assert [row[-1] for row in cells(may_cancel.get(ACTIONS))] == ["-", "Undo"]
 
 
+def test_a_search_finds_the_actions_of_a_person_and_those_of_a_name(two_actions: None, superuser: Client) -> None:
+    for text, names in {"ann": ["ticket 7"], "late": ["later"], "nobody": []}.items():
+        assert [row[2] for row in cells(superuser.get(ACTIONS, {"q": text}))] == names
+
+
 def test_who_sees_a_part_of_the_messages_sees_their_own_actions(
     tenants: DatabaseBackend, staff: Callable[..., Client]
 ) -> None:

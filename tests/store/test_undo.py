@@ -388,6 +388,16 @@ def test_of_two_undos_of_a_page_each_message_is_put_back_and_counted_by_one(
 
 
 @BOTH_SERVERS
+def test_an_undo_waits_for_a_part_of_its_action_that_is_not_committed(broker: DatabaseBackend, database: str) -> None:
+    for id in "ab":
+        send_delay_message("k", 1, id=id, delay="1h")
+    cancel_delay_messages("a", action="x")
+    assert while_another_did(
+        database, lambda: cancel_delay_messages("b", action="x"), lambda: undo_delay_action("x")
+    ) == Undone(2, 0)
+
+
+@BOTH_SERVERS
 def test_an_id_that_is_sent_meanwhile_is_not_taken_by_an_undo(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="a", delay="1h")
     cancel_delay_messages("a", action="x")

@@ -63,6 +63,8 @@ class ActionRowAdmin(BoundedAdmin):
     list_display = ("when", "who", "what", "called", "left", "undone", "undo")
     list_display_links = None
     list_filter = (AliasFilter,)
+    search_fields = ("name", "by")
+    search_help_text = gettext_lazy("A part of a name, or of who did it.")
 
     @admin.display(description=gettext_lazy("when"))
     def when(self, row: ActionRow) -> str | SafeString:

@@ -174,6 +174,8 @@ class Dialect:
     now_up: str
     greatest = "GREATEST"
     lock: str
+    lock_shared = ""
+    """The end of a SELECT whose rows others may lock like this, too, but not change."""
     newest = ""
     """The end of a SELECT that must see rows committed after its transaction began.
 

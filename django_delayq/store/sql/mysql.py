@@ -34,6 +34,7 @@ class MySQL(Stepwise):
     now = f"({_US} DIV 1000)"
     now_up = f"(({_US} + 999) DIV 1000)"
     lock = " FOR UPDATE"
+    lock_shared = " LOCK IN SHARE MODE"
     newest = " LOCK IN SHARE MODE"
     skip_locked = " FOR UPDATE SKIP LOCKED"
     counted = "ON DUPLICATE KEY UPDATE count = count + VALUES(count)"

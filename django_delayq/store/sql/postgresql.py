@@ -53,6 +53,7 @@ class PostgreSQL(Dialect):
     now = "floor(extract(epoch from statement_timestamp()) * 1000)::bigint"
     now_up = "ceil(extract(epoch from statement_timestamp()) * 1000)::bigint"
     lock = " FOR UPDATE OF r"
+    lock_shared = " FOR SHARE OF r"
     hiding_level = (
         "SELECT upper(level) FROM current_setting('transaction_isolation') AS level"
         " WHERE level IN ('repeatable read', 'serializable')"
