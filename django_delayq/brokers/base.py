@@ -179,10 +179,11 @@ class Limiter(Protocol):
     """The keeper of limits over all workers."""
 
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
-        """Return None for each leased message that may start now, and a refusal for every other one.
+        """Return None for each request that is granted in full, and a refusal for every other one.
 
         A permit lasts for `lease_ms` from now. A repeated request renews it, and uses no turn of a rate. Refusals have
-        different waits, so that not all messages ask again at once.
+        different waits, so that not all messages ask again at once. Of several starts as many as may come now are
+        granted, and the refusal says how many.
         """
 
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:

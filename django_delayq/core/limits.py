@@ -7,9 +7,10 @@ come if all of them were an interval apart. A start is allowed up to `burst` - 1
 turn on by an interval from then or from now, whichever is later. So a span of n intervals never has more than
 `burst` + n starts.
 
-A worker may take starts ahead, each to be used within `within_us`. Whether such a start is allowed is decided as if it
-was used at once, and it moves the turn on as if it was used at the end. So what is said above also holds for the
-moments at which messages really start, whichever these are. A start that nobody used is not given back.
+A worker may take starts ahead, each to be used within `within_us`, and several in one request. Whether such a start is
+allowed is decided as if it was used at once, and it moves the turn on as if it was used at the end. So what is said
+above also holds for the moments at which messages really start, whichever these are. A start that nobody used is not
+given back: others may have waited for their turns after it, so that nobody knows any more what it was worth.
 
 A message that is refused a permit gets a place in a line: the time at which it may ask again. So if many messages wait
 for a permit, only a few ask in a second: at first one every `LEAST_STEP_MS`, and one every `MOST_STEP_MS` once no
@@ -109,6 +110,20 @@ class Limits:
             return 0
         within_us = min(self.burst * self.interval_us // SHARE_AHEAD, MOST_WITHIN_US)
         return within_us if within_us >= LEAST_WITHIN_US else 0
+
+    @property
+    def longest_within_us(self) -> int:
+        """Return the same for starts that are taken for messages to come, of a value that is in use; 0 for none.
+
+        It may be half of the burst, because a value that is in use has less than its burst left anyway. With less,
+        such starts would be too late for most messages of a short burst.
+        """
+        return min(self.burst * self.interval_us // 2, MOST_WITHIN_US) if self.interval_us and self.within_us else 0
+
+    @property
+    def most_starts_ahead(self) -> int:
+        """Return how many starts of a value a worker may take for messages to come."""
+        return self.burst // SHARE_AHEAD if self.within_us else 0
 
     @property
     def shares_permits(self) -> bool:
@@ -275,7 +290,9 @@ class Limit:
     @property
     def values(self) -> set[str]:
         """Return the values of the key that this limit is about: that of the permits, and that of the turn."""
-        return {self.value} if self.interval_us is None else {self.value, self.rate_value}
+        if self.interval_us is None:
+            return {self.value}
+        return {self.rate_value} if self.most is None else {self.value, self.rate_value}
 
 
 def by_limit(requests: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
@@ -291,11 +308,11 @@ _limit_of = attrgetter(*(each.name for each in fields_of(Limit)))
 
 
 def acquire(
-    limit: Limit, permits: Permits, turn_us: int, tokens: Sequence[int], lease_ms: int, now_us: int
+    limit: Limit, permits: Permits, turn_us: int, requests: Sequence[PermitRequest], lease_ms: int, now_us: int
 ) -> tuple[list[Throttled | None], int]:
-    """Grant or refuse a permit to each token, and change `permits` accordingly.
+    """Grant or refuse a permit and starts to each request of a limit, and change `permits` accordingly.
 
-    `turn_us` is the turn of the limit, in epoch µs. Return an answer for each token (None grants), and
+    `turn_us` is the turn of the limit, in epoch µs. Return an answer for each request (None grants all of it), and
     the new `turn_us`.
     """
     now_ms, interval_us = now_us // 1000, limit.interval_us
@@ -304,26 +321,30 @@ def acquire(
         latest_us = now_us + max(limit.tolerance_us, limit.within_us) + interval_us
         turn_us = min(turn_us, latest_us)  # the clock may have gone back
         waits_us = max(turn_us - limit.tolerance_us - now_us, 0)
-    permits.look(now_ms, lease_ms)
+    if limit.most is not None:
+        permits.look(now_ms, lease_ms)
     answers: list[Throttled | None] = []
-    for token in tokens:
-        holds = token in permits.ends
+    for request in requests:
+        holds = limit.most is not None and request.token in permits.ends
         is_free = limit.most is None or len(permits.ends) < limit.most
+        granted = 0
         if holds or (is_free and not waits_us):
+            granted = request.starts
             if not holds and interval_us is not None:
-                turn_us = max(turn_us, now_us + limit.within_us) + interval_us
+                first_us = max(turn_us, now_us + limit.within_us)
+                more = (now_us + limit.tolerance_us - first_us) // interval_us
+                granted = min(granted, max(more, 0) + 1)
+                turn_us = first_us + granted * interval_us
                 waits_us = max(turn_us - limit.tolerance_us - now_us, 0)
             if limit.most is not None:
-                permits.take(token, now_ms + lease_ms)
+                permits.take(request.token, now_ms + lease_ms)
+        if granted == request.starts:
             answers.append(None)
         else:
             until_turn_ms = min(-(-waits_us // 1000), LONGEST_WAIT_MS)
             wait_ms = max(until_turn_ms, 0 if is_free else permits.wait_in_line(now_ms))
-            answers.append(
-                Throttled(
-                    wait_ms, of_key=not (limit.rate_value if until_turn_ms else limit.value), of_rate=until_turn_ms > 0
-                )
-            )
+            of_key = not (limit.rate_value if until_turn_ms else limit.value)
+            answers.append(Throttled(wait_ms, of_key, of_rate=until_turn_ms > 0, starts=granted))
     return answers, turn_us
 
 
@@ -338,10 +359,17 @@ def spread(requests: Sequence[PermitRequest], answers: Sequence[Throttled | None
     refused: Counter[tuple[str, str]] = Counter()
     result: list[Throttled | None] = []
     for request, answer in zip(requests, answers, strict=True):
-        if answer is not None and answer.of_rate and request.interval_us is not None:
+        if answer is not None and answer.of_rate:
             rate = request.key, request.rate_value
-            later_ms = -(-refused[rate] * request.interval_us // 1000)
-            answer = answer._replace(wait_ms=min(answer.wait_ms + later_ms, LONGEST_WAIT_MS))
-            refused[rate] += 1
+            answer = turns_later(answer, refused[rate], request)
+            refused[rate] += request.starts - answer.starts
         result.append(answer)
     return result
+
+
+def turns_later(refusal: Throttled, turns: int, request: PermitRequest) -> Throttled:
+    """Return the refusal of a start that comes so many turns after the one that `refusal` tells."""
+    if not refusal.of_rate or request.interval_us is None:
+        return refusal
+    later_ms = -(-turns * request.interval_us // 1000)
+    return refusal._replace(wait_ms=min(refusal.wait_ms + later_ms, LONGEST_WAIT_MS))

@@ -206,8 +206,8 @@ class Claims:
 class PermitRequest:
     """The request of a leased message to start, if its handler has limits.
 
-    It asks for one of the `most` permits of (key, value), which `token` then holds. It also asks for a start of (key,
-    rate_value), which is to be used within `within_us`; 0 means at once. No more than `burst` messages start at once,
+    It asks for one of the `most` permits of (key, value), which `token` then holds. It also asks for `starts` starts of
+    (key, rate_value), each to be used within `within_us`; 0 means at once. No more than `burst` messages start at once,
     and then one each `interval_us`. None means that there is no such limit.
     """
 
@@ -219,6 +219,7 @@ class PermitRequest:
     rate_value: str = ""
     burst: int = 1
     within_us: int = 0
+    starts: int = 1
 
 
 class Throttled(NamedTuple):
@@ -226,13 +227,15 @@ class Throttled(NamedTuple):
 
     If `of_key` is True, every other request of the key would be refused too, whatever its value. `error` says why the
     limit could not be asked for; it is '' if the limit itself refused. `of_rate` says whether the request waits for the
-    turn of a rate.
+    turn of a rate. `starts` is how many of its starts were granted; if it is not 0, the request has its permit too, and
+    the refusal is about the other starts.
     """
 
     wait_ms: int
     of_key: bool
     error: str = ""
     of_rate: bool = False
+    starts: int = 0
 
 
 # Answers to queries and maintenance, heartbeats and pauses

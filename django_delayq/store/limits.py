@@ -23,7 +23,7 @@ from django_delayq.core import codec
 from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.limits import LINGER_MS, Limit, Permits, acquire as work_out, by_limit, spread
 from django_delayq.store.database import Database, in_transaction, waited_for_lock
-from django_delayq.store.sql.dialect import LongText, Sql, checked, marks
+from django_delayq.store.sql.dialect import LongText, Sql, checked
 from django_delayq.support.tokens import random_numbers
 
 KEPT_MS = 60_000
@@ -41,8 +41,8 @@ T = TypeVar("T")
 TRIES = 3
 """How often missing rows are inserted. They may be removed again only if the clock jumps meanwhile."""
 
-Tokens = Mapping[Limit, Sequence[int]]
-"""The tokens of requests, by their limit."""
+Requests = Mapping[Limit, Sequence[PermitRequest]]
+"""Requests by their limit."""
 
 
 class DatabaseLimiter:
@@ -56,47 +56,47 @@ class DatabaseLimiter:
         positions = by_limit(requests)
         answers: dict[Limit, list[Throttled | None]] = {}
         with self._database.available():
-            for key, tokens in _by_key(requests, positions):
-                answers |= self._acquire_of_key(key, tokens, lease_ms)
+            for key, asked in _by_key(requests, positions):
+                answers |= self._acquire_of_key(key, asked, lease_ms)
         return spread(requests, in_order(positions.values(), [answers[limit] for limit in positions]))
 
-    def _acquire_of_key(self, key: str, tokens: Tokens, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
+    def _acquire_of_key(self, key: str, asked: Requests, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
         """Return the answers by limit. Refuse those whose rows are locked, unless all are: then raise."""
-        values, work = _values_of(tokens), partial(_acquire, self._database, key, tokens, lease_ms)
+        values, work = _values_of(asked), partial(_acquire, self._database, key, asked, lease_ms)
         try:
             return _with_rows(self._database, key, values, work)
         except StoreUnavailable as error:
             _insert_missing(self._database, key, values)
-            granted = _acquire_unlocked(self._database, key, tokens, lease_ms)
+            granted = _acquire_unlocked(self._database, key, asked, lease_ms)
             if not granted:
                 raise
             locked: Throttled | None = Throttled(LOCKED_MS, of_key=False, error=str(error))
-            return {limit: granted.get(limit, [locked] * len(own)) for limit, own in tokens.items()}
+            return {limit: granted.get(limit, [locked] * len(own)) for limit, own in asked.items()}
 
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
         check_batch(requests)
         with self._database.available():
-            for key, tokens in _by_key(requests, by_limit(requests)):
-                work = partial(_renew, self._database, key, tokens, lease_ms)
-                values = {limit.value for limit in tokens}
+            for key, asked in _by_key(requests, by_limit(requests)):
+                work = partial(_renew, self._database, key, asked, lease_ms)
+                values = {limit.value for limit in asked}
                 with _unless_locked(partial(work, _lock_unlocked)):
                     _with_rows(self._database, key, values, partial(work, _lock))
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
         check_batch(requests)
         with self._database.available():
-            for key, tokens in _by_key(requests, by_limit(requests)):
-                work = partial(_release, self._database, key, tokens)
+            for key, asked in _by_key(requests, by_limit(requests)):
+                work = partial(_release, self._database, key, asked)
                 with _unless_locked(partial(work, _lock_unlocked)):
                     work(_lock)
 
 
 def _by_key(
     requests: Sequence[PermitRequest], positions: Mapping[Limit, Sequence[int]]
-) -> Iterator[tuple[str, dict[Limit, list[int]]]]:
-    """Yield each key with the tokens that ask for each of its limits."""
+) -> Iterator[tuple[str, dict[Limit, list[PermitRequest]]]]:
+    """Yield each key with the requests for each of its limits."""
     for key, limits in groupby(sorted(positions, key=lambda limit: limit.key), key=lambda limit: limit.key):
-        yield key, {limit: [requests[i].token for i in positions[limit]] for limit in limits}
+        yield key, {limit: [requests[i] for i in positions[limit]] for limit in limits}
 
 
 @in_transaction
@@ -173,34 +173,33 @@ def _brief(work: Callable[Concatenate[Database, str, P], T]) -> Callable[Concate
 
 
 @_brief
-def _acquire(database: Database, key: str, tokens: Tokens, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
+def _acquire(database: Database, key: str, asked: Requests, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
     """Return the answers by limit; none if a row is missing."""
-    values = _values_of(tokens)
+    values = _values_of(asked)
     held = _lock(database, key, values)
-    return _answer(database, held, tokens, lease_ms) if held.keys() == values else {}
+    return _answer(database, held, asked, lease_ms) if held.keys() == values else {}
 
 
 @_brief
 def _acquire_unlocked(
-    database: Database, key: str, tokens: Tokens, lease_ms: int
+    database: Database, key: str, asked: Requests, lease_ms: int
 ) -> dict[Limit, list[Throttled | None]]:
     """Return the answers of those limits whose rows nobody else has locked, by limit."""
-    held = _lock_unlocked(database, key, _values_of(tokens))
-    free = {limit: own for limit, own in tokens.items() if _values_of([limit]) <= held.keys()}
+    held = _lock_unlocked(database, key, _values_of(asked))
+    free = {limit: own for limit, own in asked.items() if limit.values <= held.keys()}
     return _answer(database, held, free, lease_ms)
 
 
 def _answer(
-    database: Database, held: Mapping[str, _Held], tokens: Tokens, lease_ms: int
+    database: Database, held: Mapping[str, _Held], asked: Requests, lease_ms: int
 ) -> dict[Limit, list[Throttled | None]]:
     """Answer the requests of limits whose rows are locked, and write these."""
     now_ms = database.now_ms()  # after the wait for the locks
     answers = {}
-    for limit, own in tokens.items():
+    for limit, own in asked.items():
         turns = held[limit.value if limit.interval_us is None else limit.rate_value]
-        answers[limit], turns.turn_us = work_out(
-            limit, held[limit.value].permits, turns.turn_us, own, lease_ms, now_ms * 1000
-        )
+        permits = (turns if limit.most is None else held[limit.value]).permits
+        answers[limit], turns.turn_us = work_out(limit, permits, turns.turn_us, own, lease_ms, now_ms * 1000)
     _write(database, held.values(), now_ms)
     return answers
 
@@ -219,27 +218,27 @@ def _unless_locked(for_others: Callable[[], object]) -> Iterator[None]:
 
 
 @_brief
-def _renew(database: Database, key: str, tokens: Tokens, lease_ms: int, lock: Lock) -> bool:
+def _renew(database: Database, key: str, asked: Requests, lease_ms: int, lock: Lock) -> bool:
     """Renew the permits of the rows that `lock` returns, and return whether these are all."""
-    values = {limit.value for limit in tokens}
+    values = {limit.value for limit in asked}
     held = lock(database, key, values)
     now_ms = database.now_ms()  # after the wait for the locks
     for each in held.values():
         each.permits.look(now_ms, lease_ms)
-    for limit, own in tokens.items():
-        for token in own if limit.value in held else ():
-            held[limit.value].permits.take(token, now_ms + lease_ms)
+    for limit, own in asked.items():
+        for request in own if limit.value in held else ():
+            held[limit.value].permits.take(request.token, now_ms + lease_ms)
     _write(database, held.values(), now_ms)
     return held.keys() == values
 
 
 @_brief
-def _release(database: Database, key: str, tokens: Tokens, lock: Lock) -> None:
+def _release(database: Database, key: str, asked: Requests, lock: Lock) -> None:
     """Release the permits of the rows that `lock` returns."""
-    held = lock(database, key, {limit.value for limit in tokens})
-    for limit, own in tokens.items():
+    held = lock(database, key, {limit.value for limit in asked})
+    for limit, own in asked.items():
         if limit.value in held:  # else nobody holds its permits any more, or it is locked
-            held[limit.value].permits.release(own)
+            held[limit.value].permits.release(request.token for request in own)
     _write(database, held.values(), now_ms=0)
 
 
@@ -311,14 +310,14 @@ def _insert(database: Database, key: str, values: Iterable[str]) -> None:
     If another worker's row has a higher version by then, that one counts, and this one is forgotten.
     """
     dialect = database.dialect
-    one = f"(%s, %s, %s, '{{}}', 0, 0, 0, {dialect.now} + %s, 0)"
-    rows = [[database.alias, key, value, KEPT_MS] for value in sorted(values)]
+    new = dialect.values_table("new", {"value": LongText}, [(value,) for value in sorted(values)])
     database.changed(
         dialect.briefly(
-            'INSERT INTO delayq_limit (alias, "key", value, slots, line_ms, since_ms, turn_us, over_ms, version) VALUES'
-            f" {marks(len(rows), one)} {dialect.unless_limit_there}"
+            'INSERT INTO delayq_limit (alias, "key", value, slots, line_ms, since_ms, turn_us, over_ms, version)'
+            f" SELECT %s, %s, new.value, '{{}}', 0, 0, 0, {dialect.now} + %s, 0 FROM {new.text}"
+            f" WHERE true {dialect.unless_limit_there}"
         ),
-        [value for row in rows for value in row],
+        [database.alias, key, KEPT_MS, *new.parameters],
     )
 
 

@@ -11,11 +11,12 @@ from typing import Any
 from django_delayq.brokers.base import BATCH, Backend, PermitRequest, Throttled
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch, StoreUnavailable
-from django_delayq.core.limits import SHARE_AHEAD, Limits
+from django_delayq.core.limits import SHARE_AHEAD, Limits, turns_later
 from django_delayq.support.tokens import random_numbers
 from django_delayq.worker.leases import KEPT_S, Block, Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer
+from django_delayq.worker.starts import REMEMBERED_S, StartBlock
 
 AWAY_MS, AWAY_SHARE = 1_000, 5
 """How long a message with limits waits if the limiter can't be asked: at least this, and so many times as long as the
@@ -58,6 +59,8 @@ class Limiter:
         self._closed_until: dict[PrefetchBuffer, float] = {}
         self._refused: dict[Lease, int] = {}  # refused, and not settled when last looked at; with their waits
         self._blocks: dict[tuple[PrefetchBuffer, str], Block] = {}
+        self._starts: dict[tuple[PrefetchBuffer, str], StartBlock] = {}
+        self._forget_at = 0.0  # when to forget starts of values that are not used any more
         self._tight_until: dict[PrefetchBuffer, float] = {}
         self._look_at = math.inf  # when to look for permits that nothing uses
         self._last_at = 0.0
@@ -119,6 +122,8 @@ class Limiter:
         values = _values_of(limits, leases)
         if limits.shares_permits:
             refusals = self._admit_to_blocks(buffer, limits, values)
+        elif limits.max_concurrency is None:
+            refusals = self._admit_at_rate(buffer, limits, values)
         else:
             refusals = self._request(buffer, limits, values)
         self._leave_alone(buffer, limits, refusals.values())
@@ -154,16 +159,45 @@ class Limiter:
             for n, (lease, answer) in enumerate(zip_longest(out, refused[block][: len(out)])):
                 if (refusal := answer or last) is not None:
                     refusals[lease] = refusal if answer else refusal._replace(wait_ms=refusal.wait_ms + n)
-        if refusals:
-            self._tight_until[buffer] = monotonic() + ROOMY_AGAIN_S
-        buffer.is_roomy = self._may_be_roomy(buffer) and monotonic() >= self._tight_until.get(buffer, 0.0)
+        self._note_room(buffer, limits, refused_any=bool(refusals))
         self._look_at = min(self._look_at, monotonic() + KEPT_S)
         return refusals
 
-    def _may_be_roomy(self, buffer: PrefetchBuffer) -> bool:
-        """Return whether the permits can suffice for what this worker runs, and for a next block beside it."""
-        limits = buffer.handler.limits
-        return limits is not None and (limits.most_of_all is None or limits.most_of_all >= 2 * buffer.concurrency)
+    def _note_room(self, buffer: PrefetchBuffer, limits: Limits, *, refused_any: bool) -> None:
+        """Note whether messages of a buffer may be claimed ahead as if they had no limits."""
+        if refused_any:
+            self._tight_until[buffer] = monotonic() + ROOMY_AGAIN_S
+        if limits.interval_us is not None:
+            is_enough = limits.within_us > 0 and limits.most_starts is None
+        else:  # for what this worker runs, and for a next block beside it
+            is_enough = limits.most_of_all is None or limits.most_of_all >= 2 * buffer.concurrency
+        buffer.is_roomy = is_enough and monotonic() >= self._tight_until.get(buffer, 0.0)
+
+    def _admit_at_rate(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:
+        """Give starts to leases, those taken ahead first. Ask for the others by value, and return the refusals."""
+        by_value: defaultdict[str, list[Lease]] = defaultdict(list)
+        for lease, (_, value) in values.items():
+            by_value[value].append(lease)
+        asked: list[tuple[StartBlock, Sequence[Lease], PermitRequest]] = []
+        for value, leases in by_value.items():
+            block = self._starts_of(buffer, value)
+            if rest := block.give(leases):
+                asked.append((block, rest, block.request(buffer.handler.key, limits, value, len(rest))))
+        answers = self._acquire([request for _, _, request in asked]) if asked else ()
+        refusals: dict[Lease, Throttled] = {}
+        for (block, rest, request), answer in zip(asked, answers, strict=True):
+            granted = request.starts if answer is None else answer.starts
+            refused = block.fill(rest, granted, is_refused=answer is not None)
+            if answer is not None:
+                refusals |= {lease: turns_later(answer, turns, request) for turns, lease in enumerate(refused)}
+        self._note_room(buffer, limits, refused_any=bool(refusals))
+        return refusals
+
+    def _starts_of(self, buffer: PrefetchBuffer, value: str) -> StartBlock:
+        if monotonic() >= self._forget_at:
+            self._forget_at = (now := monotonic()) + REMEMBERED_S
+            self._starts = {place: block for place, block in self._starts.items() if block.remembered_until > now}
+        return self._starts.setdefault((buffer, value), StartBlock())
 
     def _block_of(self, buffer: PrefetchBuffer, limits: Limits, value: str) -> Block:
         place, now = (buffer, value), monotonic()

@@ -1,6 +1,7 @@
 """Limits over all workers: permits that leases hold, and turns a time apart. All who have them keep them alike."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from django_delayq.brokers.base import PermitRequest, Throttled
 from tests.brokers.rig import LEASE_MS, Rig
@@ -212,6 +213,26 @@ def test_starts_that_are_taken_ahead_count_from_the_end_of_their_time(rig: Rig) 
     rig.advance(60_000)
     at_once = [PermitRequest("k", "", n, None, MINUTE_US, burst=3) for n in range(4, 8)]
     assert granted(rig, at_once) == [4]
+
+
+def test_of_several_starts_as_many_are_granted_as_may_come_and_the_rest_is_told_its_turn(rig: Rig) -> None:
+    block = PermitRequest("k", "", 0, None, MINUTE_US, burst=4, starts=3)
+    assert granted(rig, [block]) == [0]
+    (refusal,) = refusals(rig, [block])
+    assert (refusal.starts, refusal.of_key, refusal.of_rate) == (1, True, True)
+    assert 0 < refusal.wait_ms <= 60_000
+    rig.advance(120_000)
+    (refusal,) = refusals(rig, [replace(block, within_us=MINUTE_US)])
+    assert refusal.starts == 2
+    assert [refusal.starts for refusal in refusals(rig, [block])] == [0]
+
+
+def test_who_asks_for_several_starts_has_one_permit(rig: Rig) -> None:
+    block = PermitRequest("k", "", 1, 2, MINUTE_US, burst=3, starts=2)
+    assert granted(rig, [block]) == [1]
+    assert granted(rig, [block]) == [1]
+    assert [refusal.starts for refusal in refusals(rig, [replace(block, token=2)])] == [1]
+    assert granted(rig, [permit(3, most=2)]) == []
 
 
 def test_a_request_without_a_rate_leaves_the_turn_of_its_key_alone(rig: Rig) -> None:

@@ -16,6 +16,11 @@ from django_delayq.core.requests import PermitRequest
 LEASE_MS = 1_000
 
 
+def requests(*tokens: int, starts: int = 1) -> list[PermitRequest]:
+    """Requests of one limit, each for so many starts; `acquire` reads nothing else of them."""
+    return [PermitRequest("k", "", token, starts=starts) for token in tokens]
+
+
 @pytest.mark.parametrize(
     ("rate", "interval_us"),
     [("1/s", 1_000_000), ("100/m", 600_000), ("3/s", 333_334), ("1000/h", 3_600_000), ("1/d", 86_400_000_000)],
@@ -147,7 +152,7 @@ def test_whatever_is_asked_there_are_never_too_many_permits_nor_starts(
         now_us += passed_us
         permits.release(given_back)
         held = {token: end for token, end in held.items() if end > now_us // 1000 and token not in given_back}
-        answers, turn_us = acquire(limit, permits, turn_us, tokens, LEASE_MS, now_us)
+        answers, turn_us = acquire(limit, permits, turn_us, requests(*tokens), LEASE_MS, now_us)
         for token, answer in zip(tokens, answers, strict=True):
             if answer is not None:
                 assert answer.wait_ms > 0
@@ -177,12 +182,28 @@ def test_no_span_has_more_starts_than_the_burst_and_its_part_of_the_rate_wheneve
         now_us += passed_us
         within_us = min(within_us, (burst - 1) * interval_us)  # as that of each handler
         limit = Limit("k", "", None, interval_us, "", burst, within_us)
-        answers, turn_us = acquire(limit, Permits(), turn_us, range(count), LEASE_MS, now_us)
-        starts += [(now_us, now_us + within_us) for answer in answers if answer is None]
+        (answer,), turn_us = acquire(limit, Permits(), turn_us, requests(1, starts=count), LEASE_MS, now_us)
+        starts += [(now_us, now_us + within_us)] * (count if answer is None else answer.starts)
     for first in range(len(starts)):
         for last in range(first, len(starts)):
             least_us = max(starts[last][0] - starts[first][1], 0)
             assert (last - first + 1 - burst) * interval_us <= least_us
+
+
+@given(asks_of_starts, st.integers(1, 5), st.integers(1, 2_000))
+def test_starts_of_one_request_are_granted_as_if_each_was_asked_for(
+    asks: list[tuple[int, int, int]], burst: int, interval_us: int
+) -> None:
+    turn_us = turn_of_each_us = 0
+    now_us = 1_700_000_000_000_000
+    for passed_us, count, within_us in asks:
+        now_us += passed_us
+        limit = Limit("k", "", None, interval_us, "", burst, within_us)
+        (answer,), turn_us = acquire(limit, Permits(), turn_us, requests(1, starts=count), LEASE_MS, now_us)
+        each, turn_of_each_us = acquire(limit, Permits(), turn_of_each_us, requests(*range(count)), LEASE_MS, now_us)
+        refused = [one for one in each if one is not None]
+        assert turn_us == turn_of_each_us
+        assert answer == (refused[0]._replace(starts=count - len(refused)) if refused else None)
 
 
 @given(st.lists(st.integers(0, 3_000), max_size=40), st.integers(1, 5), st.integers(1, 2_000))
@@ -196,7 +217,7 @@ def test_a_start_at_once_is_refused_only_where_it_would_be_one_too_many(
         fits = all(
             (len(starts) - i + 1 - burst) * interval_us <= now_us - start_us for i, start_us in enumerate(starts)
         )
-        (answer,), turn_us = acquire(limit, Permits(), turn_us, [1], LEASE_MS, now_us)
+        (answer,), turn_us = acquire(limit, Permits(), turn_us, requests(1), LEASE_MS, now_us)
         assert (answer is None) == fits
         if answer is None:
             starts.append(now_us)
@@ -205,26 +226,26 @@ def test_a_start_at_once_is_refused_only_where_it_would_be_one_too_many(
 @given(st.integers(2, 30), st.integers(1, 500_000))
 def test_who_asks_again_when_told_gets_its_turn(count: int, interval_us: int) -> None:
     limit, permits, turn_us, now_us = Limit("k", "", None, interval_us), Permits(), 0, 1_700_000_000_000_000
-    answers, turn_us = acquire(limit, permits, turn_us, range(count), LEASE_MS, now_us)
+    answers, turn_us = acquire(limit, permits, turn_us, requests(*range(count)), LEASE_MS, now_us)
     at_us = now_us
     for answer in spread([PermitRequest("k", "", n, None, interval_us) for n in range(count)], answers)[1:]:
         assert answer is not None
         # A wait is whole milliseconds, so that it may end later than the turn comes.
         at_us = max(now_us + answer.wait_ms * 1000, at_us + interval_us)
-        granted, turn_us = acquire(limit, permits, turn_us, [99], LEASE_MS, at_us)
+        granted, turn_us = acquire(limit, permits, turn_us, requests(99), LEASE_MS, at_us)
         assert granted == [None]
 
 
 def test_a_clock_that_went_back_makes_nobody_wait_for_longer() -> None:
     limit, permits, now_us = Limit("k", "", 1, 1_000_000), Permits(), 1_700_000_000_000_000
-    _, turn_us = acquire(limit, permits, 0, [1], LEASE_MS, now_us)
+    _, turn_us = acquire(limit, permits, 0, requests(1), LEASE_MS, now_us)
     now_us -= 3_600_000_000
     for _ in range(2):
-        (answer,), turn_us = acquire(limit, permits, turn_us, [2], LEASE_MS, now_us)
+        (answer,), turn_us = acquire(limit, permits, turn_us, requests(2), LEASE_MS, now_us)
         assert answer is not None
         assert answer.wait_ms <= LEASE_MS
         now_us += LEASE_MS * 1000 // 2
-    assert acquire(limit, permits, turn_us, [3], LEASE_MS, now_us)[0] == [None]
+    assert acquire(limit, permits, turn_us, requests(3), LEASE_MS, now_us)[0] == [None]
 
 
 @given(st.lists(st.integers(1, 3 * LEASE_MS), min_size=1))

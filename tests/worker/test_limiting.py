@@ -556,6 +556,15 @@ def test_nobody_waits_for_the_end_of_a_message_that_holds_no_permit(rig: Rig) ->
     assert [lease.holds_up for lease in (*rated.admitted, *permitted.admitted)] == [False, True]
 
 
+def test_messages_of_one_claim_that_exceed_their_rate_are_told_one_turn_after_the_other(rig: Rig) -> None:
+    slots = Slots(rig, Limits(interval_us=100_000, burst=2, rate_key="{account}"))
+    slots.admit(5)
+    assert len(slots.admitted) == 2
+    first_ms, *later_ms = slots.limiter._refused.values()
+    assert 0 < first_ms <= 100
+    assert later_ms == [first_ms + 100, first_ms + 200]
+
+
 def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,9 +21,7 @@ class MemoryLimiter:
         check_batch(requests)
         limits = by_limit(requests)
         with self._changing:
-            answers = [
-                self._acquire(limit, [requests[i].token for i in own], lease_ms) for limit, own in limits.items()
-            ]
+            answers = [self._acquire(limit, [requests[i] for i in own], lease_ms) for limit, own in limits.items()]
         return spread(requests, in_order(limits.values(), answers))
 
     def renew(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
@@ -47,10 +45,10 @@ class MemoryLimiter:
             for rate in [rate for rate, turn_us in self._turns_us.items() if turn_us <= self._now_us()]:
                 del self._turns_us[rate]
 
-    def _acquire(self, limit: Limit, tokens: Sequence[int], lease_ms: int) -> list[Throttled | None]:
+    def _acquire(self, limit: Limit, requests: Sequence[PermitRequest], lease_ms: int) -> list[Throttled | None]:
         permits, rate = self._permits[limit.key, limit.value], (limit.key, limit.rate_value)
         turn_us = self._turns_us.get(rate, 0)
-        answers, turn_us = acquire(limit, permits, turn_us, tokens, lease_ms, self._now_us())
+        answers, turn_us = acquire(limit, permits, turn_us, requests, lease_ms, self._now_us())
         if limit.interval_us is not None:
             self._turns_us[rate] = turn_us
         return answers

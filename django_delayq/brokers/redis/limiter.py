@@ -41,12 +41,12 @@ class RedisLimiter:
         prefix, limits = self._access.options.prefix, by_limit(requests)
         # A worker that waited for a node that is away would claim nothing from the other nodes.
         replies = yield SkipUnavailable(
-            _acquire_call(prefix, limit, [requests[i].token for i in own], lease_ms) for limit, own in limits.items()
+            _acquire_call(prefix, limit, [requests[i] for i in own], lease_ms) for limit, own in limits.items()
         )
         granted = []
-        for limit, (*waits, identity) in zip(limits, replies, strict=True):
+        for limit, (*answered, identity) in zip(limits, replies, strict=True):
             self._access.client.hear(LimitKeys(prefix, limit.key, limit.value).permits, identity)
-            granted.append(_read(limit, waits))
+            granted.append(_read(limit, answered))
         answers = spread(requests, in_order(limits.values(), granted))
         refusals = self._too_soon(requests, answers, lease_ms)
         if refusals:
@@ -70,7 +70,7 @@ class RedisLimiter:
         """Return a refusal, by position, for each granted request whose permit another worker may still hold."""
         refusals: dict[int, Throttled] = {}
         for i, (request, answer) in enumerate(zip(requests, answers, strict=True)):
-            if answer is None and request.most is not None:
+            if request.most is not None and (answer is None or answer.starts):
                 permits = LimitKeys(self._access.options.prefix, request.key, request.value).permits
                 left_ms = lease_ms - 1000 * self._access.client.unbroken_s(permits)
                 if left_ms > 0:
@@ -78,20 +78,23 @@ class RedisLimiter:
         return refusals
 
 
-def _acquire_call(prefix: str, limit: Limit, tokens: Sequence[int], lease_ms: int) -> Call:
+def _acquire_call(prefix: str, limit: Limit, requests: Sequence[PermitRequest], lease_ms: int) -> Call:
     keys = LimitKeys(prefix, limit.key, limit.value)
     most, interval_us = ("" if each is None else each for each in (limit.most, limit.interval_us))
     expires = int(bool(limit.rate_value))  # a turn for all messages stays: with some policies Redis evicts what expires
-    arguments = most, lease_ms, interval_us, limit.tolerance_us, limit.within_us, expires, *tokens
+    asked = (each for request in requests for each in (request.token, request.starts))
+    arguments = most, lease_ms, interval_us, limit.tolerance_us, limit.within_us, expires, *asked
     return Call(load("acquire"), (keys.permits, keys.line, keys.turn_of(limit.rate_value)), arguments)
 
 
 def _read(limit: Limit, reply: Sequence[int]) -> list[Throttled | None]:
     return [
-        Throttled(wait_ms, not (limit.rate_value if is_for_turn else limit.value), of_rate=bool(is_for_turn))
+        Throttled(
+            wait_ms, not (limit.rate_value if is_for_turn else limit.value), of_rate=bool(is_for_turn), starts=starts
+        )
         if wait_ms
         else None
-        for wait_ms, is_for_turn in zip(reply[::2], reply[1::2], strict=True)
+        for wait_ms, is_for_turn, starts in zip(reply[::3], reply[1::3], reply[2::3], strict=True)
     ]
 
 
