@@ -24,9 +24,9 @@ SLEEP_S, SLOTS = 0.001, 16
 
 LIMITS = {
     "max_concurrency": (limited, 0.4, 0.5),
-    "rate_limit and burst": (rated, 0.3, 0.4),
+    "rate_limit and burst": (rated, 0.5, 0.4),
     f"concurrency_key, {ORDERS:,} values": (limited_by_order, 0.15, 0.25),
-    f"rate_key, {ORDERS:,} values": (rated_by_order, 0.08, 0.15),
+    f"rate_key, {ORDERS:,} values": (rated_by_order, 0.2, 0.25),
 }
 """The handlers, and their least ratios with a store and with Redis alone."""
 

@@ -16,7 +16,7 @@ from django_delayq.support.tokens import random_numbers
 from django_delayq.worker.leases import KEPT_S, Block, Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer
-from django_delayq.worker.starts import REMEMBERED_S, StartBlock
+from django_delayq.worker.starts import ALONE_S, REMEMBERED_S, StartBlock
 
 AWAY_MS, AWAY_SHARE = 1_000, 5
 """How long a message with limits waits if the limiter can't be asked: at least this, and so many times as long as the
@@ -33,10 +33,6 @@ The wait may be a stranger's, who can write to Redis, and a permit may be free l
 
 ROUNDED_MS = 2
 """A refused message is due at most this long (in ms) after its wait is over, because due times are rounded up."""
-
-
-ROOMY_AGAIN_S = 5.0
-"""How long after a refusal each message asks for its own permit again."""
 
 
 Values = Mapping[Lease, tuple[str, str]]
@@ -166,7 +162,7 @@ class Limiter:
     def _note_room(self, buffer: PrefetchBuffer, limits: Limits, *, refused_any: bool) -> None:
         """Note whether messages of a buffer may be claimed ahead as if they had no limits."""
         if refused_any:
-            self._tight_until[buffer] = monotonic() + ROOMY_AGAIN_S
+            self._tight_until[buffer] = monotonic() + ALONE_S
         if limits.interval_us is not None:
             is_enough = limits.within_us > 0 and limits.most_starts is None
         else:  # for what this worker runs, and for a next block beside it

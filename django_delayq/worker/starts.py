@@ -19,7 +19,7 @@ GROWTH = 10
 REMEMBERED_S = 2.0
 """How long a worker remembers that it asked for starts of a value, in seconds. It is longer than a block lasts."""
 ALONE_S = 5.0
-"""How long after a refusal each message asks for its own start again, in seconds."""
+"""How long after a refusal each message asks for its own permit or start again, in seconds."""
 
 
 @dataclass(slots=True, eq=False)
