@@ -293,12 +293,14 @@ def test_a_permit_that_is_given_back_while_it_is_renewed_is_free(monkeypatch: py
 
 
 class LostLeases(WatchedBroker):
-    """A broker that says of each lease that another worker has it."""
+    """A broker that says of each lease that another worker has it, once the leases are lost."""
+
+    are_lost = False
 
     def renew(
         self, leases: Sequence[Claimed], lease_ms: int, progress: Mapping[LeaseId, str] = NO_PROGRESS
     ) -> list[bool | CancelRequest]:
-        return [False] * len(leases)
+        return [False] * len(leases) if self.are_lost else super().renew(leases, lease_ms, progress)
 
 
 def test_the_permit_of_a_lost_lease_is_held_until_its_handler_ends_and_no_longer(
@@ -308,6 +310,7 @@ def test_the_permit_of_a_lost_lease_is_held_until_its_handler_ends_and_no_longer
     broker = (rig := Rig(600_000, LostLeases)).broker
     hold(rig, gate, ONE)
     ((worker, _),) = rig._running
+    monkeypatch.setattr(LostLeases, "are_lost", True)
     broker.until(lambda: not worker._leases.held())
     permits = broker._limits._permits["k", ""]
     assert len(permits.ends) == 1
