@@ -7,6 +7,9 @@ no room for goes on in the next one.
 
 A share of which nothing was due before comes first, like a new flow of FQ-CoDel (RFC 8290), for one turn. It gets at
 most half of a claim, so that shares that keep coming can't starve the others.
+
+Messages in due order are claimed faster than in turns, because their rows lie next to each other. So while the next
+messages in due order are *mixed*, which gives each share about its part, they are claimed in that order.
 """
 
 from collections import Counter, OrderedDict
@@ -28,6 +31,13 @@ MOST_IN_CLAIM = 50
 """The most shares of which one claim takes messages."""
 MOST_DUE = 10_000
 """The most shares that a worker keeps in mind. Others take their turns once some of these are empty."""
+AHEAD_TURNS, AHEAD_CLAIMS = 3, 4
+"""How many messages in due order are looked at together: of so many turns of each share, or of so many claims."""
+UNEVEN = 3
+"""In mixed messages no share has more than so many times its part, nor less than its part divided by this.
+
+Of shares that send as much at random times, three turns have so much more or less once in 100,000 times.
+"""
 
 Weights = Mapping[str, int] | Callable[[str], int]
 
@@ -78,10 +88,14 @@ def check_shares(share_key: str | None, share_weight: Weights | None) -> Shares 
 
 @dataclass(slots=True)
 class _Turn:
-    """The turn of a share: how many messages it may still give, and how many are known to be due (None if unknown)."""
+    """The turn of a share: how many messages it may still give, and when the last that is known falls due.
+
+    `seen` is how many are known to be due; None if unknown.
+    """
 
     weight: int
     credit: int
+    last_ms: int
     seen: int | None = None
 
 
@@ -96,6 +110,8 @@ class Turns:
         self._new: OrderedDict[str, _Turn] = OrderedDict()
         self._old: OrderedDict[str, _Turn] = OrderedDict()
         self._had_new = False  # whether the last claim had room for shares of which nothing was due before
+        self.passed_ms = 0
+        """Claims in due order have taken all that is due before this time, whatever its share."""
 
     def __len__(self) -> int:
         return len(self._new) + len(self._old)
@@ -103,22 +119,58 @@ class Turns:
     def __contains__(self, share: object) -> bool:
         return share in self._new or share in self._old
 
-    def add(self, share: str, seen: int | None = None) -> None:
-        """Note that messages of a share are due: `seen` of them, or an unknown number."""
-        if turn := self._new.get(share):
+    def add(self, share: str, last_ms: int, seen: int | None = None) -> bool:
+        """Note that messages of a share are due, the last at `last_ms`: `seen` of them, or an unknown number.
+
+        Return whether nothing of it was due before.
+        """
+        if (old := self._old.get(share)) and self._is_passed(old) and old.last_ms < last_ms:
+            del self._old[share]
+        if turn := self._new.get(share) or self._old.get(share):
+            turn.last_ms = max(turn.last_ms, last_ms)
             turn.seen = None if seen is None or turn.seen is None else max(turn.seen, seen)
-        elif share not in self._old and len(self) < MOST_DUE:
-            weight = self._weight_of(share)
-            self._new[share] = _Turn(weight, weight * QUANTUM, seen)
+            return False
+        if len(self) >= MOST_DUE:
+            return False
+        weight = self._weight_of(share)
+        self._new[share] = _Turn(weight, weight * QUANTUM, last_ms, seen)
+        return True
+
+    def _is_passed(self, turn: _Turn) -> bool:
+        return turn.last_ms < self.passed_ms
+
+    def ahead(self, count: int) -> int:
+        """Return how many messages in due order to look at, for claims of `count`, to tell whether they are mixed."""
+        weights = sum(turn.weight for turn in (*self._new.values(), *self._old.values()) if not self._is_passed(turn))
+        return max(AHEAD_TURNS * QUANTUM * weights, AHEAD_CLAIMS * count)
+
+    def note_ahead(self, counts: Mapping[str | None, int], end_ms: int | None) -> bool:
+        """Return whether messages in due order are mixed, of which each share has `counts`.
+
+        They are all that is due before `end_ms`, or all that is due if that is None. Each share must have about its
+        part, by weight; less only if it has no more. A share that was added with the number of its messages does not
+        count, because it comes first in any case.
+        """
+        for turns in self._new, self._old:
+            for share, turn in tuple(turns.items()):
+                if self._is_passed(turn) or (end_ms is None and share not in counts):
+                    del turns[share]
+        added = {share: turn for share, turn in self._new.items() if turn.seen is None}
+        counted = {**added, **self._old}
+        part = sum(counts.values()) / max(sum(turn.weight for turn in counted.values()), 1)
+        for share, turn in counted.items():
+            own, number = part * turn.weight, counts.get(share, 0)
+            has_more = end_ms is not None and turn.last_ms >= end_ms
+            if number > UNEVEN * max(own, QUANTUM * turn.weight) or (has_more and number * UNEVEN < own):
+                return False
+        for share, turn in added.items():
+            del self._new[share]
+            self._old[share] = turn
+        return True
 
     def plan(self, count: int) -> dict[str, int]:
         """Return how many of `count` messages to claim of each share, in the order of their turns."""
-        planned: dict[str, int] = {}
-        if count <= 0:
-            return planned
-        part = 2 if self._old else 1  # of the messages, and of the shares
-        self._had_new = count // part > 0 or not self._had_new  # of claims of one message, every second one
-        self._plan_new(planned, max(count // part, 1) if self._had_new else 0, MOST_IN_CLAIM // part)
+        planned = self.plan_new(count)
         left = count - sum(planned.values())
         while left > 0 and self._old:
             share, turn = next(iter(self._old.items()))
@@ -133,8 +185,15 @@ class Turns:
                 self._old.move_to_end(share)
         return planned
 
-    def _plan_new(self, planned: dict[str, int], most: int, most_shares: int) -> None:
-        while most > 0 and self._new and len(planned) < most_shares:
+    def plan_new(self, count: int) -> dict[str, int]:
+        """Return how many of `count` messages to claim of each share of which nothing was due before."""
+        planned: dict[str, int] = {}
+        if count <= 0:
+            return planned
+        part = 2 if self._old else 1  # of the messages, and of the shares
+        self._had_new = count // part > 0 or not self._had_new  # of claims of one message, every second one
+        most = max(count // part, 1) if self._had_new else 0
+        while most > 0 and self._new and len(planned) < MOST_IN_CLAIM // part:
             share, turn = self._new.popitem(last=False)
             taken = min(turn.credit, most)
             if turn.seen is not None and turn.seen <= taken:
@@ -144,6 +203,7 @@ class Turns:
                 self._old[share] = turn
             planned[share] = taken
             most -= taken
+        return planned
 
     def note(self, planned: Mapping[str, int], given: Mapping[str, int]) -> None:
         """Note how many messages a claim that was `planned` gave. Shares that gave less have none left."""

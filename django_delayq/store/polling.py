@@ -61,8 +61,8 @@ class TableClaims:
     def claim(self, requests: Sequence[ClaimRequest], lease_ms: int, worker: str) -> tuple[Claims, set[Pair]]:
         """Lease due rows, and return the requested pairs that may have more.
 
-        If the messages of a pair are shared, the shares take turns, as far as they are known to have any; once a second
-        a few rows come first that were due first, whatever their shares.
+        If the messages of a pair are shared, the shares take turns, as far as they are known to have any and due order
+        would not give each its part; once a second a few rows come first that were due first, whatever their shares.
         """
         if not any(request.shares for request in requests):
             return self._claim_in_order(requests, lease_ms, worker)
@@ -123,6 +123,9 @@ class TableClaims:
                 pair = message.header.queue, message.header.key
                 since_ms = min(message.due_ms, found.now_ms - LATE_COMMITS_MS)
                 self._since[pair] = max(self._since.get(pair, 0), since_ms)
+        for pair in pairs & self._shares.keys():
+            own = [one for one in found.messages if one.header and (one.header.queue, one.header.key) == pair]
+            self._shares[pair].note_in_order(own, found.now_ms, is_full=pair in full)
         return found, full
 
     def go_back(self, pair: Pair, due_ms: int) -> None:

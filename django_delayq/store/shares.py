@@ -2,11 +2,15 @@
 
 A worker keeps in mind which shares of a (queue, key) have rows that are due, so that a claim need not look for them:
 
-- A *scan* steps from share to share in the index `delayq_ready_share`, once a second.
+- A *scan* steps from share to share in the index `delayq_ready_share`, once a second if it is quick.
 - A *look* reads the rows that fell due since the last one, by the index of due times, up to 40 times a second. So a
   share of which nothing was due before is found soon, however many rows of others are due.
 
 What neither finds in time is still claimed: if the shares in mind have nothing left, a claim takes rows in due order.
+
+Rows of many shares lie on many pages, so claims in turn cost more than claims in due order. So a worker counts by share
+the rows that come next in due order. If each share gets about its part of them, it claims as many in due order, and
+then counts again; otherwise the shares take turns until the next scan. Shares that a look finds come first, either way.
 """
 
 from collections import Counter
@@ -24,9 +28,12 @@ from django_delayq.store.queries import repeat_at
 from django_delayq.store.sql.dialect import WAITING, ShareTurn, Sql
 from django_delayq.support.logging import logger
 
-SCAN_S = 1.0
-SCANNED = 1_000
+SCAN_S, SCAN_PART = 1.0, 50
+"""The least seconds between two scans, and the part of a worker's time that they take at most: a fiftieth."""
+SCANNED = 2_000
 """The most shares that one scan finds. The next one goes on after the last of them."""
+MOST_AHEAD = 30_000
+"""The most rows to count ahead. If the shares have more turns than that, they take them."""
 LOOK_S = 0.025
 LATE_COMMITS_MS = 250
 """How far back a look goes beyond the last one: a row may be committed a little after its due time."""
@@ -49,6 +56,9 @@ class ShareClaims:
         self._scan_at = self._look_at = 0.0
         self._scanned_to = ""
         self._looked_ms = 0
+        self._knows_all = False  # whether scans have been through all shares once
+        self._mixed = self._mixed_to_ms = 0  # how many rows in due order are known to be mixed, and up to when
+        self._count_at = 0.0
         self._has_warned = False
 
     def scan_again(self) -> None:
@@ -60,32 +70,43 @@ class ShareClaims:
     ) -> tuple[list[Claimed], int, bool] | None:
         """Lease at most `most` due rows of the pair, in turn.
 
-        Return them, the database's time (0 if none was leased), and whether there may be more. Return None if fewer
-        than two shares are known to be due: then rows are claimed in due order.
+        Return them, the database's time (0 if none was leased), and whether there may be more to claim in turn. What
+        then lacks is claimed in due order. Return None if fewer than two shares are known to be due.
         """
         self._find_shares(request)
+        if self._mixed <= 0 and monotonic() >= self._count_at:
+            self._count_ahead(request)
         if len(self._turns) < 2:
             return None
+        is_mixed = self._mixed > 0
         count, idle = min(request.count, most), request.idle_slots
         messages: list[Claimed] = []
         order: dict[str, None] = {}
         now_ms = 0
-        for _ in range(ROUNDS):
-            planned = self._turns.plan(count - len(messages))
+        for _ in range(1 if is_mixed else ROUNDS):
+            planned = (self._turns.plan_new if is_mixed else self._turns.plan)(count - len(messages))
             if not planned:
                 break
             found = self._lease(request, planned, idle - len(messages), lease_ms, worker)
             now_ms = found.now_ms or now_ms
-            self._note(planned, found.messages, now_ms)
+            self._turns.note(planned, Counter([one.share or "" for one in found.messages]))
+            self._note_since(found.messages, now_ms)
             messages += found.messages
             order |= dict.fromkeys(planned)
             if 2 * len(messages) >= count:
                 break
-        return in_turn(messages, attrgetter("share"), order), now_ms, len(messages) >= count or len(self._turns) > 0
+        has_more = len(messages) >= count or (not is_mixed and len(self._turns) > 0)
+        return in_turn(messages, attrgetter("share"), order), now_ms, has_more
 
-    def _note(self, planned: Mapping[str, int], messages: list[Claimed], now_ms: int) -> None:
-        given = Counter([one.share or "" for one in messages])
-        self._turns.note(planned, given)
+    def note_in_order(self, messages: list[Claimed], now_ms: int, *, is_full: bool) -> None:
+        """Note what a claim in due order gave. If it is not full, no more are due."""
+        if messages:
+            last_ms = max(one.due_ms for one in messages)
+            self._turns.passed_ms = last_ms if is_full else last_ms + 1
+            self._mixed = 0 if last_ms > self._mixed_to_ms else self._mixed - len(messages)
+            self._note_since(messages, now_ms)
+
+    def _note_since(self, messages: list[Claimed], now_ms: int) -> None:
         if len(self._since) > MOST_SINCE:
             self._since.clear()
         for one in messages:
@@ -97,43 +118,72 @@ class ShareClaims:
 
     def _find_shares(self, request: ClaimRequest) -> None:
         began_at = monotonic()
-        if began_at >= self._scan_at:
-            self._scan(request)
-            self._scan_at = repeat_at(began_at, monotonic(), SCAN_S)
-        if began_at >= self._look_at:
+        if began_at >= self._look_at:  # before a scan, which does not tell which shares are new
             self._look(request)
             self._look_at = monotonic() + LOOK_S
+        if began_at >= self._scan_at:
+            began_at = monotonic()
+            self._scan(request)
+            now = monotonic()
+            self._scan_at = now + max(SCAN_S, SCAN_PART * (now - began_at))
 
     def _scan(self, request: ClaimRequest) -> None:
-        """Find the shares that have rows that are due, and where the first of these is."""
+        """Find the shares that have rows that are due, and where the first and the last of these are."""
         rows = self._database.dialect.shares(self._database, *request.pair, self._scanned_to, SCANNED)
+        self._knows_all |= len(rows) < SCANNED
         self._scanned_to = rows[-1][0] if len(rows) >= SCANNED else ""
         shuffle(rows)  # several workers would otherwise begin with the same shares
-        for share, due_ms in rows:
-            if due_ms is not None:
-                self._since[share] = min(self._since.get(share, 0), due_ms)
-                self._turns.add(share)
+        for share, first_ms, last_ms in rows:
+            if first_ms is not None and last_ms is not None:
+                self._since[share] = min(self._since.get(share, 0), first_ms)
+                if self._turns.add(share, last_ms):
+                    self._mixed = 0
 
     def _look(self, request: ClaimRequest) -> None:
         """Find the shares of rows that fell due since the last look."""
-        dialect = self._database.dialect
-        in_order = ", ".join(f"{column} DESC" for column in dialect.by_due_time.removeprefix("ORDER BY ").split(", "))
-        newest = (
-            f"SELECT r.share FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s AND r.key = %s"
-            f" AND r.due_at > %s AND r.due_at <= {dialect.now} AND {WAITING}"
-            f" ORDER BY {in_order} {dialect.limit.format(count=MOST_SEEN)}"
-        )
+        now = self._database.dialect.now
+        newest = self._due(request, self._looked_ms - LATE_COMMITS_MS, MOST_SEEN, " DESC")
         rows = self._database.rows(
-            f"SELECT NULL, {dialect.now} UNION ALL SELECT share, count(*) FROM ({newest}) AS newest"
-            " WHERE share IS NOT NULL GROUP BY share",
-            [self._database.alias, *request.pair, self._looked_ms - LATE_COMMITS_MS],
+            f"SELECT NULL, 0, {now} UNION ALL SELECT share, count(*), max(due_at) FROM ({newest.text})"
+            " AS newest WHERE share IS NOT NULL GROUP BY share",
+            newest.parameters,
         )
         is_first = not self._looked_ms
-        for share, number in rows:
+        for share, number, last_ms in rows:
             if share is None:
-                self._looked_ms = number
+                self._looked_ms = last_ms
             elif not is_first:
-                self._turns.add(share, number)
+                self._turns.add(share, last_ms, number)
+
+    def _count_ahead(self, request: ClaimRequest) -> None:
+        """Count the rows that come next in due order by share, and keep in mind how many of them are mixed."""
+        self._count_at, most = self._scan_at, self._turns.ahead(request.count)
+        if most > MOST_AHEAD or not self._knows_all:
+            return
+        began_at = monotonic()
+        ahead = self._due(request, self._turns.passed_ms - LATE_COMMITS_MS, most)
+        rows = self._database.rows(
+            f"SELECT share, count(*), max(due_at) FROM ({ahead.text}) AS ahead GROUP BY share", ahead.parameters
+        )
+        for share, _, last_ms in rows:
+            if share is not None:
+                self._turns.add(share, last_ms)
+        counts = {share: number for share, number, _ in rows}
+        number, end_ms = sum(counts.values()), max((last_ms for *_, last_ms in rows), default=0)
+        if self._turns.note_ahead(counts, None if number < most else end_ms):
+            self._mixed, self._mixed_to_ms = number, end_ms
+            self._count_at = repeat_at(began_at, monotonic(), 0)
+
+    def _due(self, request: ClaimRequest, after_ms: int, most: int, way: str = "") -> Sql:
+        """Return a SELECT of share and due time of the first `most` rows that wait and fell due after a time."""
+        dialect = self._database.dialect
+        columns = dialect.by_due_time.removeprefix("ORDER BY ").split(", ")
+        return Sql(
+            f"SELECT r.share, r.due_at FROM delayq_ready r WHERE {dialect.of_alias} AND r.queue = %s AND r.key = %s"
+            f" AND r.due_at > %s AND r.due_at <= {dialect.now} AND {WAITING}"
+            f" ORDER BY {', '.join(column + way for column in columns)} {dialect.limit.format(count=most)}",
+            [self._database.alias, *request.pair, after_ms],
+        )
 
     # The rows of shares
 

@@ -1,8 +1,8 @@
 """The shares of a handler as they are written, and the choice of turns."""
 
 from collections import Counter
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -10,7 +10,16 @@ from hypothesis import given, strategies as st
 
 from django_delayq import Message, delay_execute
 from django_delayq.core.errors import DataMismatch
-from django_delayq.core.shares import MOST_IN_CLAIM, QUANTUM, Shares, Turns, check_shares, in_turn
+from django_delayq.core.shares import (
+    AHEAD_CLAIMS,
+    AHEAD_TURNS,
+    MOST_IN_CLAIM,
+    QUANTUM,
+    Shares,
+    Turns,
+    check_shares,
+    in_turn,
+)
 
 
 @pytest.mark.usefixtures("registry")
@@ -61,7 +70,7 @@ class Queue:
         self.claimed: Counter[str] = Counter()
         self.turns = Turns(lambda share: weights.get(share, 1))
         for share in due:
-            self.turns.add(share)
+            self.turns.add(share, 0)
 
     def claim(self, count: int) -> dict[str, int]:
         planned = self.turns.plan(count)
@@ -109,7 +118,7 @@ def test_shares_that_keep_coming_starve_no_other(old: int, count: int, new: int)
     for turn in range(4 * old * QUANTUM // count + 2 * old):
         for n in range(new):
             queue.due[f"new:{turn}:{n}"] = 1
-            queue.turns.add(f"new:{turn}:{n}", 1)
+            queue.turns.add(f"new:{turn}:{n}", 0, 1)
         queue.claim(count)
     assert all(queue.claimed[share] > first[share] for share in first)
 
@@ -118,9 +127,94 @@ def test_a_share_of_which_nothing_was_due_before_comes_next() -> None:
     queue = Queue({"hog": 1_000_000, "other": 1_000_000}, {})
     queue.claim(100)
     queue.due["late"] = 3
-    queue.turns.add("late", 3)
+    queue.turns.add("late", 0, 3)
     assert next(iter(queue.claim(100).items())) == ("late", 3)
     assert "late" not in queue.turns, "no more of it was seen, so that no claim asks for it in vain"
+
+
+@pytest.mark.parametrize(
+    ("counts", "end_ms", "are_mixed"),
+    [
+        ({"a": 50, "b": 30, "c": 20}, 5, True),
+        ({"a": 50, "b": 45, "c": 5}, 5, False),
+        ({"a": 50, "b": 45, "c": 5}, 7, True),  # c has no more
+        ({"a": 50, "b": 50}, 5, False),
+        ({"a": 50, "b": 50}, 7, True),
+        ({"a": 50, "b": 50}, None, True),
+        ({"a": 30, "b": 2}, None, True),  # a has no more than three turns
+        ({"a": 12, "d": 60, "b": 14, "c": 14}, 5, True),  # d may have most, by its weight
+        ({"a": 5, "d": 60, "b": 14, "c": 14}, 5, False),
+        ({"a": 5, "b": 5, "c": 5, None: 40}, 5, False),  # rows without a share are no one's part
+    ],
+)
+def test_messages_are_mixed_if_no_share_has_far_from_its_part(
+    counts: dict[str | None, int], end_ms: int | None, are_mixed: bool
+) -> None:
+    turns = Turns(lambda share: 3 if share == "d" else 1)
+    for share, last_ms in {"a": 9, "b": 9, "c": 6, **({"d": 9} if "d" in counts else {})}.items():
+        turns.add(share, last_ms)
+    assert turns.note_ahead(counts, end_ms) is are_mixed
+
+
+def test_a_share_is_new_again_once_claims_in_due_order_have_passed_its_last() -> None:
+    turns = Turns(lambda share: 1)
+    turns.add("a", 100)
+    turns.add("b", 50)
+    assert turns.note_ahead({"a": 30, "b": 30}, 90)
+    turns.passed_ms = 60
+    assert turns.plan_new(10) == {}
+    assert not turns.add("a", 110, 2)
+    assert turns.add("b", 110, 2)
+    assert turns.plan_new(10) == {"b": 2}
+
+
+class Backlog:
+    """Messages in due order, of which claims take those that a store's claims would take."""
+
+    def __init__(self, shares: Sequence[str], weights: Mapping[str, int]) -> None:
+        self.waiting = dict(enumerate(shares))
+        self.turns = Turns(lambda share: weights.get(share, 1))
+        self.mixed = 0
+        for due_ms, share in self.waiting.items():
+            self.turns.add(share, due_ms)
+
+    def claim(self, count: int) -> list[str]:
+        if self.mixed <= 0:
+            ahead = list(islice(self.waiting.items(), self.turns.ahead(count)))
+            end_ms = ahead[-1][0] if len(ahead) < len(self.waiting) else None
+            if self.turns.note_ahead(Counter(share for _, share in ahead), end_ms):
+                self.mixed = len(ahead)
+        if self.mixed > 0:
+            taken = list(islice(self.waiting, count))
+            self.turns.passed_ms = taken[-1] if taken else 0
+            self.mixed -= count
+        else:
+            planned = self.turns.plan(count)
+            taken = [n for share, most in planned.items() for n in islice(self._of(share), most)]
+            self.turns.note(planned, Counter(self.waiting[n] for n in taken))
+        return [self.waiting.pop(n) for n in taken]
+
+    def _of(self, share: str) -> Iterator[int]:
+        return (n for n, of in self.waiting.items() if of == share)
+
+
+@given(
+    st.lists(st.tuples(st.text("ab", min_size=1, max_size=6), st.integers(1, 300)), min_size=1, max_size=12),
+    st.text("ab", max_size=30),
+    st.integers(1, 100),
+    WEIGHTS,
+)
+def test_ten_messages_of_a_share_wait_for_a_few_turns_of_the_others_at_most(
+    runs: list[tuple[str, int]], last: str, count: int, weights: dict[str, int]
+) -> None:
+    """The others may be due in any order, however many they are."""
+    backlog = Backlog([*"".join(text * number for text, number in runs), *last, *"z" * QUANTUM], weights)
+    a_round = QUANTUM * (1 + weights.get("a", 1) + weights.get("b", 1))
+    most = max(AHEAD_TURNS * a_round, AHEAD_CLAIMS * count) + 2 * a_round + 2 * count
+    claimed = list[str]()
+    while len(claimed) < most and backlog.waiting:
+        claimed += backlog.claim(count)
+    assert claimed.count("z") == QUANTUM
 
 
 @given(st.lists(st.sampled_from("abc")), st.permutations("abc"))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from django.db.models import F, Min
+from django.db.models import BigIntegerField, F, Min
+from django.db.models.functions import Cast, Substr
 from django.test.utils import CaptureQueriesContext
 
 from django_delayq import Message, delay_execute, get_delay_message, list_delay_messages, send_delay_messages
@@ -47,6 +48,20 @@ def _all_due(database: str) -> None:
     # Keys go on from what earlier tests drew, so they count from the first of these.
     first = rows.aggregate(first=Min("pk"))["first"]
     rows.update(due_at=F("sent_at") - 60_000 + F("pk") - first)
+
+
+def _send_due(handler: Handler[Any, None], database: str, shops: str) -> list[str]:
+    """Send messages of these shops that have been due for a while, and return their ids in due order."""
+    ids = [f"{shop}{n:04}" for n, shop in enumerate(shops)]
+    send_delay_messages(handler.prepare({"shop": id[0]}, id=id) for id in ids)
+    place = Cast(Substr("message_id", 2), BigIntegerField())
+    ReadyMessage.objects.using(database).update(due_at=F("sent_at") - 60_000 + place * 10)
+    return ids
+
+
+def _send_now(handler: Handler[Any, None], database: str, ids: list[str]) -> None:
+    send_delay_messages(handler.prepare({"shop": id[0]}, id=id) for id in ids)
+    ReadyMessage.objects.using(database).filter(message_id__in=ids).update(due_at=F("due_at") - 5)
 
 
 def _claim(claims: TableClaims, count: int, shares: Shares | None = Shares("shop:{shop}")) -> list[Claimed]:  # noqa: B008
@@ -142,6 +157,51 @@ def test_a_share_that_becomes_due_is_next_however_many_of_another_are_due(
     ReadyMessage.objects.using(database).filter(share="shop:b").update(due_at=F("due_at") - 5)
     assert _shops(_claim(claims, 20)) == {"a": 17, "b": 3}
     assert _shops(_claim(claims, 20)) == {"a": 20}
+
+
+def test_mixed_shares_are_claimed_in_due_order(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str
+) -> None:
+    ids = _send_due(handler, database, "aab" * 60)
+    claims = TableClaims(broker.database)
+    with CaptureQueriesContext(connections[database]) as captured:
+        assert [one.id for _ in range(4) for one in _claim(claims, 20)] == ids[:80]
+    assert not any("AS numbered0" in query["sql"] and "r.share =" in query["sql"] for query in captured)
+
+
+@pytest.mark.parametrize(
+    ("shops", "small", "claims_of_20"),
+    [("ab" * 30 + "c" * 300 + "ab" * 30, {"a": 60, "b": 60}, 13), ("ab" * 200 + "c" * 50, {"c": 50}, 9)],
+)
+def test_shares_take_turns_where_due_order_is_not_mixed(
+    handler: Handler[Any, None],
+    broker: DatabaseBackend,
+    database: str,
+    shops: str,
+    small: dict[str, int],
+    claims_of_20: int,
+) -> None:
+    _send_due(handler, database, shops)
+    claims = TableClaims(broker.database)
+    given = _shops([one for _ in range(claims_of_20) for one in _claim(claims, 20)])
+    assert {shop: given[shop] for shop in small} == small
+
+
+def test_a_share_whose_rows_were_all_claimed_in_due_order_comes_next_when_one_more_is_due(
+    handler: Handler[Any, None], broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = _send_due(handler, database, "ac" * 6 + "abcabc" + "ac" * 100)
+    monkeypatch.setattr(module, "SCAN_S", 3_600.0)
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    claims = TableClaims(broker.database)
+    assert [one.id for one in _claim(claims, 20)] == ids[:20]
+    _send_now(handler, database, ["b90", "b91", "b92"])
+    assert [one.id for one in _claim(claims, 20)] == ["b90", "b91", "b92", *ids[20:37]]
+    _send_now(handler, database, ["b93"])
+    request = [ClaimRequest("default", "k", 1, shares=Shares("shop:{shop}"))]
+    given = [claims.claim(request, LEASE_MS, "w") for _ in range(2)]
+    assert "b93" in [one.id for found, _ in given for one in found.messages]
+    assert all(full for _, full in given), "more is due, also if a claim had room for that share alone"
 
 
 def test_rows_without_a_share_are_not_left_behind(

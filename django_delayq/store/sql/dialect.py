@@ -399,26 +399,29 @@ class Dialect:
             f") AS due{i}) AS numbered{i} WHERE NOT at_most_once OR number <= {idle}"
         )
 
-    def shares(self, database: Executor, queue: str, key: str, after: str, most: int) -> list[tuple[str, int | None]]:
+    def shares(
+        self, database: Executor, queue: str, key: str, after: str, most: int
+    ) -> list[tuple[str, int | None, int | None]]:
         """Return at most `most` shares of a pair, in order, that come after the share `after`.
 
-        Beside each is the due time of its first row that waits and is due; None if it has none.
+        Beside each are the due times of the first and the last of its rows that wait and are due; None if it has none.
         """
         following = (
             f"(SELECT r.share FROM delayq_ready r WHERE {self.of_alias_by_share} AND r.queue = %s AND r.key = %s"
             f" AND r.share > {{after}} ORDER BY r.share {self.limit.format(count=1)})"
         )
-        first = (
+        of_share = (
             f"(SELECT r.due_at FROM delayq_ready r WHERE {self.of_alias_by_share} AND r.queue = %s AND r.key = %s"
             f" AND r.share = shares.share AND {self.due_in_order} <= {self.now} AND {WAITING}"
-            f" ORDER BY {self.due_in_order} {self.limit.format(count=1)})"
+            f" ORDER BY {self.due_in_order}{{way}} {self.limit.format(count=1)})"
         )
         names = [database.alias, queue, key]
         return database.rows(
             f"WITH RECURSIVE shares (share, number) AS (SELECT {following.format(after='%s')}, 1 UNION ALL"
             f" SELECT {following.format(after='shares.share')}, number + 1 FROM shares"
-            f" WHERE share IS NOT NULL AND number < %s) SELECT share, {first} FROM shares WHERE share IS NOT NULL",
-            [*names, after, *names, most, *names],
+            f" WHERE share IS NOT NULL AND number < %s) SELECT share, {of_share.format(way='')},"
+            f" {of_share.format(way=' DESC')} FROM shares WHERE share IS NOT NULL",
+            [*names, after, *names, most, *names, *names],
         )
 
     def change(self, database: Executor, changes: Sql, found: Sql, returning: str) -> list[Row]:

@@ -117,14 +117,17 @@ class MySQL(Stepwise):
             [database.alias, most],
         )
 
-    def shares(self, database: Executor, queue: str, key: str, after: str, most: int) -> list[tuple[str, int | None]]:
-        """Return the shares by one read that steps from share to share (a loose index scan).
+    def shares(
+        self, database: Executor, queue: str, key: str, after: str, most: int
+    ) -> list[tuple[str, int | None, int | None]]:
+        """Return the shares that have something due by one read of nothing but the index.
 
-        It reads nothing but the index, so the due time may be that of a row that runs.
+        So the due times may be those of rows that run. MySQL may step from share to share (a loose index scan).
         """
         return database.rows(
-            "SELECT r.share, min(r.due_at) FROM delayq_ready r FORCE INDEX (delayq_ready_share) WHERE r.alias = %s"
-            " AND r.queue = %s AND r.key = %s AND r.share > %s GROUP BY r.share ORDER BY r.share LIMIT %s",
+            "SELECT r.share, min(r.due_at), max(r.due_at) FROM delayq_ready r FORCE INDEX (delayq_ready_share)"
+            f" WHERE r.alias = %s AND r.queue = %s AND r.key = %s AND r.share > %s AND r.due_at <= {self.now}"
+            " GROUP BY r.share ORDER BY r.share LIMIT %s",
             [database.alias, queue, key, after, most],
         )
 
