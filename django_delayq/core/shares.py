@@ -151,6 +151,9 @@ class Turns:
         part, by weight; less only if it has no more. A share that was added with the number of its messages does not
         count, because it comes first in any case.
         """
+        for share in counts:
+            if share is not None and share not in self:
+                self.add(share, self.passed_ms if end_ms is None else end_ms)
         for turns in self._new, self._old:
             for share, turn in tuple(turns.items()):
                 if self._is_passed(turn) or (end_ms is None and share not in counts):

@@ -165,9 +165,6 @@ class ShareClaims:
         rows = self._database.rows(
             f"SELECT share, count(*), max(due_at) FROM ({ahead.text}) AS ahead GROUP BY share", ahead.parameters
         )
-        for share, _, last_ms in rows:
-            if share is not None:
-                self._turns.add(share, last_ms)
         counts = {share: number for share, number, _ in rows}
         number, end_ms = sum(counts.values()), max((last_ms for *_, last_ms in rows), default=0)
         if self._turns.note_ahead(counts, None if number < most else end_ms):

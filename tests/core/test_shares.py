@@ -165,7 +165,9 @@ def test_a_share_is_new_again_once_claims_in_due_order_have_passed_its_last() ->
     assert turns.plan_new(10) == {}
     assert not turns.add("a", 110, 2)
     assert turns.add("b", 110, 2)
-    assert turns.plan_new(10) == {"b": 2}
+    assert turns.note_ahead({"a": 30, "b": 2, "c": 4}, None)
+    assert turns.plan_new(10) == {"b": 2}, "it is counted with the others, and comes first all the same"
+    assert "c" in turns, "it was not known"
 
 
 class Backlog:
