@@ -38,7 +38,7 @@ def run() -> list[Result]:
     ):
         rates = in_turn(partial(_drain_s, partial(_of, shop_of), count), partial(_drain_s, noops, count), count)
         results.append(at_least(f"draining {count:,} of {of} / without shares", rates.ratio, 0.95, str(rates)))
-    many = scaled(100_000, least=1_000)
+    many = scaled(300_000, least=1_000)  # more than run meanwhile
     for broker, where in ((REDIS, ""), (ALONE, ", PostgreSQL alone")):
         idle, beside = _p99_ms(broker, 0), _p99_ms(broker, many)
         results.append(
