@@ -74,10 +74,10 @@ class ShareClaims:
         then lacks is claimed in due order. Return None if fewer than two shares are known to be due.
         """
         self._find_shares(request)
-        if self._mixed <= 0 and monotonic() >= self._count_at:
-            self._count_ahead(request)
         if len(self._turns) < 2:
             return None
+        if self._mixed <= 0 and monotonic() >= self._count_at:
+            self._count_ahead(request)
         is_mixed = self._mixed > 0
         count, idle = min(request.count, most), request.idle_slots
         messages: list[Claimed] = []
@@ -109,9 +109,10 @@ class ShareClaims:
     def _note_since(self, messages: list[Claimed], now_ms: int) -> None:
         if len(self._since) > MOST_SINCE:
             self._since.clear()
-        for one in messages:
-            if share := one.share:
-                since_ms = min(one.due_ms, now_ms - LATE_COMMITS_MS)
+        last_ms = {one.share: one.due_ms for one in messages}  # they are in due order
+        for share, due_ms in last_ms.items():
+            if share:
+                since_ms = min(due_ms, now_ms - LATE_COMMITS_MS)
                 self._since[share] = max(self._since.get(share, 0), since_ms)
 
     # Which shares are due
