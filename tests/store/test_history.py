@@ -39,7 +39,7 @@ def outcomes(row: ReadyMessage | FinishMessage | ErrorMessage) -> list[Ended]:
 def test_a_first_attempt_that_finishes_is_in_its_row_alone(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1)
     (claimed,) = claim(broker, "w1")
-    started = claimed.due_ms + 1
+    started = claimed.claimed_ms + 1
     end(broker, claimed, SettleAction.FINISH, started_ms=started, ended_ms=started + 2)
     row = FinishMessage.objects.using(database).get()
     assert (row.worker, row.history) == ("w1", "[]")
@@ -56,6 +56,15 @@ def test_a_worker_ahead_of_the_clock_ends_nothing_in_the_future(broker: Database
     row = FinishMessage.objects.using(database).get()
     assert row.started_at == row.ended_at
     assert row.ended_at < from_ms(ahead)
+
+
+def test_a_worker_behind_the_clock_ends_nothing_before_it_was_claimed(broker: DatabaseBackend, database: str) -> None:
+    send_delay_message("k", 1)
+    (claimed,) = claim(broker)
+    claimed_at = ReadyMessage.objects.using(database).get().started_at
+    behind = claimed.due_ms - 3_600_000
+    end(broker, claimed, SettleAction.FINISH, started_ms=behind, ended_ms=behind)
+    assert FinishMessage.objects.using(database).get().ended_at == claimed_at
 
 
 def test_failures_and_snoozes_are_kept_with_worker_times_and_traceback(broker: DatabaseBackend, database: str) -> None:

@@ -291,14 +291,19 @@ _OTHERS: Columns = {
 """The columns of the values table of leases, unless all the leases end as finished: `_FINISH` has enough for those."""
 
 _HELD = (
-    "held AS (SELECT r.*, {columns}, LEAST(held.ended_ms, {now}) AS ended_ms,"
+    "held AS (SELECT r.*, {columns},"
+    " LEAST(GREATEST(coalesce(held.ended_ms, {now}), r.started_at), {now}) AS ended_ms,"
     f" CASE WHEN state NOT IN ('{State.FAILED}', '{State.CANCELLED}') OR held.started_ms IS NOT NULL"
     " THEN LEAST(coalesce(held.started_ms, r.started_at), held.ended_ms, {now}) END AS started_ms,"
     f" CASE WHEN state = '{State.RUNNING}' AND r.interrupted THEN NULL"
     f" WHEN state IN ('{State.PENDING}', '{State.FAILED}') AND r.cancel_at IS NOT NULL THEN NULL"
     " ELSE state END AS state FROM {found})"
 )
-"""The rows whose leases still stand. No time is kept that is later than now: the worker's clock may be ahead."""
+"""The rows whose leases still stand. The worker's clock may be ahead or behind.
+
+No time is kept that is later than now, and no end that is before the claim: so of messages of which one is sent as
+another ends, the ends are in that order.
+"""
 
 _STANDS = (
     f"r.message_id = held.of_id AND r.token = held.of_token AND (r.again IS NULL OR held.state = '{State.RUNNING}'"

@@ -217,9 +217,12 @@ class _Locked(NamedTuple):
 
     @property
     def ended_ms(self) -> int:
-        """Return when the attempt ended, never later than now: the worker's estimate of the clock may be ahead."""
+        """Return when the attempt ended, never before it was claimed or later than now.
+
+        The worker's estimate of the clock may be behind or ahead.
+        """
         ended_ms = self.transition.ended_ms
-        return self.now_ms if ended_ms is None else min(ended_ms, self.now_ms)
+        return self.now_ms if ended_ms is None else min(max(ended_ms, self.claimed_ms), self.now_ms)
 
     @property
     def started_ms(self) -> int:

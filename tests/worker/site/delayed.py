@@ -315,9 +315,9 @@ def record_too(message: Message[str]) -> None:
 
 @delay_execute(key="stamp")
 def stamp(message: Message[Any]) -> None:
-    """Add the id and the time to a file."""
+    """Add the id, the token and the time to a file."""
     with open(os.environ["DELAYQ_TEST_RECORD"], "ab", buffering=0) as file:
-        file.write(f"{message.id} {time.time()}\n".encode())
+        file.write(f"{message.id} {message.token} {time.time()}\n".encode())
 
 
 @delay_execute(key="stamp atomically", atomic=True)
