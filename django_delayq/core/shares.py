@@ -32,7 +32,7 @@ MOST_IN_CLAIM = 50
 MOST_DUE = 10_000
 """The most shares that a worker keeps in mind. Others take their turns once some of these are empty."""
 AHEAD_TURNS, AHEAD_CLAIMS = 3, 4
-"""How many messages in due order are looked at together: of so many turns of each share, or of so many claims."""
+"""The messages in due order that are looked at together: those of so many turns of each share, or of so many claims."""
 UNEVEN = 3
 """In mixed messages no share has more than so many times its part, nor less than its part divided by this.
 

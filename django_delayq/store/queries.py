@@ -91,9 +91,9 @@ REST_FACTOR = 20
 """How long to wait before a slow look through many rows is repeated, as a multiple of the time that it took."""
 
 
-def repeat_at(began_at: float, ended_at: float, least_s: float) -> float:
+def repeat_at(began_at: float, ended_at: float, least_s: float, rest_factor: int = REST_FACTOR) -> float:
     """Return when to repeat a look through many rows: `least_s` after it began, or later if it was slow."""
-    return max(began_at + least_s, ended_at + REST_FACTOR * (ended_at - began_at))
+    return max(began_at + least_s, ended_at + rest_factor * (ended_at - began_at))
 
 
 def page_after(

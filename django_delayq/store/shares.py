@@ -28,8 +28,8 @@ from django_delayq.store.queries import repeat_at
 from django_delayq.store.sql.dialect import WAITING, ShareTurn, Sql
 from django_delayq.support.logging import logger
 
-SCAN_S, SCAN_PART = 1.0, 50
-"""The least seconds between two scans, and the part of a worker's time that they take at most: a fiftieth."""
+SCAN_S, SCAN_REST_FACTOR = 1.0, 50
+"""The least seconds between two scans, and the rest after a scan, as a multiple of the time that it took."""
 SCANNED = 2_000
 """The most shares that one scan finds. The next one goes on after the last of them."""
 MOST_AHEAD = 30_000
@@ -79,12 +79,13 @@ class ShareClaims:
         if self._mixed <= 0 and monotonic() >= self._count_at:
             self._count_ahead(request)
         is_mixed = self._mixed > 0
+        plan, rounds = (self._turns.plan_new, 1) if is_mixed else (self._turns.plan, ROUNDS)
         count, idle = min(request.count, most), request.idle_slots
         messages: list[Claimed] = []
         order: dict[str, None] = {}
         now_ms = 0
-        for _ in range(1 if is_mixed else ROUNDS):
-            planned = (self._turns.plan_new if is_mixed else self._turns.plan)(count - len(messages))
+        for _ in range(rounds):
+            planned = plan(count - len(messages))
             if not planned:
                 break
             found = self._lease(request, planned, idle - len(messages), lease_ms, worker)
@@ -125,8 +126,7 @@ class ShareClaims:
         if began_at >= self._scan_at:
             began_at = monotonic()
             self._scan(request)
-            now = monotonic()
-            self._scan_at = now + max(SCAN_S, SCAN_PART * (now - began_at))
+            self._scan_at = repeat_at(began_at, monotonic(), SCAN_S, SCAN_REST_FACTOR)
 
     def _scan(self, request: ClaimRequest) -> None:
         """Find the shares that have rows that are due, and where the first and the last of these are."""

@@ -17,9 +17,9 @@ from django_delayq.worker.leases import Lease
 GROWTH = 10
 """A block has at most so many starts for each that leases got of the last one."""
 REMEMBERED_S = 2.0
-"""How long a worker remembers that it asked for starts of a value, in seconds. It is longer than a block lasts."""
+"""The seconds for which a worker remembers that it asked for starts of a value: longer than a block lasts."""
 ALONE_S = 5.0
-"""How long after a refusal each message asks for its own permit or start again, in seconds."""
+"""The seconds after a refusal in which each message asks for its own permit or start again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,9 +30,9 @@ class StartBlock:
     start_until: float = 0.0
     """Until when each of them must be used."""
     left: int = 0
-    """How many of them no lease has got yet."""
+    """The number of them that no lease has got yet."""
     used: int = 0
-    """How many of them leases have got."""
+    """The number of them that leases have got."""
     alone_until: float = 0.0
     """Until when none are taken ahead, because one was refused."""
 

@@ -153,8 +153,7 @@ def test_a_share_that_becomes_due_is_next_however_many_of_another_are_due(
     monkeypatch.setattr(module, "LOOK_S", 0.0)
     claims = TableClaims(broker.database)
     assert _shops(_claim(claims, 20)) == {"a": 20}
-    _send(handler, "b", 3)
-    ReadyMessage.objects.using(database).filter(share="shop:b").update(due_at=F("due_at") - 5)
+    _send_now(handler, database, ["b0000", "b0001", "b0002"])
     assert _shops(_claim(claims, 20)) == {"a": 17, "b": 3}
     assert _shops(_claim(claims, 20)) == {"a": 20}
 
