@@ -21,12 +21,14 @@ def run() -> list[Result]:
     zones = [ZoneInfo(name) for name in ZONES]
     windows = [Window("mon-fri", "09:00", "18:00", zone=name, calendar=HOLIDAYS) for name in ZONES]
     crons = [Cron("0 9 * * 1-5", zone=name) for name in ZONES]
+    yearly = [Cron("0 9 1 1 *", zone=name) for name in ZONES]
     months = [Every(months=1, day=-1, time="18:00", zone=name) for name in ZONES]
     rrules = [RRule("FREQ=WEEKLY;BYDAY=MO,TH", start=datetime(2025, 1, 6, 9), zone=name) for name in ZONES]
     return [
         _result("At, three days on, made for each", 0.05, zones, _at),
         _result("Window on working days, with holidays", 0.03, zones, lambda n, now: windows[n % 5].resolve(now)),
         _result("Cron, weekdays at nine", 0.02, zones, lambda n, now: crons[n % 5].after(now)),
+        _result("Cron, once a year", 0.02, zones, lambda n, now: yearly[n % 5].after(now)),
         _result("Every, the last day of a month", 0.02, zones, lambda n, now: months[n % 5].after(now)),
         _result("RRule, twice a week", 0.02, zones, lambda n, now: rrules[n % 5].after(now)),
     ]

@@ -11,7 +11,7 @@ cronsim treats changes of the clocks as Debian's cron does, and dateutil does no
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from calendar import monthrange
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -109,17 +109,12 @@ class Cron:
 
         cronsim's own iterator would do, but goes from minute to minute, which takes up to ten times as long.
         """
-        parsed, times = _parsed_cron(self.expression)
-        day, left = local.date(), times[bisect_right(times, local.time()) :]
-        while True:
-            if day.month not in parsed.months:
-                day = months_after(day.replace(day=1), 1)
-            else:
-                if parsed.match_day(day):
-                    for at in left:
-                        yield datetime.combine(day, at)
-                day += _DAY
-            left = times
+        times, today = _parsed_cron(self.expression)[1], local.date()
+        for number in count(_number_of(today)):
+            days = _cron_days(self.expression, number)
+            for day in days[bisect_left(days, today) :]:
+                for at in times if day > today else times[bisect_right(times, local.time()) :]:
+                    yield datetime.combine(day, at)
 
 
 _SOON = timedelta(days=12 * 365)
@@ -562,6 +557,20 @@ def _parsed_cron(expression: str) -> tuple["CronSim", list[clock_time]]:
 
     parsed = CronSim(expression, datetime(2000, 1, 1))
     return parsed, [clock_time(hour, minute) for hour in sorted(parsed.hours) for minute in sorted(parsed.minutes)]
+
+
+@lru_cache(maxsize=1024)
+def _cron_days(expression: str, number: int) -> list[date]:
+    """Return the days on which an expression comes in a month, which has the number of `_number_of`, in order.
+
+    They are kept because most months and days are not those of a rule that comes once a month or a year.
+    """
+    parsed = _parsed_cron(expression)[0]
+    year, index = divmod(number, 12)
+    if index + 1 not in parsed.months:
+        return []
+    days = (date(year, index + 1, day) for day in range(1, monthrange(year, index + 1)[1] + 1))
+    return list(filter(parsed.match_day, days))
 
 
 def _check_cron(expression: object) -> None:
