@@ -3,10 +3,10 @@
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import sleep, time
 
 import pytest
 
@@ -16,13 +16,13 @@ from django_delayq.core.steps import step_of
 from django_delayq.models import FinishMessage, ReadyMessage, SequenceRow
 from django_delayq.store import DatabaseBackend
 from tests.scale import scaled
-from tests.worker.processes import Site, WorkerProcess
+from tests.store.emptied import until_empty
+from tests.worker.processes import Site
 
 KILLS = scaled(4)
 SEQUENCES = 30
 STEPS = 6
 WORKERS = 2
-PATIENCE_S = 120
 
 Lease = tuple[str, int | None]
 """The id of a step, and the token under which a worker holds it."""
@@ -56,7 +56,7 @@ def test_each_step_ends_once_and_none_starts_after_a_stop_whenever_workers_are_k
             if walk.stop(id) if chance.random() < 0.5 else walk.stop(tag=f"of:{id}"):
                 leased |= _leased(database, id)
                 stopped[id] = time()
-    _wait_for(workers, lambda: not ReadyMessage.objects.using(database).exists())
+    until_empty(workers, database, ReadyMessage)
     for worker in workers:
         worker.until_says("Queues:")  # from then on it takes signals
         assert worker.stop() == 0
@@ -93,10 +93,3 @@ def _by_sequence(message_ids: Iterable[str]) -> dict[str, list[int]]:
         assert found is not None
         numbers[found.id].append(found.number)
     return numbers
-
-
-def _wait_for(workers: list[WorkerProcess], is_so: Callable[[], bool]) -> None:
-    until = monotonic() + PATIENCE_S
-    while not is_so():
-        assert monotonic() < until, "\n=====\n".join([worker.text[-6000:] for worker in workers])
-        sleep(0.1)
