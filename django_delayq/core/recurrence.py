@@ -13,6 +13,7 @@ cronsim treats changes of the clocks as Debian's cron does, and dateutil does no
 import re
 from bisect import bisect_left, bisect_right
 from calendar import monthrange
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, date, datetime, time as clock_time, timedelta
@@ -701,8 +702,10 @@ def _day_of(year: int, month: int, day: int) -> date:
 
 def _business_day_of(year: int, month: int, number: int, calendar: str | Calendar | None) -> date:
     """Return a business day of a month, counted as by `_day_of`."""
-    days = (date(year, month, day) for day in range(1, monthrange(year, month)[1] + 1))
-    found = [day for day in days if day.weekday() < 5 and not is_holiday(calendar, day)]
+    numbers = range(1, monthrange(year, month)[1] + 1)
+    days = (date(year, month, day) for day in (numbers if number > 0 else reversed(numbers)))
+    business_days = (day for day in days if day.weekday() < 5 and not is_holiday(calendar, day))
+    found = deque(islice(business_days, abs(number)), maxlen=1)
     if not found:
         told = _(
             "calendar=%(calendar)s has no business day in %(month)s.",
@@ -710,7 +713,7 @@ def _business_day_of(year: int, month: int, number: int, calendar: str | Calenda
             month=f"{year:04}-{month:02}",
         )
         raise ValueError(told)
-    return found[max(min(number, len(found)) - 1, 0) if number > 0 else max(len(found) + number, 0)]
+    return found[0]
 
 
 def _to_json(**given: Any) -> str:
