@@ -13,7 +13,6 @@ cronsim treats changes of the clocks as Debian's cron does, and dateutil does no
 import re
 from bisect import bisect_left, bisect_right
 from calendar import monthrange
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from datetime import UTC, date, datetime, time as clock_time, timedelta
@@ -702,18 +701,21 @@ def _day_of(year: int, month: int, day: int) -> date:
 
 def _business_day_of(year: int, month: int, number: int, calendar: str | Calendar | None) -> date:
     """Return a business day of a month, counted as by `_day_of`."""
-    numbers = range(1, monthrange(year, month)[1] + 1)
-    days = (date(year, month, day) for day in (numbers if number > 0 else reversed(numbers)))
-    business_days = (day for day in days if day.weekday() < 5 and not is_holiday(calendar, day))
-    found = deque(islice(business_days, abs(number)), maxlen=1)
-    if not found:
+    weekday, length = monthrange(year, month)
+    found, left = None, abs(number)
+    for day_of_month in range(1, length + 1) if number > 0 else range(length, 0, -1):
+        if (weekday + day_of_month - 1) % 7 < 5 and not is_holiday(calendar, day := date(year, month, day_of_month)):
+            found, left = day, left - 1
+            if not left:
+                break
+    if found is None:
         told = _(
             "calendar=%(calendar)s has no business day in %(month)s.",
             calendar=short_repr(calendar),
             month=f"{year:04}-{month:02}",
         )
         raise ValueError(told)
-    return found[0]
+    return found
 
 
 def _to_json(**given: Any) -> str:
