@@ -57,6 +57,8 @@ _MOST_COUNT = 2**31 - 1
 _LONGEST = timedelta(milliseconds=LONGEST_MS)
 _MOST_CLOSED = 50
 """How many days of a rule may be holidays in a row, if they are over two years."""
+_MOST_CLOSED_MONTHS = 24
+"""For how long months may be left out, because none of their days is a business day."""
 _UNITS = {"seconds": 1, "minutes": 60, "hours": 3600}
 _LOCAL_UNITS = {"days": 100 * 366, "weeks": 100 * 52, "months": 100 * 12}
 """The units that are counted in local time, each with its maximum."""
@@ -185,7 +187,8 @@ class Every:
     - `weekdays` of `weeks` are the days on which it occurs, such as "mon,thu"; without them, the weekday of `since`.
     - `day` of `months` is the day of the month: counted from 1, or from -1 back from the last one. In a month that is
       too short it is the last day, or counted back the first. Without it, it is the day of `since`, or the first.
-    - `business_day` is counted like it, among Monday to Friday without the holidays of the `calendar`.
+    - `business_day` is counted like it, among Monday to Friday without the holidays of the `calendar`. A month that has
+      none is left out.
     - Days that are a holiday of the `calendar` are left out.
 
     Raises `TypeError` or `ValueError`, naming the value and the fix.
@@ -315,17 +318,30 @@ class Every:
         return (day for day in found if day >= first)
 
     def _days_of_months(self, first: date, since: date) -> Iterator[date]:
-        day = self.day or (self.since.day if self.since else 1)
         month = _number_of(since)
         begin = month + (_number_of(first) - month) // self.months * self.months
+        closed_from: int | None = None
         for number in count(begin, self.months):
-            year, index = divmod(number, 12)
-            if self.business_day is None:
-                found = _day_of(year, index + 1, day)
-            else:
-                found = _business_day_of(year, index + 1, self.business_day, self.calendar)
-            if found >= first:
-                yield found
+            found = self._day_in(*divmod(number, 12))
+            if found is not None:
+                closed_from = None
+                if found >= first:
+                    yield found
+            elif closed_from is None:
+                closed_from = number
+            elif number - closed_from >= _MOST_CLOSED_MONTHS:
+                told = _(
+                    "calendar=%(calendar)s has no business day in %(month)s.",
+                    calendar=short_repr(self.calendar),
+                    month=f"{number // 12:04}-{number % 12 + 1:02}",
+                )
+                raise ValueError(told)
+
+    def _day_in(self, year: int, index: int) -> date | None:
+        """Return the day of a month, whose index is counted from 0; None if it has no business day."""
+        if self.business_day is not None:
+            return _business_day_of(year, index + 1, self.business_day, self.calendar)
+        return _day_of(year, index + 1, self.day or (self.since.day if self.since else 1))
 
 
 def rule_of(text: str) -> Rule:
@@ -699,22 +715,16 @@ def _day_of(year: int, month: int, day: int) -> date:
     return date(year, month, min(day, length) if day > 0 else max(length + 1 + day, 1))
 
 
-def _business_day_of(year: int, month: int, number: int, calendar: str | Calendar | None) -> date:
-    """Return a business day of a month, counted as by `_day_of`."""
+def _business_day_of(year: int, month: int, number: int, calendar: str | Calendar | None) -> date | None:
+    """Return a business day of a month, counted as by `_day_of`; None if the month has none."""
     weekday, length = monthrange(year, month)
-    found, left = None, abs(number)
+    found: date | None = None
+    left = abs(number)
     for day_of_month in range(1, length + 1) if number > 0 else range(length, 0, -1):
         if (weekday + day_of_month - 1) % 7 < 5 and not is_holiday(calendar, day := date(year, month, day_of_month)):
             found, left = day, left - 1
             if not left:
                 break
-    if found is None:
-        told = _(
-            "calendar=%(calendar)s has no business day in %(month)s.",
-            calendar=short_repr(calendar),
-            month=f"{year:04}-{month:02}",
-        )
-        raise ValueError(told)
     return found
 
 

@@ -406,6 +406,19 @@ def test_a_business_day_of_the_month_is_counted_without_holidays(business_day: i
     assert [each.removesuffix(" 09:00") for each in found] == days
 
 
+def test_a_month_without_a_business_day_is_left_out() -> None:
+    rule = Every(months=1, business_day=1, time="09:00", zone=ROME, calendar=lambda day: day.month == 8)
+    for begin in (datetime(2026, 7, 2, tzinfo=UTC), datetime(2026, 8, 15, tzinfo=UTC)):
+        assert local_times(rule, begin, 2) == ["2026-09-01 09:00", "2026-10-01 09:00"]
+
+
+@pytest.mark.parametrize("months", [1, 12, 36])
+def test_a_calendar_without_business_days_is_refused_with_words(months: int) -> None:
+    rule = Every(months=months, business_day=1, time="09:00", zone=ROME, calendar=lambda day: True)
+    with pytest.raises(ValueError, match=r"has no business day in 20\d\d-\d\d"):
+        rule.after(datetime(2026, 1, 1, tzinfo=UTC))
+
+
 def test_a_month_with_few_business_days_has_its_last_or_first() -> None:
     rules = [Every(months=1, business_day=number, time="09:00", zone=ROME) for number in (23, -23)]
     found = [local_times(rule, datetime(2026, 2, 1, 9, tzinfo=UTC), 1) for rule in rules]
