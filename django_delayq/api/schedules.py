@@ -186,6 +186,9 @@ def new_schedule(
 ) -> NewSchedule:
     """Return a schedule to write. Raises like `schedule_delay_message`."""
     check_not_own(check_new_name(name, "name"), "name")
+    # A worker may not have written it yet, so its row does not tell.
+    if origin != Schedule.Origin.CODE and any(handler.key == name for handler in _recurring(alias.name)):
+        raise schedules.is_of_code(name)
     if len(name) > MOST_SCHEDULE_NAME:
         raise ValueError(
             f"name={short_repr(name)} has {len(name)} characters; give at most {MOST_SCHEDULE_NAME}, because each id "
@@ -358,11 +361,7 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
     others are, and then its error is raised.
     """
     backend = get_backend(using)
-    recurring = [
-        handler
-        for handler in registered_handlers()
-        if handler.using == backend.alias.name and handler.every is not None
-    ]
+    recurring = _recurring(backend.alias.name)
     if backend.store is None and not recurring:
         return
     store = store_of(backend)
@@ -371,6 +370,11 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
             saving.callback(_save_of_code, backend.alias, store, handler)
     for name in store.change_schedules(partial(schedules.note_gone, in_code=[handler.key for handler in recurring])):
         logger.info("Schedule %r is not in the code any more: nothing more of it runs.", name)
+
+
+def _recurring(using: str) -> list[Handler[Any, Any]]:
+    """Return the handlers of an alias that have `every`."""
+    return [handler for handler in registered_handlers() if handler.using == using and handler.every is not None]
 
 
 def _save_of_code(alias: Alias, store: Tables, handler: Handler[Any, Any]) -> None:

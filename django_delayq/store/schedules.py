@@ -212,6 +212,13 @@ def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]
 # Changing schedules
 
 
+def is_of_code(name: str) -> ValueError:
+    """Return the error for a schedule that is to have the name of one of the code."""
+    return ValueError(
+        f"name={name!r} is a schedule of the code, which a worker would write again; choose another name."
+    )
+
+
 @_writing
 def save(database: Database, wanted: NewSchedule) -> Changed:
     """Write a schedule. One that has its name is changed to it, and keeps its pause and its number of occurrences.
@@ -230,9 +237,7 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
         Schedule.objects.using(database.using).bulk_create([new], ignore_conflicts=True)
         row = _locked(database).filter(name=wanted.name).first()
     if row.origin == Schedule.Origin.CODE != wanted.origin and row.gone_at is None:
-        raise ValueError(
-            f"name={wanted.name!r} is a schedule of the code, which a worker would write again; choose another name."
-        )
+        raise is_of_code(wanted.name)
     if row.message_id and row.gone_at is None and all(getattr(row, name) == value for name, value in asked.items()):
         return Changed([], [])
     has_other_times = any(getattr(row, name) != asked[name] for name in ("rule", "window", "start_at", "until_at"))

@@ -258,6 +258,16 @@ def test_the_same_schedule_again_changes_nothing(broker: DatabaseBackend, clock:
 
 
 @pytest.mark.usefixtures("registry")
+def test_a_call_does_not_take_over_a_schedule_of_the_code_that_no_worker_has_written_yet(
+    broker: DatabaseBackend, database: str
+) -> None:
+    delay_execute("k", every=HOURLY)(handle)
+    with pytest.raises(ValueError, match="'k' is a schedule of the code"):
+        schedule_delay_message("other", name="k", every=HOURLY)
+    assert not Schedule.objects.using(database).exists()
+
+
+@pytest.mark.usefixtures("registry")
 def test_a_call_does_not_take_over_a_schedule_of_the_code(
     broker: DatabaseBackend, clock: DatabaseClock, database: str
 ) -> None:
