@@ -603,7 +603,7 @@ def _check_cron(expression: object) -> None:
         )
     try:
         next(CronSim(expression, datetime(2000, 1, 1)))
-    except (CronSimError, StopIteration) as error:
+    except (CronSimError, StopIteration, ValueError) as error:  # the last is Python's, for a number that is very long
         why = str(error) or "it never comes"
         raise ValueError(
             f"expression={short_repr(expression)} is no cron expression ({why}); write it like '0 9 * * 1-5'."
@@ -614,6 +614,10 @@ def _check_cron(expression: object) -> None:
 def _parsed_rrule(text: str, start: datetime) -> "rrule":
     from dateutil.rrule import rrule, rrulestr
 
+    if "FREQ=" not in text.upper():
+        raise ValueError("it has no FREQ")
+    if re.search(r"UNTIL=\w+Z\b", text.upper()):
+        raise ValueError("its UNTIL is in UTC")
     parsed = rrulestr(text, dtstart=start, cache=False)
     if not isinstance(parsed, rrule):
         raise ValueError("it is a set of rules; give one")

@@ -226,6 +226,7 @@ def test_an_interval_that_can_not_be_is_refused_with_words(wrong: dict[str, Any]
     ("wrong", "told"),
     [
         ("0 9 * *", "does not have five fields"),
+        ("0 9 * * " + "1" * 5000, "is no cron expression"),
         ("0 0 9 * * 1-5", "does not have five fields"),
         ("0 25 * * *", "Bad hour"),
         ("0 0 30 2 *", "Bad day-of-month"),
@@ -441,11 +442,12 @@ def test_an_rrule_has_the_local_times_that_dateutil_says(name: str, interval: in
     [
         ("FREQ=MINUTELY", "FREQ=MINUTELY; give one of YEARLY, MONTHLY, WEEKLY, DAILY"),
         ("FREQ=SOMETIMES", "has FREQ=SOMETIMES"),
-        ("FREQ=DAILY;UNTIL=20270101T000000Z", "UNTIL as a local time"),
+        ("FREQ=DAILY;UNTIL=20270101T000000Z", r"its UNTIL is in UTC.*with UNTIL as a local time"),
         ("FREQ=DAILY;BYDAY=XX", "is no rule of RFC 5545"),
         ("FREQ=DAILY;COUNT=0", "it never comes, with COUNT=0"),
         ("FREQ=DAILY;UNTIL=20200101T000000", "it never comes, because its UNTIL is before its start=2026-"),
-        ("every day", "is no rule of RFC 5545"),
+        ("every day", "it has no FREQ"),
+        ("BYDAY=MO", "it has no FREQ"),
         ("RRULE:FREQ=DAILY\nEXDATE:20260101T090000", "a set of rules; give one"),
         ("", "is no rule of RFC 5545"),
         ("FREQ=DAILY;INTERVAL=0", "INTERVAL=0; give 1 to 36600"),
