@@ -330,12 +330,13 @@ class Every:
             elif closed_from is None:
                 closed_from = number
             elif number - closed_from >= _MOST_CLOSED_MONTHS:
-                told = _(
-                    "calendar=%(calendar)s has no business day in %(month)s.",
-                    calendar=short_repr(self.calendar),
-                    month=f"{number // 12:04}-{number % 12 + 1:02}",
+                raise ValueError(
+                    _(
+                        "calendar=%(calendar)s has no business day in %(month)s.",
+                        calendar=short_repr(self.calendar),
+                        month=f"{number // 12:04}-{number % 12 + 1:02}",
+                    )
                 )
-                raise ValueError(told)
 
     def _day_in(self, year: int, index: int) -> date | None:
         """Return the day of a month, whose index is counted from 0; None if it has no business day."""
