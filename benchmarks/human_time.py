@@ -22,6 +22,7 @@ def run() -> list[Result]:
     windows = [Window("mon-fri", "09:00", "18:00", zone=name, calendar=HOLIDAYS) for name in ZONES]
     crons = [Cron("0 9 * * 1-5", zone=name) for name in ZONES]
     yearly = [Cron("0 9 1 1 *", zone=name) for name in ZONES]
+    leap_days = [Cron("0 9 29 2 *", zone=name) for name in ZONES]
     months = [Every(months=1, day=-1, time="18:00", zone=name) for name in ZONES]
     rrules = [RRule("FREQ=WEEKLY;BYDAY=MO,TH", start=datetime(2025, 1, 6, 9), zone=name) for name in ZONES]
     return [
@@ -29,6 +30,7 @@ def run() -> list[Result]:
         _result("Window on working days, with holidays", 0.03, zones, lambda n, now: windows[n % 5].resolve(now)),
         _result("Cron, weekdays at nine", 0.02, zones, lambda n, now: crons[n % 5].after(now)),
         _result("Cron, once a year", 0.02, zones, lambda n, now: yearly[n % 5].after(now)),
+        _result("Cron, on leap days", 0.02, zones, lambda n, now: leap_days[n % 5].after(now)),
         _result("Every, the last day of a month", 0.02, zones, lambda n, now: months[n % 5].after(now)),
         _result("RRule, twice a week", 0.02, zones, lambda n, now: rrules[n % 5].after(now)),
     ]

@@ -20,7 +20,7 @@ from functools import lru_cache
 from hashlib import sha256
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from django_delayq.support.timestamps import check_aware, from_ms, to_epoch_ms
+from django_delayq.support.timestamps import check_instant, from_ms, to_epoch_ms
 from django_delayq.support.translatable import Text, text as _
 from django_delayq.support.validation import check_count, did_you_mean, short_repr
 
@@ -94,7 +94,7 @@ class At:
 
     def _resolve(self, now: datetime, note: Note) -> datetime:
         zone, at = self._zone, self._time
-        now = check_aware(now, "now").astimezone(UTC)
+        now = check_instant(now, "now")
         today = now.astimezone(zone).date()
         if not (self.months or self.days or self.business_days):
             first = instant_of(datetime.combine(today, at), zone)
@@ -185,7 +185,7 @@ class Window:
 
     def _resolve(self, now: datetime, note: Note) -> datetime:
         zone = self._zone
-        now = check_aware(now, "now").astimezone(UTC)
+        now = check_instant(now, "now")
         local = clock_in(now, zone)
         last = local + timedelta(days=MOST_CLOSED_DAYS)
         if note and self._closes_at(local):

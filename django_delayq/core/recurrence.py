@@ -37,7 +37,7 @@ from django_delayq.core.human_time import (
     zone_of,
 )
 from django_delayq.core.requests import Header
-from django_delayq.support.timestamps import EPOCH, check_aware
+from django_delayq.support.timestamps import EPOCH, check_aware, check_instant
 from django_delayq.support.translatable import Text, text as _
 from django_delayq.support.units import LONGEST_MS
 from django_delayq.support.validation import check_count, did_you_mean, short_repr
@@ -112,8 +112,8 @@ class Cron:
         cronsim's own iterator would do, but goes from minute to minute, which takes up to ten times as long.
         """
         times, today = _parsed_cron(self.expression)[1], local.date()
-        for number in count(_number_of(today)):
-            days = _cron_days(self.expression, number)
+        for year in count(today.year):
+            days = _cron_days(self.expression, year)
             for day in days[bisect_left(days, today) :]:
                 for at in times if day > today else times[bisect_right(times, local.time()) :]:
                     yield datetime.combine(day, at)
@@ -234,7 +234,7 @@ class Every:
 
     def after(self, instant: datetime) -> datetime | None:
         if self._step:
-            passed = (check_aware(instant, "instant") - EPOCH) // self._step
+            passed = (check_instant(instant, "instant") - EPOCH) // self._step
             found = EPOCH + (passed + 1) * self._step
             return found if found < LAST else None
         assert self.zone is not None  # noqa: S101  - checked when the rule was made
@@ -533,7 +533,7 @@ def _first_after(
     Those on holidays are left out. A local time that the clocks skip becomes an instant after that of later ones, so
     those that were skipped lately are looked at again. Raises `ValueError` if two years have nothing but holidays.
     """
-    now = check_aware(instant, "instant").astimezone(UTC)
+    now = check_instant(instant, "instant")
     here, before = now.astimezone(zone), max(now - _LOOK_BACK, EPOCH).astimezone(zone)
     skipped = max((here.utcoffset() or _NO_TIME) - (before.utcoffset() or _NO_TIME), _NO_TIME)
     found: datetime | None = None
@@ -576,18 +576,19 @@ def _parsed_cron(expression: str) -> tuple["CronSim", list[clock_time]]:
     return parsed, [clock_time(hour, minute) for hour in sorted(parsed.hours) for minute in sorted(parsed.minutes)]
 
 
-@lru_cache(maxsize=1024)
-def _cron_days(expression: str, number: int) -> list[date]:
-    """Return the days on which an expression comes in a month, which has the number of `_number_of`, in order.
+@lru_cache(maxsize=256)
+def _cron_days(expression: str, year: int) -> list[date]:
+    """Return the days of a year on which an expression comes, in order.
 
-    They are kept because most months and days are not those of a rule that comes once a month or a year.
+    They are kept because most days are not those of a rule that comes once a month or a year.
     """
     parsed = _parsed_cron(expression)[0]
-    year, index = divmod(number, 12)
-    if index + 1 not in parsed.months:
-        return []
-    days = (date(year, index + 1, day) for day in range(1, monthrange(year, index + 1)[1] + 1))
-    return list(filter(parsed.match_day, days))
+    return [
+        day
+        for month in sorted(parsed.months)
+        for day in (date(year, month, number) for number in range(1, monthrange(year, month)[1] + 1))
+        if parsed.match_day(day)
+    ]
 
 
 def _check_cron(expression: object) -> None:

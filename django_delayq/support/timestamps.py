@@ -32,6 +32,16 @@ def check_aware(at: datetime, name: str) -> datetime:
     return at
 
 
+_FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9500, 1, 1, tzinfo=UTC)
+
+
+def check_instant(at: datetime, name: str) -> datetime:
+    """Return an aware datetime in UTC. Raises `TypeError` or `ValueError`, also if a calendar can't go on from there."""
+    if not _FIRST <= check_aware(at, name) < _LAST:
+        raise ValueError(f"{name}={at} is no time from 1900 to 9500; give another one.")
+    return at.astimezone(UTC)
+
+
 def due_time_ms(at: datetime) -> int:
     """Return the epoch milliseconds of an aware datetime, rounded up, so that nothing is early.
 

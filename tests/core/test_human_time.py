@@ -294,6 +294,8 @@ def window(*changes: Any, **more: Any) -> Window:
         (lambda: due_in_window_ms(0, [None], 0, "a"), TypeError, r"window=\[None\] is list; give Window\("),  # type: ignore[list-item]
         (lambda: at().resolve(datetime(2026, 3, 26)), ValueError, r"now=.* is naive"),
         (lambda: OFFICE.resolve(datetime(2026, 3, 26)), ValueError, r"now=.* is naive"),
+        (lambda: at().resolve(datetime.min.replace(tzinfo=UTC)), ValueError, r"now=0001-.* is no time from 1900 to"),
+        (lambda: OFFICE.resolve(datetime.max.replace(tzinfo=UTC)), ValueError, r"now=9999-.* is no time from 1900 to"),
         (lambda: at().resolve(date(2026, 3, 26)), TypeError, r"now=.* is date; give an aware datetime"),  # type: ignore[arg-type]
     ],
 )
