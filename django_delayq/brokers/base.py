@@ -578,8 +578,8 @@ class Tables(Queue, Protocol):
     def put_occurrences(self) -> None:
         """Put the next occurrences of schedules whose last message has ended unnoticed, if it is time to look."""
 
-    def change_schedules(self, change: Callable[[Any], tuple[list[str], list[Alarm]]]) -> list[str]:
-        """Call a function of store/schedules.py with the `database`. Return the names that it returns."""
+    def change_schedules(self, change: Callable[[Any], tuple[T, list[Alarm]]]) -> T:
+        """Call a function of store/schedules.py with the `database`. Return its answer."""
 
     def may_start(self, id: str) -> bool:
         """Return whether a claimed message may start: False if it is a step of a sequence that was stopped."""

@@ -407,6 +407,9 @@ def check_every(every: object, catch_up: CatchUp, overlap: Overlap) -> None:
             f"every={short_repr(every)} is {type(every).__name__}; give Every(days=1, time='09:00', zone=...), "
             "Cron(...) or RRule(...)."
         )
+    if every is None and (catch_up, overlap) != ("last", "skip"):
+        option = f"catch_up={short_repr(catch_up)}" if catch_up != "last" else f"overlap={short_repr(overlap)}"
+        raise ValueError(f"{option} is that of every=..., which is missing; give it, or leave this out.")
     if every is not None:
         every.to_json()  # raises for what can't be kept
     for name, value, known in (("catch_up", catch_up, get_args(CatchUp)), ("overlap", overlap, get_args(Overlap))):
@@ -493,6 +496,22 @@ def latest(rule: Rule, first: datetime, now: datetime, most: int) -> list[dateti
         if len(found) >= most or begin < first:
             return found[-most:]
         back *= 2
+
+
+MOST_MOVED = timedelta(hours=26)
+"""How far a change of a zone may move a local time: from one side of the date line to the other."""
+
+
+def nearest(rule: Rule, at: datetime) -> datetime | None:
+    """Return the occurrence of a rule that is nearest to `at`, the later of two; None if none is within `MOST_MOVED`.
+
+    That is where a change of the time-zone database has moved the occurrence that was at `at`.
+    """
+    just_before = at - timedelta(microseconds=1)
+    if rule.after(just_before) == at:
+        return at
+    near = span(rule, just_before - MOST_MOVED, at + MOST_MOVED)
+    return min(near, key=lambda each: (abs(each - at), each < at), default=None)
 
 
 def span(rule: Rule, after: datetime, until: datetime | None) -> Iterator[datetime]:

@@ -378,13 +378,10 @@ class DatabaseQueue:
         self._schedules_rest_until = asked_at + rest_ms / 1000
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
 
-    def change_schedules(self, change: Callable[[Database], tuple[list[str], list[Alarm]]]) -> list[str]:
-        asked_at = monotonic()
-        with self.database.available():
-            names, alarms = change(self.database)
+    def change_schedules(self, change: Callable[[Database], tuple[T, list[Alarm]]]) -> T:
+        answer = self.change_follow_ups(change)
         self._schedules_rest_until = 0.0
-        self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
-        return names
+        return answer
 
     def may_start(self, id: str) -> bool:
         from django_delayq.store import sequences  # late, as above

@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from django.db import DatabaseError
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, read
@@ -29,6 +29,7 @@ from django_delayq.core.recurrence import (
     Overlap,
     Rule,
     check_comes,
+    nearest,
     next_to_put,
     not_before,
     rule_of,
@@ -36,11 +37,12 @@ from django_delayq.core.recurrence import (
 )
 from django_delayq.core.rules import decode, encode
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
+from django_delayq.store import rules
 from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.enqueue import ended_under, enqueue
 from django_delayq.store.operations import cancel, reschedule
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import EPOCH, from_ms, to_epoch_ms
+from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
 PAGE = 100
 """For how many schedules one transaction puts the next occurrence."""
@@ -58,6 +60,7 @@ PAUSED = "withdrawn: its schedule was paused"
 """The error of one that a pause has cancelled: if its time is still to come when the pause ends, it is put again."""
 P = ParamSpec("P")
 T = TypeVar("T")
+_TIMES = ("rule", "window", "start_at", "until_at", "most")
 _PROGRESS = ("last_at", "message_id", "look_at", "put_count", "error")
 
 
@@ -224,8 +227,8 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     """Write a schedule. One that has its name is changed to it, and keeps its pause and its number of occurrences.
 
     If it was like this already, nothing changes. Otherwise the next occurrence from now on is put in place of the one
-    that waits. One that is overdue or runs stays as it is, and its end puts the next. Raises `ValueError` for the name
-    of a schedule that is in the code, unless the code writes it, and like `check_times`.
+    that waits. One that has begun, or is overdue, stays as it is, and its end puts the next. Raises `ValueError` for
+    the name of a schedule that is in the code, unless the code writes it, and like `check_times` and `_check_count`.
     """
     asked = columns_of(wanted)
     paused_at = from_ms(database.now_ms()) if wanted.paused else None
@@ -240,9 +243,10 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
         raise is_of_code(wanted.name)
     if row.message_id and row.gone_at is None and all(getattr(row, name) == value for name, value in asked.items()):
         return Changed([], [])
-    has_other_times = any(getattr(row, name) != asked[name] for name in ("rule", "window", "start_at", "until_at"))
+    has_other_times = any(getattr(row, name) != asked[name] for name in _TIMES)
     if (has_other_times or not row.message_id) and wanted.origin != Schedule.Origin.CODE:
         check_times(wanted, from_ms(database.now_ms()))
+        _check_count(database, row, wanted)
     for name, value in asked.items():
         setattr(row, name, value)
     row.gone_at = None
@@ -261,6 +265,16 @@ def check_times(wanted: NewSchedule, now: datetime) -> None:
     first = check_comes(wanted.rule, wanted.start, wanted.until, now)
     if wanted.window:
         replace(decode(wanted.window), from_ms=to_epoch_ms(first)).due_ms(wanted.name)  # raises if it never opens
+
+
+def _check_count(database: Database, row: Schedule, wanted: NewSchedule) -> None:
+    """Raise `ValueError` if as many occurrences as are wanted have been put, and none of them is still to end."""
+    is_over = wanted.count is not None and row.put_count >= wanted.count
+    if is_over and not _open_among(database, [row.message_id]):
+        raise ValueError(
+            f"count={wanted.count}: schedule {wanted.name!r} has already had {row.put_count}, so nothing more runs; "
+            "give more, or remove it first."
+        )
 
 
 def columns_of(wanted: NewSchedule) -> dict[str, Any]:
@@ -287,12 +301,12 @@ def _to_the_ms(at: datetime | None) -> datetime | None:
 def _restart(database: Database, row: Schedule) -> list[Alarm]:
     """Put the next occurrence from now on, in place of those that wait for their time.
 
-    One that is overdue or runs stays, and its end puts the next, so that `catch_up` and `overlap` hold. One that was to
-    come, but waits for a window or was rescheduled, is put again.
+    One that is overdue, runs, or waits for a retry or after a snooze stays, and its end puts the next, so that
+    `catch_up` and `overlap` hold. One that was to come, but waits for a window or was rescheduled, is put again.
     """
     now = from_ms(database.now_ms())
     last_id, last_at, row.error = row.message_id, row.last_at, ""
-    waiting = _put_by_rule(database, row, due_after=now)
+    waiting = _put_by_rule(database, row, due_at__gt=now, due_at=F("scheduled_at"))
     cancelled = _cancel(database, row, {id: at for id, at in waiting.items() if last_at and at <= last_at}, now)
     if row.overlap != "allow" and _open_among(database, [last_id]):
         row.look_at = now
@@ -316,34 +330,91 @@ def _has_ended(database: Database, id: str) -> bool:
     return failed.exists() or ended.exclude(error__in=[WITHDRAWN, PAUSED]).exists()
 
 
-class Misplaced(NamedTuple):
-    """A schedule whose next message is at `old`, which is no occurrence of its rule, while `new` is the next one."""
+# Occurrences that a change of the time-zone database has moved
+
+
+class Correction(NamedTuple):
+    """A schedule whose last occurrence `old` is none of its rule any more, but `new` is; None if that is over.
+
+    `message_id` is the message that waits for `old`; '' if it is left alone, because it has begun, was cancelled, or
+    has another due time.
+    """
 
     name: str
     old: datetime
     new: datetime | None
+    message_id: str
+    is_paused: bool
+    is_late: bool
 
 
-def misplaced(database: Database, zone: str) -> list[Misplaced]:
-    """Return the schedules of a zone whose next message a change of the time-zone database has made wrong."""
-    now = from_ms(database.now_ms())
-    rows = rows_of(database).filter(look_at__isnull=False, last_at__gt=now, rule__contains=f'"zone":"{zone}"')
-    found = []
-    for row in rows.iterator(BATCH):
-        rule = rule_of(row.rule)
-        if rule.after(row.last_at - timedelta(microseconds=1)) != row.last_at:
-            found.append(Misplaced(row.name, row.last_at, rule.after(not_before(now, row.start_at))))
-    return found
+def names_in(database: Database, zone: str) -> list[str]:
+    """Return the names of the schedules whose rules are in a zone, and which go on or are paused."""
+    rows = rows_of(database).filter(last_at__isnull=False, gone_at__isnull=True, rule__contains=f'"zone":"{zone}"')
+    return list(rows.filter(Q(look_at__isnull=False) | Q(paused_at__isnull=False)).values_list("name", flat=True))
+
+
+def look_at(database: Database, name: str) -> Correction | None:
+    """Return what `correct` would do now; None for nothing. Raises what the rule raises."""
+    row = rows_of(database).filter(name=name).first()
+    return None if row is None else _correction(database, row)
 
 
 @_writing
-def restart(database: Database, names: Collection[str]) -> Changed:
-    """Put the next occurrence from now on in place of the one that waits, as `save` does for a change."""
-    rows = list(_locked(database).filter(name__in=names, look_at__isnull=False))
-    alarms = [alarm for row in rows for alarm in _restart(database, row)]
-    for row in rows:
-        row.save(using=database.using)
-    return Changed([row.name for row in rows], alarms)
+def correct(database: Database, name: str) -> tuple[Correction | None, list[Alarm]]:
+    """Put the message of a schedule that waits for a misplaced occurrence anew, for the time that it has now.
+
+    Where it is left alone, only the next one is found from there: otherwise that might be the same local time again.
+    Of a paused schedule the message is put for the new time when the pause ends. Return what was done, None for
+    nothing, and alarms. Raises what the rule raises.
+    """
+    row = _locked(database).filter(name=name).first()
+    found = None if row is None else _correction(database, row)
+    if row is None or found is None:
+        return None, []
+    messages, counted = list[NewMessage](), row.put_count
+    if found.message_id and row.paused_at:
+        _paused_of(database, row).update(error=WITHDRAWN)
+    elif found.message_id:
+        _cancel(database, row, {found.message_id: found.old}, from_ms(database.now_ms()))
+        messages = [] if found.new is None else [_put(row, found.new)]
+        row.put_count = counted if messages else counted - 1
+    row.last_at = found.new or found.old
+    if found.new is None:
+        row.look_at = None
+    row.save(using=database.using)
+    return found, _enqueued(database, messages)
+
+
+def _correction(database: Database, row: Schedule) -> Correction | None:
+    rule, old = rule_of(row.rule), row.last_at
+    if old is None:
+        return None
+    now = from_ms(database.now_ms())
+    new = nearest(rule, old)
+    if new == old:
+        return None
+    if new is None or _has_ended(database, occurrence_id(row.name, new)):
+        new = rule.after(not_before(max(old, now), row.start_at))
+    if new is not None and row.until_at is not None and new > row.until_at:
+        new = None
+    messages = _paused_of(database, row) if row.paused_at else _free_of(database, row)
+    is_there = any(_is_at_its_time(database, row, message) for message in messages.order_by("pk"))
+    is_late = new is not None and new <= now
+    return Correction(row.name, old, new, row.message_id if is_there else "", bool(row.paused_at), is_late)
+
+
+def _free_of(database: Database, row: Schedule) -> QuerySet[ReadyMessage]:
+    """Return the last message of a schedule if it waits."""
+    rows = ReadyMessage.objects.using(database.using)
+    return rows.filter(alias=database.alias, message_id=row.message_id, token=None)
+
+
+def _is_at_its_time(database: Database, row: Schedule, message: ReadyMessage | FinishMessage) -> bool:
+    """Return whether a message is due when its schedule put it: it was not moved, retried or snoozed."""
+    if not row.window:
+        return bool(message.due_at == row.last_at)
+    return any(due_ms == to_epoch_ms(message.due_at) for _, due_ms in rules.read(database, [message.pk]).values())
 
 
 @_writing
@@ -446,19 +517,22 @@ def _cancel(
     return cancelled
 
 
-def _put_by_rule(database: Database, row: Schedule, due_after: datetime = EPOCH) -> dict[str, datetime]:
-    """Return what waits of a schedule, without what was run now or backfilled if the rule puts one at a time."""
-    waiting = _waiting_of(database, row.name, due_after)
+def _put_by_rule(database: Database, row: Schedule, **found: Any) -> dict[str, datetime]:
+    """Return what waits of a schedule, without what was run now or backfilled if the rule puts one at a time.
+
+    `found` is an ORM's filter of the messages.
+    """
+    waiting = _waiting_of(database, row.name, **found)
     return waiting if row.overlap == "allow" else {id: at for id, at in waiting.items() if id == row.message_id}
 
 
-def _waiting_of(database: Database, name: str, due_after: datetime = EPOCH) -> dict[str, datetime]:
+def _waiting_of(database: Database, name: str, **found: Any) -> dict[str, datetime]:
     """Return the ids of the occurrences of a schedule that wait, each with its occurrence."""
     rows = ReadyMessage.objects.using(database.using).filter(
-        alias=database.alias, message_id__startswith=f"{name}@", token=None, due_at__gt=due_after
+        alias=database.alias, message_id__startswith=f"{name}@", token=None, **found
     )
-    found = {id: occurrence_of(id) for id in rows.values_list("message_id", flat=True)}
-    return {id: occurrence[1] for id, occurrence in found.items() if occurrence and occurrence[0] == name}
+    occurrences = {id: occurrence_of(id) for id in rows.values_list("message_id", flat=True)}
+    return {id: occurrence[1] for id, occurrence in occurrences.items() if occurrence and occurrence[0] == name}
 
 
 # Single occurrences

@@ -1,6 +1,6 @@
 """A store on each database, with the embedded Redis as its clock."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from django_delayq.store import DatabaseBackend
 from tests import servers
 from tests.servers import RabbitMQServer, Server
 from tests.store.support import site_on
+from tests.store.zones import zones_that_change
 from tests.worker.processes import Site
 
 
@@ -85,3 +86,10 @@ def site(
 def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Redis that is away is waited for a tenth of a second, not two."""
     monkeypatch.setattr("django_delayq.brokers.redis.client.client.BUDGET", 0.1)
+
+
+@pytest.fixture
+def change_zone(tmp_path: Path) -> Iterator[Callable[[str, str], None]]:
+    """Return a function that gives one zone the rules of another."""
+    with zones_that_change(tmp_path) as change:
+        yield change

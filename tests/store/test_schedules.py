@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.core.management.base import CommandError
 from django.db import connections, transaction
 from django.db.models import QuerySet
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
@@ -18,6 +19,7 @@ from django_delayq import (
     Every,
     Message,
     RRule,
+    ScheduleInfo,
     Window,
     backfill_delay_schedule,
     cancel_delay_messages,
@@ -44,6 +46,7 @@ from django_delayq.store import DatabaseBackend, schedules
 from django_delayq.store.queries import message_facts
 from django_delayq.support.timestamps import from_ms
 from tests.brokers.rig import settlement
+from tests.commands.support import delayq
 from tests.scale import scaled
 from tests.store.skewed import DatabaseClock
 
@@ -548,11 +551,15 @@ def test_a_message_of_another_with_the_id_of_an_occurrence_is_none(
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"name": "n" * 180}, r"name='n+\.\.\.n+' has 180 characters; give at most 179"),
+        ({"name": "n" * 180}, r"name='n+\.\.\.n+' has 180 characters; give a schedule at most 179"),
         ({"name": "delayq.s"}, "is for messages of django-delayq itself"),
         ({"every": "every day"}, "every='every day' is str; give Every"),
         ({"every": HOURLY, "delay": "1h"}, "delay=... is no option of a schedule"),
         ({"every": HOURLY, "countdown": 5}, "there is no option 'countdown': write delay="),
+        (
+            {"every": HOURLY, "zone": "UTC"},
+            "there is no option 'zone': there is: at_most_once, expires, max",
+        ),
         ({"count": 0}, "count=0 is too small"),
         ({"count": 2**31}, "count=2147483648 is too large"),
         ({"every": None}, "every=None is no rule; give Every"),
@@ -828,3 +835,196 @@ def test_maintenance_looks_seldom_where_there_are_no_schedules(broker: DatabaseB
     assert schedules.put_due(broker.database) == ([], schedules.NONE_MS)
     schedule_delay_message("k", name="s", every=HOURLY)
     assert schedules.put_due(broker.database) == ([], schedules.LOOK_MS)
+
+
+# `delayq resolve`: what a change of the time-zone database has moved
+
+NOON = Every(days=1, time="12:00", zone="Europe/Rome")  # 11:00 in UTC, 10:00 by the clocks of Athens, 12:00 of London
+TODAY, TOMORROW = START.replace(minute=0), START.replace(minute=0) + timedelta(days=1)
+ChangeZone = Callable[[str, str], None]
+
+
+def noon_at(day: datetime, hour: int) -> str:
+    """Return the id of the occurrence of a day that is at this hour in UTC."""
+    return f"s@{day.replace(hour=hour):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def resolve(*arguments: str) -> list[str]:
+    """Return what the command says of schedules."""
+    lines = delayq("resolve", "--zone", "Europe/Rome", *arguments).splitlines()
+    return [line for line in lines if "schedule" in line]
+
+
+def info_of(name: str = "s") -> ScheduleInfo:
+    info = get_delay_schedule(name)
+    assert info is not None
+    return info
+
+
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+@pytest.mark.parametrize("window", [None, Window("mon-sun", "00:00", "24:00", zone="UTC")])
+def test_an_occurrence_that_a_zone_has_moved_is_put_for_its_local_time(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    change_zone: ChangeZone,
+    overlap: Any,
+    window: Window | None,
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, count=2, overlap=overlap, window=window)
+    assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
+    change_zone("Europe/Rome", "Europe/Athens")
+    said = "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T10:00:00.000Z"
+    assert resolve("--dry-run") == [said, "would move 1 of 1 schedule with a rule in Europe/Rome"]
+    assert ids(database) == [noon_at(TODAY, 11)]
+    assert resolve() == [said, "moved 1 of 1 schedule with a rule in Europe/Rome"]
+    assert ids(database) == [noon_at(TODAY, 10)]
+    assert info_of().so_far == 1
+    assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
+    go_to(broker, clock, TODAY.replace(hour=10))
+    assert run_due(broker) == [noon_at(TODAY, 10)]
+    look(broker)
+    assert ids(database) == [noon_at(TOMORROW, 10)]
+
+
+def test_an_occurrence_whose_new_time_is_past_runs_late(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=Every(months=1, day=3, time="12:00", zone="Europe/Rome"))
+    go_to(broker, clock, TODAY.replace(hour=10, minute=30))
+    change_zone("Europe/Rome", "Europe/Athens")
+    assert resolve()[0].endswith("-> 2031-03-03T10:00:00.000Z, which is past: due now")
+    assert run_due(broker) == [noon_at(TODAY, 10)]
+    assert ids(database) == ["s@2031-04-03T09:00:00Z"]  # in summer time
+
+
+def test_an_overdue_occurrence_that_has_not_started_waits_for_its_local_time(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    go_to(broker, clock, TODAY.replace(hour=11, minute=30))
+    change_zone("Europe/Rome", "Europe/London")
+    resolve()
+    assert ids(database) == [noon_at(TODAY, 12)]
+    assert info_of().so_far == 1
+    assert run_due(broker) == []
+
+
+def test_a_local_time_that_has_run_does_not_come_again(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    go_to(broker, clock, TODAY.replace(hour=11))
+    run_due(broker)
+    change_zone("Europe/Rome", "Europe/London")  # where it is noon once more in an hour
+    resolve()
+    assert ids(database) == [noon_at(TOMORROW, 12)]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "after"])
+def test_what_runs_is_left_and_its_local_time_does_not_come_again(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, overlap: Any
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, overlap=overlap)
+    go_to(broker, clock, TODAY.replace(hour=11))
+    held = claim(broker)
+    change_zone("Europe/Rome", "Europe/London")
+    assert resolve() == [
+        "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T12:00:00.000Z: left, because its message started, was "
+        "cancelled or got another due time",
+        "moved 0 of 1 schedule with a rule in Europe/Rome",
+    ]
+    assert ids(database) == [noon_at(TODAY, 11)]
+    broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held])
+    assert ids(database) == [noon_at(TOMORROW, 12)]
+
+
+@pytest.mark.parametrize("window", [None, Window("mon-sun", "00:00", "24:00", zone="UTC")])
+def test_what_somebody_rescheduled_or_cancelled_is_not_put_anew(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, window: Window | None
+) -> None:
+    for name in ("cancelled", "moved", "snoozed"):
+        schedule_delay_message("k", 1, name=name, every=NOON, window=window)
+    at_eleven = "@2031-03-03T11:00:00Z"
+    cancel_delay_messages(f"cancelled{at_eleven}")
+    go_to(broker, clock, TODAY.replace(hour=11))
+    moved_to = from_ms(broker.database.now_ms() + 7_200_000)
+    reschedule_delay_messages(f"moved{at_eleven}", at=moved_to)
+    (held,) = claim(broker)
+    broker.queue.apply([settlement(held, SettleAction.SNOOZE, delay_ms=3_600_000)])
+    change_zone("Europe/Rome", "Europe/London")
+    assert [line.partition(": left, because")[1:2] for line in resolve()[:3]] == [(": left, because",)] * 3
+    assert ids(database) == [f"moved{at_eleven}", f"snoozed{at_eleven}"]
+    assert due(database)[f"moved{at_eleven}"] == moved_to
+    look(broker)
+    assert ids(database) == ["cancelled@2031-03-04T12:00:00Z", f"moved{at_eleven}", f"snoozed{at_eleven}"]
+
+
+def test_what_a_pause_holds_back_comes_at_its_new_time(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    schedule_delay_message("k", 1, name="t", every=NOON)
+    reschedule_delay_messages("t@2031-03-03T11:00:00Z", delay="5h")
+    moved_to = due(database)["t@2031-03-03T11:00:00Z"]
+    pause_delay_schedules("s", "t", reason="stocktaking")
+    change_zone("Europe/Rome", "Europe/Athens")
+    assert resolve()[0] == "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T10:00:00.000Z, when its pause ends"
+    assert ids(database) == []
+    resume_delay_schedules("s", "t")
+    assert due(database) == {noon_at(TODAY, 10): TODAY.replace(hour=10), "t@2031-03-03T10:00:00Z": moved_to}
+
+
+def test_an_occurrence_that_is_now_after_the_end_is_withdrawn(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, until=TODAY.replace(hour=11, minute=30))
+    change_zone("Europe/Rome", "Europe/London")
+    assert resolve()[0] == "schedule s: 2031-03-03T11:00:00.000Z -> none, because that is after its end"
+    assert ids(database) == []
+    assert (info_of().is_over, info_of().so_far) == (True, 0)
+
+
+def test_a_rule_that_cannot_be_resolved_holds_up_no_other_schedule(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, settings: Settings
+) -> None:
+    before = settings.DELAYQ["default"]
+    settings.DELAYQ = {"default": before | {"CALENDARS": {"IT": ["2031-12-25"]}}}
+    closed = Every(days=1, time="12:00", zone="Europe/Rome", calendar="IT")
+    schedule_delay_message("k", 1, name="a", every=closed)
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    settings.DELAYQ = {"default": before}
+    change_zone("Europe/Rome", "Europe/Athens")
+    with pytest.raises(CommandError, match="1 rule could not be resolved; what has them is where it was"):
+        resolve()
+    assert ids(database) == ["a@2031-03-03T11:00:00Z", noon_at(TODAY, 10)]
+
+
+@pytest.mark.parametrize("action", [SettleAction.SNOOZE, SettleAction.RETRY])
+def test_a_change_leaves_an_occurrence_that_has_begun(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, action: SettleAction
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+    (held,) = claim(broker)
+    broker.queue.apply([settlement(held, action, delay_ms=7_200_000)])
+    before = due(database)
+    schedule_delay_message("k", 2, name="s", every=HOURLY)
+    assert due(database) == before
+    go_to(broker, clock, before[id_at(1)])
+    assert run_due(broker) == [id_at(1)]
+    assert ids(database) == [id_at(4)]
+
+
+def test_a_schedule_that_has_had_all_that_it_is_to_have_is_refused(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HOURLY, count=1)
+    schedule_delay_message("k", 2, name="s", every=HOURLY, count=1)  # it waits
+    go_to(broker, clock, hours(1))
+    assert run_due(broker) == [id_at(1)]
+    schedule_delay_message("k", 2, name="s", every=HOURLY, count=1)  # as it is
+    with pytest.raises(ValueError, match="count=1: schedule 's' has already had 1, so nothing more runs; give more"):
+        schedule_delay_message("k", 2, name="s", every=Every(hours=2), count=1)
+    schedule_delay_message("k", 2, name="s", every=HOURLY, count=2)
+    assert ids(database) == [id_at(2)]

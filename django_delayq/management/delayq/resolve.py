@@ -2,18 +2,20 @@
 
 from argparse import ArgumentParser
 from collections.abc import Collection
+from datetime import datetime
 from functools import partial
 
 from django.core.management.base import CommandError
+from django.db import DatabaseError
 
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Tables
+from django_delayq.core.errors import DelayqError
 from django_delayq.core.human_time import check_zone
-from django_delayq.core.occurrences import occurrence_id
 from django_delayq.management.support.arguments import Options, checked
 from django_delayq.management.support.terminal import Write, counted, to_iso
+from django_delayq.store import schedules
 from django_delayq.store.rules import Correction, look
-from django_delayq.store.schedules import misplaced, restart
 from django_delayq.support.audit import operator_of_process, record
 from django_delayq.support.timestamps import to_epoch_ms
 
@@ -37,13 +39,15 @@ def run(options: Options, write: Write) -> None:
     store = get_backend(options["using"]).store
     if store is None:
         raise CommandError(f"{options['using']!r} has no store, which alone keeps the rules of due times.")
-    with store.database.available():
-        put_anew = _resolve_schedules(store, options, write)
-        _resolve_messages(store, options, write, put_anew)
+    with store.database.available(), store.database.telling_what_it_lacks():
+        put_anew, unresolved = _resolve_schedules(store, options, write)
+        unresolved += _resolve_messages(store, options, write, put_anew)
+    if unresolved:
+        raise CommandError(f"{counted(unresolved, 'rule')} could not be resolved; what has them is where it was.")
 
 
-def _resolve_messages(store: Tables, options: Options, write: Write, put_anew: Collection[str]) -> None:
-    """Move the messages, except those that their schedules put anew."""
+def _resolve_messages(store: Tables, options: Options, write: Write, put_anew: Collection[str]) -> int:
+    """Move the messages, except those that their schedules put anew. Return how many could not be resolved."""
     seen = moved = late = left = unresolved = 0
     for found in look(store.database, options["zone"]):
         now_ms = store.database.now_ms()
@@ -57,26 +61,60 @@ def _resolve_messages(store: Tables, options: Options, write: Write, put_anew: C
             write(f"{id}: not resolved: {reason}")
         seen, unresolved = seen + found.seen, unresolved + len(found.unresolved)
     write(
-        f"{'would move' if options['dry_run'] else 'moved'} {moved} of {counted(seen, 'message')} with a rule in "
-        f"{options['zone']}" + (f", {late} of them to now because their new time is past" if late else "")
+        f"{_moved(options)} {moved} of {counted(seen, 'message')} with a rule in {options['zone']}"
+        + (f", {late} of them to now because their new time is past" if late else "")
     )
     if left:
         write(f"left {left}: they started, or got another due time, meanwhile")
-    if unresolved:
-        raise CommandError(f"{counted(unresolved, 'rule')} could not be resolved; these messages are where they were.")
+    return unresolved
 
 
-def _resolve_schedules(store: Tables, options: Options, write: Write) -> set[str]:
-    """Put the next occurrences anew, and return the ids of those that waited."""
-    found = misplaced(store.database, options["zone"])
-    moved = {one.name for one in found}
-    if found and not options["dry_run"]:
-        moved = set(store.change_schedules(partial(restart, names=list(moved))))
-        record(operator_of_process(), "resolve", store.database.alias, sorted(moved), moved=len(moved))
-    for name, old, new in found:
-        then = "none" if new is None else to_iso(to_epoch_ms(new))
-        write(f"schedule {name}: {to_iso(to_epoch_ms(old))} -> {then}" + ("" if name in moved else ": left"))
-    return {occurrence_id(one.name, one.old) for one in found}
+def _resolve_schedules(store: Tables, options: Options, write: Write) -> tuple[set[str], int]:
+    """Put the next occurrences anew. Return the ids of those that waited, and how many rules could not be resolved."""
+    names = schedules.names_in(store.database, options["zone"])
+    put_anew, moved, unresolved = set[str](), list[str](), 0
+    for name in names:
+        try:
+            found = _look_at_schedule(store, name, is_dry_run=options["dry_run"])
+        except (DatabaseError, DelayqError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a calendar is the site's code
+            write(f"schedule {name}: not resolved: {str(error) or type(error).__name__}")
+            unresolved += 1
+            continue
+        if found is not None:
+            write(_line_of_schedule(found))
+            put_anew.add(found.message_id)
+            moved += [name] if found.message_id else []
+    if moved and not options["dry_run"]:
+        record(operator_of_process(), "resolve", store.database.alias, moved, moved=len(moved))
+    if names:
+        write(f"{_moved(options)} {len(moved)} of {counted(len(names), 'schedule')} with a rule in {options['zone']}")
+    return put_anew, unresolved
+
+
+def _look_at_schedule(store: Tables, name: str, *, is_dry_run: bool) -> schedules.Correction | None:
+    if is_dry_run:
+        return schedules.look_at(store.database, name)
+    return store.change_schedules(partial(schedules.correct, name=name))
+
+
+def _line_of_schedule(found: schedules.Correction) -> str:
+    line = f"schedule {found.name}: {_iso(found.old)} -> "
+    line += "none, because that is after its end" if found.new is None else _iso(found.new)
+    if not found.message_id:
+        return f"{line}: left, because its message started, was cancelled or got another due time"
+    if found.is_paused:
+        return f"{line}, when its pause ends"
+    return f"{line}, which is past: due now" if found.is_late else line
+
+
+def _iso(at: datetime) -> str:
+    return to_iso(to_epoch_ms(at)) or str(at)
+
+
+def _moved(options: Options) -> str:
+    return "would move" if options["dry_run"] else "moved"
 
 
 def _move(store: Tables, corrections: list[Correction]) -> list[bool]:
