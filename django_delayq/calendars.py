@@ -45,6 +45,8 @@ def load_calendar(name: str, configured: frozenset[date] | str) -> Calendar:
         if configured.startswith(HOLIDAYS):
             return _holidays_of(configured.removeprefix(HOLIDAYS))
         function: Callable[[date], bool] = import_string(configured)
+        if isinstance(function, type):
+            raise TypeError("it is a class; name a function of a date")
         signature(function).bind(date.min)
     except (ImportError, NotImplementedError, TypeError, ValueError) as error:
         raise ImproperlyConfigured(f'CALENDARS["{name}"]={configured!r} is no calendar: {error}') from error

@@ -163,6 +163,11 @@ def _parse_options(path: str, configured: object) -> Options:
 def _parse_calendars(path: str, configured: object) -> Mapping[str, frozenset[date] | str]:
     if not isinstance(configured, Mapping):
         raise ImproperlyConfigured(f"{path} is {type(configured).__name__}; make it a dict.")
+    try:
+        for name in configured:
+            check_name(name, f"a name in {path}")
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(str(error)) from error
     return _parse(path, configured, dict.fromkeys(configured, _calendar))
 
 
@@ -220,11 +225,11 @@ def _hook(path: str, value: object) -> str | None:
 
 def _calendar(path: str, value: object) -> frozenset[date] | str:
     if isinstance(value, str):
-        return (
-            value
-            if value.startswith(HOLIDAYS)
-            else _dotted_path(path, value, "function of a date, nor like 'holidays:IT'")
-        )
+        if value.startswith(HOLIDAYS):
+            return value
+        if ":" in value:
+            raise ValueError(f"{path}={short_repr(value)} has a colon; write 'holidays:IT', or the path of a function.")
+        return _dotted_path(path, value, "function of a date, nor like 'holidays:IT'")
     if not isinstance(value, list | tuple | set | frozenset):
         raise TypeError(f"{path} is {type(value).__name__}; give dates, 'holidays:IT', or the path of a function.")
     dates = [_date(path, each) for each in value]

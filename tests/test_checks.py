@@ -375,6 +375,11 @@ def test_a_calendar_that_a_recurring_handler_lacks_is_found(settings: Settings) 
     assert "'shop'" in error.msg
 
 
+def test_a_key_that_no_occurrence_has_room_for_is_refused() -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"key='k+\.\.\.k+' has 190 characters; give a schedule at most 179"):
+        delay_execute("k" * 190, every=Every(hours=1))(handle_nothing)
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

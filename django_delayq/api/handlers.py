@@ -22,6 +22,7 @@ from django_delayq.core.human_time import Windows, check_windows
 from django_delayq.core.lanes import new_lane, queue_of
 from django_delayq.core.limits import Limits, check_limits
 from django_delayq.core.message import IdScope, Message, Send, Sent, When, WhenToSend
+from django_delayq.core.occurrences import check_schedule_name
 from django_delayq.core.recurrence import CatchUp, Overlap, Rule, check_bounds, check_every
 from django_delayq.core.requests import BATCH
 from django_delayq.core.retry import Backoff, Exponential, check_backoff
@@ -376,6 +377,8 @@ def delay_execute(
                 check_windows(window)
             check_every(every, catch_up, overlap)
             check_bounds(every, start, until, count)
+            if every is not None:
+                check_schedule_name(key, "key")
             handler = Handler(
                 func=func,
                 key=check_new_name(key, "key"),

@@ -8,10 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypedDict, Unpack
 
+from django.db.models import QuerySet
+
 from django_delayq.api.handlers import Handler, registered_handlers
 from django_delayq.api.operations import readable
 from django_delayq.api.send import addressed, prepare, rule_text
-from django_delayq.api.unknown import refuse_unknown
+from django_delayq.api.unknown import SEND_OPTIONS, refuse_unknown
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, NewMessage, Tables, pages
 from django_delayq.conf import Alias
@@ -20,7 +22,7 @@ from django_delayq.core.errors import DelayqError, Unsupported
 from django_delayq.core.human_time import Window, Windows, due_in_window_ms
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Send, Tags
-from django_delayq.core.occurrences import MOST_SCHEDULE_NAME, occurrence_id
+from django_delayq.core.occurrences import check_schedule_name, occurrence_id
 from django_delayq.core.recurrence import (
     CatchUp,
     NewSchedule,
@@ -36,10 +38,11 @@ from django_delayq.core.requests import BATCH, Header
 from django_delayq.core.rules import Rule as DueRule, decode
 from django_delayq.models import Schedule
 from django_delayq.store import schedules
+from django_delayq.store.database import Database
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import check_aware, from_ms, to_epoch_ms
 from django_delayq.support.units import Duration, to_ms
-from django_delayq.support.validation import check_name, check_new_name, check_not_own, short_repr
+from django_delayq.support.validation import check_count, check_name, check_new_name, check_not_own
 
 MOST_BACKFILLED = 100_000
 """The most occurrences of one backfill."""
@@ -100,8 +103,9 @@ class ScheduleInfo:
     def next(self, count: int = 10) -> list[datetime]:
         """Return the occurrences after `last_at`, at most `count`, as the rule, `until` and `count` say.
 
-        Those of a paused schedule may be past.
+        Those of a paused schedule may be past. Raises `TypeError` or `ValueError` for a `count` under 0.
         """
+        check_count(count, "count", 0)
         if self.rule is None or self.last_at is None:
             return []
         left = None if self.count is None else max(self.count - self.so_far, 0)
@@ -110,8 +114,10 @@ class ScheduleInfo:
     def due_at(self, occurrence: datetime) -> datetime:
         """Return when the message of an occurrence is due by the window and the spread.
 
-        Raises whatever a calendar of the site raises, and `ValueError` for one that is not there, or always closed.
+        Raises whatever a calendar of the site raises, and `ValueError` for one that is not there, or always closed, and
+        for an occurrence without a time zone.
         """
+        check_aware(occurrence, "occurrence")
         spread_ms, id = to_ms(self.spread, "spread"), occurrence_id(self.name, occurrence)
         return from_ms(due_in_window_ms(to_epoch_ms(occurrence), self.window or None, spread_ms, id))
 
@@ -145,13 +151,14 @@ def schedule_delay_message(
       `after` lets it run afterwards, `allow` lets both run.
 
     A schedule that has this `name` is changed to this one, and keeps its pause. The next occurrence from now on is put
-    in place of the one that waits; one that is overdue or runs stays as it is, and its end puts the next. If it is like
-    this already, nothing changes. This is a part of the caller's transaction, like a send. Raises `Unsupported` without
-    a store, and like `send_delay_message`.
+    in place of the one that waits; one that is overdue, runs, or waits for a retry stays as it is, and its end puts the
+    next. If it is like this already, nothing changes. This is a part of the caller's transaction, like a send. Raises
+    `Unsupported` without a store, `ValueError` if nothing of it ever runs, and like `send_delay_message`.
     """
     for option in options:
         if option not in MessageOptions.__annotations__:
-            refuse_unknown([option])
+            if option not in SEND_OPTIONS:
+                refuse_unknown([option], MessageOptions.__annotations__)
             raise TypeError(f"{option}=... is no option of a schedule, whose rule says when; leave it out.")
     backend = get_backend(using)
     store = store_of(backend)
@@ -189,11 +196,7 @@ def new_schedule(
     # A worker may not have written it yet, so its row does not tell.
     if origin != Schedule.Origin.CODE and any(handler.key == name for handler in _recurring(alias.name)):
         raise schedules.is_of_code(name)
-    if len(name) > MOST_SCHEDULE_NAME:
-        raise ValueError(
-            f"name={short_repr(name)} has {len(name)} characters; give at most {MOST_SCHEDULE_NAME}, because each id "
-            "adds the time."
-        )
+    check_schedule_name(name, "name")
     if every is None:
         raise TypeError("every=None is no rule; give Every(days=1, time='09:00', zone=...), Cron(...) or RRule(...).")
     check_every(every, catch_up, overlap)
@@ -309,12 +312,18 @@ def list_delay_schedules(
     *, key: str | None = None, name_prefix: str | None = None, using: str | None = None
 ) -> Iterator[ScheduleInfo]:
     """Yield schedules by name: those with this `key`, and with a name that begins with `name_prefix`, if given."""
-    rows = schedules.with_due_times(schedules.rows_of(store_of(get_backend(using)).database))
+    database = store_of(get_backend(using)).database
+    rows = schedules.with_due_times(schedules.rows_of(database))
     if key is not None:
         rows = rows.filter(key=check_name(key, "key"))
     if name_prefix is not None:
         rows = rows.filter(name__startswith=check_name(name_prefix, "name_prefix"))
-    return map(schedule_info, rows.iterator(BATCH))
+    return _infos(database, rows)
+
+
+def _infos(database: Database, rows: QuerySet[Schedule]) -> Iterator[ScheduleInfo]:
+    with database.available(), database.telling_what_it_lacks():
+        yield from map(schedule_info, rows.iterator(BATCH))
 
 
 def schedule_info(row: Schedule) -> ScheduleInfo:
@@ -366,9 +375,13 @@ def sync_delay_schedules(*, using: str | None = None) -> None:
         return
     store = store_of(backend)
     with ExitStack() as saving:  # each, also where another one fails
+        saving.callback(_note_gone, store, [handler.key for handler in recurring])
         for handler in recurring:
             saving.callback(_save_of_code, backend.alias, store, handler)
-    for name in store.change_schedules(partial(schedules.note_gone, in_code=[handler.key for handler in recurring])):
+
+
+def _note_gone(store: Tables, in_code: list[str]) -> None:
+    for name in store.change_schedules(partial(schedules.note_gone, in_code=in_code)):
         logger.info("Schedule %r is not in the code any more: nothing more of it runs.", name)
 
 

@@ -6,7 +6,8 @@ from typing import Never
 from django_delayq.core.message import When
 from django_delayq.support.validation import did_you_mean, short_repr
 
-_OPTIONS = (*When.__annotations__, "on_commit", "using")
+SEND_OPTIONS = (*When.__annotations__, "on_commit", "using")
+"""The options of `send_delay_message`."""
 _OPTIONS_ELSEWHERE = {
     "countdown": "delay=...",
     "eta": "at=...",
@@ -19,7 +20,7 @@ _OPTIONS_ELSEWHERE = {
 
 def refuse_unknown(
     options: Iterable[str],
-    known: Collection[str] = _OPTIONS,
+    known: Collection[str] = SEND_OPTIONS,
     elsewhere: Mapping[str, str] = _OPTIONS_ELSEWHERE,
 ) -> None:
     """Raise `TypeError` for the first option that is not `known` (those of a send), with the one to write instead."""

@@ -36,7 +36,7 @@ _FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9500, 1, 1, tzinfo=UT
 
 
 def check_instant(at: datetime, name: str) -> datetime:
-    """Return an aware datetime in UTC. Raises `TypeError` or `ValueError`, also if a calendar can't go on from there."""
+    """Return an aware datetime in UTC. Raises `TypeError` or `ValueError`, also if it is too near to an end of time."""
     if not _FIRST <= check_aware(at, name) < _LAST:
         raise ValueError(f"{name}={at} is no time from 1900 to 9500; give another one.")
     return at.astimezone(UTC)
@@ -49,7 +49,7 @@ def due_time_ms(at: datetime) -> int:
     """
     milliseconds = -((at - EPOCH) // timedelta(microseconds=-1000))
     if milliseconds > wall_clock_ms() + LONGEST_MS:
-        raise ValueError(f"at={at!r} is over 100 years from now; give an earlier time.")
+        raise ValueError(f"at={at} is over 100 years from now; give an earlier time.")
     return milliseconds
 
 

@@ -228,6 +228,10 @@ def test_a_calendar_is_found_in_any_alias_and_changes_with_the_settings(settings
         ({"own": "holidays:XX"}, r"'holidays:XX' is no calendar: .*XX"),
         ({"own": "holidays:IT-XX"}, r"'holidays:IT-XX' is no calendar: .*XX"),
         ({"own": "holidays:"}, r"'holidays:' is no calendar"),
+        ({"own": "holiday:IT"}, r"='holiday:IT' has a colon; write 'holidays:IT', or the path of a function"),
+        ({"own": "django_delayq.Message"}, r"'django_delayq.Message' is no calendar: it is a class"),
+        ({5: ["2026-12-25"], "own": ["2026-12-25"]}, r'a name in .*\["CALENDARS"\]=5 is int; give one str'),
+        ({"": ["2026-12-25"]}, r"a name in .*=\'\' is empty"),
     ],
 )
 def test_a_calendar_that_is_of_no_use_is_found_by_a_check(calendars: Any, said: str, settings: Settings) -> None:

@@ -10,7 +10,9 @@ from pytest_django import Settings
 
 from django_delayq import (
     Cron,
+    DelayqError,
     Every,
+    Message,
     Window,
     cancel_delay_messages,
     delay_execute,
@@ -156,6 +158,26 @@ def test_a_schedule_that_is_gone_from_the_code_says_so() -> None:
     sync_delay_schedules()
     assert delayq("schedules", "report.daily").startswith("report.daily: gone from the code\n")
     assert delayq_json("schedules")[0]["next"] == []
+
+
+@pytest.mark.usefixtures("registry")
+def test_one_that_can_not_be_written_keeps_no_other_from_being_gone() -> None:
+    delay_execute(key="report.daily", every=DAILY)(lambda message: None)
+    sync_delay_schedules()
+    handlers.by_alias["default"].pop("report.daily")
+
+    @delay_execute(key="needs.data", every=DAILY)
+    def needs_data(message: Message[int]) -> None: ...
+
+    with pytest.raises(DelayqError, match=r"Schedule 'needs\.data'"):
+        sync_delay_schedules()
+    assert delayq("schedules", "report.daily").startswith("report.daily: gone from the code\n")
+
+
+def test_the_name_of_a_schedule_is_explained_as_one() -> None:
+    schedule_delay_message("k", name="s", every=DAILY)
+    with pytest.raises(CommandError, match="'s' is a schedule, not a message: `delayq schedules s` shows it"):
+        delayq("explain", "s")
 
 
 def test_schedules_are_paused_and_resumed_by_name() -> None:

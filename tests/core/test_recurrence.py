@@ -377,6 +377,10 @@ def test_all_that_were_missed_can_not_be_caught_up_if_what_overlaps_is_skipped()
     with pytest.raises(ValueError, match="catch_up='lats' is unknown: did you mean 'last'"):
         check_every(Every(hours=1), "lats", "skip")  # type: ignore[arg-type]
     check_every(Every(hours=1), "all", "after")
+    with pytest.raises(ValueError, match=r"catch_up='none' is that of every=\.\.\., which is missing"):
+        check_every(None, "none", "skip")
+    with pytest.raises(ValueError, match="overlap='allow' is that of every="):
+        check_every(None, "last", "allow")
 
 
 def test_what_falls_on_a_holiday_is_left_out() -> None:

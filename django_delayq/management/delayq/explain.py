@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_delayq.api.schedules import get_delay_schedule
 from django_delayq.api.sequences import SequenceInfo
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import AlarmInfo
@@ -50,6 +51,8 @@ def _nowhere(id: str, using: str) -> str:
     if why := why_nowhere(id, using):
         return f"No table has a message {id!r}. {why}"
     if get_alias(using).store is not None:
+        if get_delay_schedule(id, using=using) is not None:
+            return f"{id!r} is a schedule, not a message: `delayq schedules {id}` shows it, and its next messages."
         return f"No table has a message {id!r}: it was pruned or purged, or never sent to {using!r}."
     return (
         f"No message waits, runs or has failed under {id!r}. It may have finished, been cancelled or purged, or never "
