@@ -23,9 +23,9 @@ at its end, a millisecond apart, so that a few calls serve them.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields as fields_of
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_delayq.core.requests import PermitRequest, Throttled
 from django_delayq.core.templates import checked_template, fields_in, filled
@@ -270,8 +270,7 @@ class Permits:
         return self.line_ms - now_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """The limit that a request names. Requests with equal limits can be answered by one call."""
 
     key: str
@@ -300,10 +299,10 @@ def by_limit(requests: Sequence[PermitRequest]) -> dict[Limit, list[int]]:
     positions: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, request in enumerate(requests):
         positions[_limit_of(request)].append(i)
-    return {Limit(*fields): own for fields, own in positions.items()}
+    return {Limit._make(fields): own for fields, own in positions.items()}
 
 
-_limit_of = attrgetter(*(each.name for each in fields_of(Limit)))
+_limit_of = attrgetter(*Limit._fields)
 """Return the values of the fields of `Limit` that a request names."""
 
 

@@ -1,7 +1,6 @@
 """Fill texts such as "account:{account_id}" from the data of a message, for limits and shares. Pure."""
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import Any
@@ -63,10 +62,10 @@ def _split(template: str) -> tuple[list[str], list[str]]:
 def _text_of(field: str, data: Any, option: str, template: str) -> str:
     value = data
     if field:
-        if not isinstance(data, Mapping) or field not in data:
+        if not isinstance(data, dict) or field not in data:
             raise DataMismatch(f"{option}={short_repr(template)} names {field!r}, which this data doesn't have.")
         value = data[field]
-    if value is None or isinstance(value, Mapping | list | float):
+    if value is None or isinstance(value, dict | list | float):
         what = f"the field {field!r}" if field else "the data itself"
         raise DataMismatch(
             f"{option}={short_repr(template)}: {what} is of type {type(value).__name__}; give text or a whole number."

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import groupby
+from operator import attrgetter
+from time import monotonic
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from django.db import OperationalError
@@ -36,38 +38,79 @@ another session keeps a transaction open.
 LOCKED_MS = 5_000
 """How long a message waits whose value has a locked row. A try takes a second of the loop, which others need, too."""
 
+RACED_S = 5.0
+"""For how long rows of a key are locked before they are read, after another session got in between."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 TRIES = 3
 """How often missing rows are inserted. They may be removed again only if the clock jumps meanwhile."""
 
+
+class _Row(NamedTuple):
+    """A row of a limit."""
+
+    value: str
+    version: int
+    id: int
+    slots: str
+    line_ms: int
+    since_ms: int
+    looked_ms: int
+    turn_us: int
+    over_ms: int
+
+
+_NONE = "{}"
+"""The `slots` of a row without permits, as they are written."""
+_IN_PLACE = {"slots": LongText, "line_ms": int, "since_ms": int, "looked_ms": int, "turn_us": int, "over_ms": int}
+"""The columns that are written of a row, with their types."""
+_ANEW = {**_IN_PLACE, "slots": str, "version": int, "id": int}
+"""The columns that are written where an UPDATE leaves the earlier version of a row behind (see `_write`)."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """A locked row, and what is to be written of it."""
+
+    row: _Row
+    permits: Permits
+    turn_us: int
+
+
 Requests = Mapping[Limit, Sequence[PermitRequest]]
-"""Requests by their limit."""
+Answers = dict[Limit, list[Throttled | None]]
+
+Change = Callable[[Mapping[str, _Held], int], Answers]
+"""A function of rows of a key, by value, and of the time in epoch ms. It changes the rows and returns the answers."""
 
 
 class DatabaseLimiter:
-    """The `Limiter` (brokers/base.py) in the tables. The requests of a key are answered in one transaction."""
+    """The `Limiter` (brokers/base.py) in the tables. The requests of a key are answered together."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._lock_until: dict[str, float] = {}  # until when rows of a key are locked before they are read
 
     def acquire(self, requests: Sequence[PermitRequest], *, lease_ms: int) -> list[Throttled | None]:
         check_batch(requests)
         positions = by_limit(requests)
-        answers: dict[Limit, list[Throttled | None]] = {}
+        answers: Answers = {}
         with self._database.available():
             for key, asked in _by_key(requests, positions):
                 answers |= self._acquire_of_key(key, asked, lease_ms)
         return spread(requests, in_order(positions.values(), [answers[limit] for limit in positions]))
 
-    def _acquire_of_key(self, key: str, asked: Requests, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
+    def _acquire_of_key(self, key: str, asked: Requests, lease_ms: int) -> Answers:
         """Return the answers by limit. Refuse those whose rows are locked, unless all are: then raise."""
-        values, work = _values_of(asked), partial(_acquire, self._database, key, asked, lease_ms)
+        values, answer = _values_of(asked), partial(_answer, asked, lease_ms)
+        if (answers := self._change_unlocked(key, values, answer)) is not None:
+            return answers
         try:
-            return _with_rows(self._database, key, values, work)
+            return _with_rows(self._database, key, values, partial(_change, self._database, key, values, answer))
         except StoreUnavailable as error:
             _insert_missing(self._database, key, values)
-            granted = _acquire_unlocked(self._database, key, asked, lease_ms)
+            granted = _change_free(self._database, key, values, answer)
             if not granted:
                 raise
             locked: Throttled | None = Throttled(LOCKED_MS, of_key=False, error=str(error))
@@ -77,18 +120,50 @@ class DatabaseLimiter:
         check_batch(requests)
         with self._database.available():
             for key, asked in _by_key(requests, by_limit(requests)):
-                work = partial(_renew, self._database, key, asked, lease_ms)
-                values = {limit.value for limit in asked}
-                with _unless_locked(partial(work, _lock_unlocked)):
-                    _with_rows(self._database, key, values, partial(work, _lock))
+                values, renew = {limit.value for limit in asked}, partial(_renew, asked, lease_ms)
+                if self._change_unlocked(key, values, renew) is None:
+                    with self._unless_locked(key, values, renew):
+                        _with_rows(self._database, key, values, partial(_change, self._database, key, values, renew))
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
         check_batch(requests)
         with self._database.available():
             for key, asked in _by_key(requests, by_limit(requests)):
-                work = partial(_release, self._database, key, asked)
-                with _unless_locked(partial(work, _lock_unlocked)):
-                    work(_lock)
+                values, release = {limit.value for limit in asked}, partial(_release, asked)
+                if self._change_unlocked(key, values, release) is None:
+                    with self._unless_locked(key, values, release):
+                        _change(self._database, key, values, release, may_lack=True)
+
+    def _change_unlocked(self, key: str, values: AbstractSet[str], change: Change) -> Answers | None:
+        """Return the answers of a change whose rows nobody else locks or writes meanwhile; None if nothing was changed.
+
+        It takes two statements where a change of locked rows takes six. After one that was in vain, rows of the key are
+        locked for a while: its other workers are likely to be busy with them.
+        """
+        dialect = self._database.dialect
+        if dialect.updates_in_place or monotonic() < self._lock_until.get(key, 0.0):
+            return None
+        rows, now_ms = _rows(self._database, key, values)
+        if rows.keys() != values:
+            return None
+        held = _to_hold(rows)
+        answers = change(held, now_ms)
+        if _write(self._database, held.values(), now_ms, dialect.update_unless_raced):
+            return answers
+        self._lock_until[key] = monotonic() + RACED_S
+        return None
+
+    @contextmanager
+    def _unless_locked(self, key: str, values: AbstractSet[str], change: Change) -> Iterator[None]:
+        """If the block fails because a row is locked, make the change for the other rows, too.
+
+        So a value whose row is locked takes no permit of another value away.
+        """
+        try:
+            yield
+        except StoreUnavailable:
+            _change_free(self._database, key, values, change)
+            raise
 
 
 def _by_key(
@@ -111,39 +186,6 @@ def forget_over(database: Database, since_ms: int, now_ms: int) -> None:
     for page in pages(found, BATCH):
         among = database.dialect.among("id", [pk for (pk,) in page])
         database.changed(f"DELETE FROM delayq_limit WHERE {among.text}", among.parameters)
-
-
-class _Row(NamedTuple):
-    """A row of a limit."""
-
-    value: str
-    version: int
-    id: int
-    slots: str
-    line_ms: int
-    since_ms: int
-    looked_ms: int
-    turn_us: int
-    over_ms: int
-
-
-_IN_PLACE = {"slots": LongText, "line_ms": int, "since_ms": int, "looked_ms": int, "turn_us": int, "over_ms": int}
-"""The columns that are written of a row, with their types."""
-_ANEW = {**_IN_PLACE, "version": int, "id": int}
-"""The columns that are written where an UPDATE leaves the earlier version of a row behind (see `_write`)."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """A locked row, and what is to be written of it."""
-
-    row: _Row
-    permits: Permits
-    turn_us: int
-
-
-Lock = Callable[[Database, str, AbstractSet[str]], dict[str, _Held]]
-"""A function that locks rows of a key and these values, and returns them by value."""
 
 
 def _values_of(limits: Iterable[Limit]) -> set[str]:
@@ -173,87 +215,60 @@ def _brief(work: Callable[Concatenate[Database, str, P], T]) -> Callable[Concate
 
 
 @_brief
-def _acquire(database: Database, key: str, asked: Requests, lease_ms: int) -> dict[Limit, list[Throttled | None]]:
-    """Return the answers by limit; none if a row is missing."""
-    values = _values_of(asked)
-    held = _lock(database, key, values)
-    return _answer(database, held, asked, lease_ms) if held.keys() == values else {}
+def _change(
+    database: Database, key: str, values: AbstractSet[str], change: Change, *, may_lack: bool = False
+) -> Answers | None:
+    """Change the rows of a key and these values, and return the answers; None if one is missing that may not be."""
+    _write_first(database)
+    held = _to_hold(_rows(database, key, values, database.dialect.lock)[0])
+    return _changed(database, held, change) if may_lack or held.keys() == values else None
 
 
 @_brief
-def _acquire_unlocked(
-    database: Database, key: str, asked: Requests, lease_ms: int
-) -> dict[Limit, list[Throttled | None]]:
-    """Return the answers of those limits whose rows nobody else has locked, by limit."""
-    held = _lock_unlocked(database, key, _values_of(asked))
-    free = {limit: own for limit, own in asked.items() if limit.values <= held.keys()}
-    return _answer(database, held, free, lease_ms)
+def _change_free(database: Database, key: str, values: AbstractSet[str], change: Change) -> Answers:
+    """Change those of the rows that nobody else has locked, and return the answers."""
+    _write_first(database)
+    rows, _ = _rows(database, key, values, database.dialect.skip_locked)
+    newest, _ = _rows(database, key, values)  # if that one is locked, an older one was found instead
+    free = {value: row for value, row in rows.items() if row.id == newest[value].id}
+    return _changed(database, _to_hold(free), change)
 
 
-def _answer(
-    database: Database, held: Mapping[str, _Held], asked: Requests, lease_ms: int
-) -> dict[Limit, list[Throttled | None]]:
-    """Answer the requests of limits whose rows are locked, and write these."""
+def _changed(database: Database, held: Mapping[str, _Held], change: Change) -> Answers:
+    """Change locked rows, and return the answers."""
     now_ms = database.now_ms()  # after the wait for the locks
-    answers = {}
-    for limit, own in asked.items():
-        turns = held[limit.value if limit.interval_us is None else limit.rate_value]
-        permits = (turns if limit.most is None else held[limit.value]).permits
-        answers[limit], turns.turn_us = work_out(limit, permits, turns.turn_us, own, lease_ms, now_ms * 1000)
-    _write(database, held.values(), now_ms)
+    answers = change(held, now_ms)
+    _write(database, held.values(), now_ms, database.dialect.update_held)
     return answers
 
 
-@contextmanager
-def _unless_locked(for_others: Callable[[], object]) -> Iterator[None]:
-    """If the block fails because a row is locked, call a function that does its work for the other rows, too.
-
-    So a value whose row is locked takes no permit of another value away.
-    """
-    try:
-        yield
-    except StoreUnavailable:
-        for_others()
-        raise
+def _answer(asked: Requests, lease_ms: int, held: Mapping[str, _Held], now_ms: int) -> Answers:
+    """Answer the requests of those limits whose rows are held."""
+    answers = {}
+    for limit, own in asked.items():
+        if limit.values <= held.keys():
+            turns = held[limit.value if limit.interval_us is None else limit.rate_value]
+            permits = (turns if limit.most is None else held[limit.value]).permits
+            answers[limit], turns.turn_us = work_out(limit, permits, turns.turn_us, own, lease_ms, now_ms * 1000)
+    return answers
 
 
-@_brief
-def _renew(database: Database, key: str, asked: Requests, lease_ms: int, lock: Lock) -> bool:
-    """Renew the permits of the rows that `lock` returns, and return whether these are all."""
-    values = {limit.value for limit in asked}
-    held = lock(database, key, values)
-    now_ms = database.now_ms()  # after the wait for the locks
+def _renew(asked: Requests, lease_ms: int, held: Mapping[str, _Held], now_ms: int) -> Answers:
+    """Renew the permits of the rows that are held. There is nothing to answer."""
     for each in held.values():
         each.permits.look(now_ms, lease_ms)
     for limit, own in asked.items():
         for request in own if limit.value in held else ():
             held[limit.value].permits.take(request.token, now_ms + lease_ms)
-    _write(database, held.values(), now_ms)
-    return held.keys() == values
+    return {}
 
 
-@_brief
-def _release(database: Database, key: str, asked: Requests, lock: Lock) -> None:
-    """Release the permits of the rows that `lock` returns."""
-    held = lock(database, key, {limit.value for limit in asked})
+def _release(asked: Requests, held: Mapping[str, _Held], now_ms: int) -> Answers:
+    """Release the permits of the rows that are held. There is nothing to answer."""
     for limit, own in asked.items():
         if limit.value in held:  # else nobody holds its permits any more, or it is locked
             held[limit.value].permits.release(request.token for request in own)
-    _write(database, held.values(), now_ms=0)
-
-
-def _lock(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Held]:
-    """Lock the rows of a key and these values, and return those that are there, by value."""
-    _write_first(database)
-    return _to_hold(_rows(database, key, values, database.dialect.lock))
-
-
-def _lock_unlocked(database: Database, key: str, values: AbstractSet[str]) -> dict[str, _Held]:
-    """Lock the rows of a key and these values that nobody else has locked, and return them, by value."""
-    _write_first(database)
-    rows = _rows(database, key, values, database.dialect.skip_locked)
-    newest = _rows(database, key, values)  # if that one is locked, an older one was found instead
-    return _to_hold({value: row for value, row in rows.items() if row.id == newest[value].id})
+    return {}
 
 
 def _to_hold(rows: Mapping[str, _Row]) -> dict[str, _Held]:
@@ -266,27 +281,30 @@ def _write_first(database: Database) -> None:
         database.prove_writes()
 
 
-def _with_rows(database: Database, key: str, values: AbstractSet[str], work: Callable[[], T]) -> T:
-    """Return the result of `work`. If it is empty, because rows are missing, insert these first.
+def _with_rows(database: Database, key: str, values: AbstractSet[str], work: Callable[[], Answers | None]) -> Answers:
+    """Return the answers of `work`. If it has none, because rows are missing, insert these first.
 
     They are inserted in a transaction that has locked no others. An INSERT waits for another of the same row, and who
     waits so while it holds locks may wait for somebody who waits for these.
     """
     for _ in range(TRIES):
-        if result := work():
-            return result
+        if (answers := work()) is not None:
+            return answers
         _insert_missing(database, key, values)
     raise StoreUnavailable(f"Database {database.using!r}: rows of the limits of {key!r} vanish.")
 
 
 def _insert_missing(database: Database, key: str, values: AbstractSet[str]) -> None:
-    if missing := values - _rows(database, key, values).keys():
+    if missing := values - _rows(database, key, values)[0].keys():
         _insert(database, key, missing)
 
 
-def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = "") -> dict[str, _Row]:
-    """Return the newest row of a key and each of the values, by value. They are locked in the order of values."""
-    columns = ", ".join(f"r.{name}" for name in _Row._fields)
+def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = "") -> tuple[dict[str, _Row], int]:
+    """Return the newest row of a key and each of the values, by value, and when the statement began.
+
+    They are locked in the order of values.
+    """
+    columns = ", ".join([database.dialect.now, *(f"r.{name}" for name in _Row._fields)])
     if database.dialect.updates_in_place:
         named = Sql('r.alias = %s AND r."key" = %s AND r.value = input.value AND r.version = 0', [database.alias, key])
         wanted = database.dialect.values_table("input", {"value": str}, [(value,) for value in sorted(values)])
@@ -300,7 +318,8 @@ def _rows(database: Database, key: str, values: AbstractSet[str], lock: str = ""
             f" ORDER BY version DESC LIMIT 1{lock}) AS r",
             [codec.dumps(sorted(values)).decode(), database.alias, key],
         )
-    return {row.value: row for row in map(_Row._make, rows)}
+    newest = [_Row._make(row[1:]) for row in rows]
+    return {row.value: row for row in newest}, rows[0][0] if rows else 0
 
 
 @_brief
@@ -322,12 +341,12 @@ def _insert(database: Database, key: str, values: Iterable[str]) -> None:
 
 
 def _permits_of(row: _Row) -> Permits:
-    ends = {int(token): end for token, end in codec.loads(row.slots).items()}
+    ends = {} if row.slots == _NONE else {int(token): end for token, end in codec.loads(row.slots).items()}
     return Permits(ends, row.line_ms, row.since_ms, row.looked_ms)
 
 
-def _write(database: Database, held: Iterable[_Held], now_ms: int) -> None:
-    """Write the locked rows that changed.
+def _write(database: Database, held: Iterable[_Held], now_ms: int, update: str) -> bool:
+    """Write the rows that changed, by a statement of the dialect. Return whether it wrote all of them.
 
     On PostgreSQL such a row gets another primary key and a higher version. If it kept the old ones, each look at the
     row would walk over all of its earlier versions while another session keeps a transaction open, because these stay
@@ -341,28 +360,24 @@ def _write(database: Database, held: Iterable[_Held], now_ms: int) -> None:
             (pk, row._replace(id=new_pk, version=max(row.version + 1, now_ms)))
             for (pk, row), new_pk in zip(changed, random_numbers(len(changed)), strict=True)
         ]
-    if changed:
-        dialect = database.dialect
-        columns = _IN_PLACE if dialect.updates_in_place else _ANEW
-        held_rows = dialect.values_table(
-            "held",
-            {"pk": int, **{f"new_{name}": kind for name, kind in columns.items()}},
-            [(pk, *(getattr(row, name) for name in columns)) for pk, row in changed],
-        )
-        changes = ", ".join(f"{name} = held.new_{name}" for name in columns)
-        statement = dialect.update_held.format(table="delayq_limit", changes=changes, held=held_rows.text)
-        database.changed(statement, held_rows.parameters)
+    if not changed:
+        return True
+    columns = _IN_PLACE if database.dialect.updates_in_place else _ANEW
+    held_rows = database.dialect.values_table(
+        "held",
+        {"pk": int, **{f"new_{name}": kind for name, kind in columns.items()}},
+        [(pk, *attrgetter(*columns)(row)) for pk, row in changed],
+    )
+    changes = ", ".join(f"{name} = held.new_{name}" for name in columns)
+    statement = update.format(table="delayq_limit", changes=changes, held=held_rows.text)
+    return database.changed(statement, held_rows.parameters) == len(changed)
 
 
 def _written(held: _Held) -> _Row:
     """Return a locked row with what is to be written: the same row if nothing changed."""
     before, permits = held.row, held.permits
     kept_until_ms = KEPT_MS + max([permits.line_ms + LINGER_MS, held.turn_us // 1000 + 1, *permits.ends.values()])
-    return before._replace(
-        slots=codec.dumps({str(token): end for token, end in permits.ends.items()}).decode(),
-        line_ms=permits.line_ms,
-        since_ms=permits.since_ms,
-        looked_ms=permits.looked_ms,
-        turn_us=held.turn_us,
-        over_ms=before.over_ms if before.over_ms >= kept_until_ms else -(-kept_until_ms // KEPT_MS) * KEPT_MS,
-    )
+    ends = codec.dumps({str(token): end for token, end in permits.ends.items()}).decode() if permits.ends else _NONE
+    over_ms = before.over_ms if before.over_ms >= kept_until_ms else -(-kept_until_ms // KEPT_MS) * KEPT_MS
+    progress = permits.line_ms, permits.since_ms, permits.looked_ms, held.turn_us, over_ms
+    return _Row(before.value, before.version, before.id, ends, *progress)

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
@@ -156,6 +156,60 @@ def test_a_row_under_a_locked_newer_one_is_left_alone(
     assert rows.get(pk=old.pk).slots == "{}"
 
 
+@pytest.fixture
+def meanwhile(
+    postgres_database: str, new_backend: Callable[[str], DatabaseBackend], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[DatabaseBackend, PermitRequest], None]:
+    """Return a function that lets another worker ask for a permit before the next write of a worker."""
+
+    def let_ask(backend: DatabaseBackend, request: PermitRequest) -> None:
+        other, change = new_backend(postgres_database), backend.database.changed
+
+        def after_the_other(sql: str, parameters: Sequence[object] = ()) -> int:
+            monkeypatch.undo()
+            assert other.limiter.acquire([request], lease_ms=LEASE_MS) == [None]
+            return change(sql, parameters)
+
+        monkeypatch.setattr(backend.database, "changed", after_the_other)
+
+    return let_ask
+
+
+def test_of_two_that_read_a_row_before_either_writes_it_one_gets_the_permit(
+    postgres_database: str,
+    new_backend: Callable[[str], DatabaseBackend],
+    meanwhile: Callable[[DatabaseBackend, PermitRequest], None],
+) -> None:
+    backend = new_backend(postgres_database)
+    backend.limiter.acquire([A], lease_ms=LEASE_MS)
+    backend.limiter.release([A])
+    meanwhile(backend, replace(A, token=2))
+    (answer,) = backend.limiter.acquire([A], lease_ms=LEASE_MS)
+    assert answer
+
+
+def test_a_permit_whose_turn_another_has_taken_meanwhile_is_not_kept(
+    postgres_database: str,
+    new_backend: Callable[[str], DatabaseBackend],
+    meanwhile: Callable[[DatabaseBackend, PermitRequest], None],
+) -> None:
+    """The permit and the turn are in two rows, of which the other worker changes one."""
+    backend, rated = new_backend(postgres_database), replace(A, interval_us=3_600_000_000, rate_value="r")
+    _insert_rows(backend, rated)
+    meanwhile(backend, replace(rated, value="b"))
+    (answer,) = backend.limiter.acquire([rated], lease_ms=LEASE_MS)
+    assert answer
+    assert answer.of_rate
+    assert LimitRow.objects.using(postgres_database).get(value="a").slots == "{}"
+
+
+def _insert_rows(backend: DatabaseBackend, rated: PermitRequest) -> None:
+    """Insert the rows of a rate that nobody has started at, and of the values a and b."""
+    for value in (rated.rate_value, "a", "b"):
+        backend.limiter.acquire([replace(A, value=value)], lease_ms=LEASE_MS)
+        backend.limiter.release([replace(A, value=value)])
+
+
 @SERVERS
 def test_whoever_asks_first_after_a_row_was_locked_for_long_leaves_permits_to_who_renews_them(
     request: pytest.FixtureRequest, database: str, new_backend: Callable[[str], DatabaseBackend]
@@ -211,8 +265,11 @@ def test_a_process_that_is_frozen_while_it_has_a_row_locked_loses_it(
     new_backend: Callable[[str], DatabaseBackend],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    frozen, other = (new_backend(request.getfixturevalue(database)) for _ in "ab")
+    using = request.getfixturevalue(database)
+    frozen, other = (new_backend(using) for _ in "ab")
     other.limiter.acquire([A], lease_ms=LEASE_MS)
+    with _locked(using, "a"), pytest.raises(StoreUnavailable):
+        frozen.limiter.acquire([A], lease_ms=LEASE_MS)  # from now on it locks rows before it reads them
     soon = copy(frozen.database.dialect)
     soon.brief = soon.brief.replace("15000", "1000").replace("15", "1")
     monkeypatch.setattr(frozen.database, "dialect", soon)

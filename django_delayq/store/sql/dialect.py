@@ -200,6 +200,8 @@ class Dialect:
     """The end of an INSERT into `delayq_limit` that does nothing if the row is there."""
     update_held: str
     """An UPDATE of a table from a values table `held`, whose `pk` is the row's."""
+    update_unless_raced: str
+    """The same, of rows that are not locked: it writes none if any is locked, or has another pk by now."""
     join: str
     """SQL for FROM: a values table joined with the rows `r` of a table.
 

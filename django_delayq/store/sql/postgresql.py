@@ -69,6 +69,12 @@ class PostgreSQL(Dialect):
         "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE {table} r SET {changes} FROM held"
         " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
     )
+    update_unless_raced = (
+        "WITH held AS MATERIALIZED (SELECT * FROM {held}), free AS MATERIALIZED (SELECT r.id FROM {table} r"
+        f" WHERE r.id = ANY(ARRAY(SELECT pk FROM held)){skip_locked}) UPDATE {{table}} r SET {{changes}} FROM held"
+        " WHERE (SELECT count(*) FROM free) = (SELECT count(*) FROM held)"
+        " AND r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
+    )
     join = "{values} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"
     found_in = "{column} = ANY(ARRAY(SELECT {pk} FROM {found}))"
     by_due_time = "ORDER BY r.alias, r.due_at"  # to the planner, an alias out of a list is not one value
