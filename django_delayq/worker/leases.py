@@ -395,7 +395,8 @@ class Leases:
             block.used_at = monotonic()
             for lease in leases:
                 lease.block = block
-        self._some.set()
+        if not self._some.is_set():  # to set it again would cost each value a lock and a notification
+            self._some.set()
         return len(block.leases)
 
     def share(

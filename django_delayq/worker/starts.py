@@ -79,7 +79,7 @@ class StartBlock:
             return 0
         lasts_s = (limits.longest_within_us - LEAST_WITHIN_US) / 1_000_000
         expected = self.used * min(lasts_s / max(now - self.asked_at, 0.001), GROWTH)
-        return max(min(int(expected) - count, limits.most_starts_ahead), 0)
+        return max(min(math.ceil(expected) - count, limits.most_starts_ahead), 0)
 
     def _give(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         given = leases[: self.left]

@@ -23,7 +23,7 @@ from django_delayq.brokers.base import (
 )
 from django_delayq.core.limits import LONGEST_WAIT_MS, Limits
 from django_delayq.core.message import State
-from django_delayq.worker import leases, limiter, maintenance
+from django_delayq.worker import leases, limiter, maintenance, starts as starts_of_values
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog
@@ -566,6 +566,27 @@ def test_messages_of_one_claim_that_exceed_their_rate_are_told_one_turn_after_th
     first_ms, *later_ms = slots.limiter._refused.values()
     assert 0 < first_ms <= 100
     assert later_ms == [first_ms + 100, first_ms + 200]
+
+
+@pytest.mark.parametrize(("pause_s", "asked"), [(0.35, [1, 2]), (0.45, [1, 1, 1])])
+def test_the_start_of_a_value_that_soon_comes_again_is_taken_with_the_one_before_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, pause_s: float, asked: list[int]
+) -> None:
+    now, starts = time.monotonic(), list[int]()
+    for module in (limiter, starts_of_values):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    slots = Slots(rig, Limits(interval_us=1_000, burst=1_000, rate_key="{account}"))  # used within half a second
+    acquire = rig.broker.limiter.acquire
+
+    def count(requests: Sequence[PermitRequest], *, lease_ms: int) -> Sequence[Throttled | None]:
+        starts.extend(request.starts for request in requests)
+        return acquire(requests, lease_ms=lease_ms)
+
+    monkeypatch.setattr(rig.broker.limiter, "acquire", count)
+    for _ in range(3):
+        slots.admit(1)
+        now += pause_s
+    assert starts == asked
 
 
 def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(
