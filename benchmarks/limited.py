@@ -19,8 +19,8 @@ from django_delayq.api.handlers import Handler
 APP = "benchmarks.limits"
 ORDERS = 1_000
 """How many orders the messages are about."""
-SLEEP_S, SLOTS = 0.001, 16
-"""The time for which the handlers sleep that do something, and the number of them that run at once."""
+LEAST_OF_WRITERS = 0.95
+"""The least ratio for handlers that do as little as real ones may: they write a row. Others do nothing."""
 
 LIMITS = {
     "max_concurrency": (limited, 0.4, 0.5),
@@ -35,33 +35,39 @@ def run() -> list[Result]:
     """Return the ratios of messages a second with a limit to messages a second without."""
     count = scaled(10_000, least=1_000)
     results = []
-    for sleep_s, options, doing in ((0.0, (), ""), (SLEEP_S, ("--threads", str(SLOTS)), " that sleep for 1 ms")):
-        for name, (handler, of_store, of_redis) in LIMITS.items():
-            places = [(_stored_s, "", of_store), (_alone_s, ", Redis alone", of_redis)]
-            for seconds, where, least in places[:1] if sleep_s else places:
-                with_limit, without = (partial(seconds, one, sleep_s, count, *options) for one in (handler, unlimited))
-                rates = in_turn(with_limit, without, count)
-                what = f"draining {count:,}{doing} with {name}{where} / without"
-                results.append(at_least(what, rates.ratio, least, str(rates)))
+    for name, (handler, of_store, of_redis) in LIMITS.items():
+        for seconds, where, least in (
+            (_written_s, " that write a row", LEAST_OF_WRITERS),
+            (_stored_s, "", of_store),
+            (_alone_s, ", Redis alone", of_redis),
+        ):
+            rates = in_turn(partial(seconds, handler, count), partial(seconds, unlimited, count), count)
+            what = f"draining {count:,}{where} with {name} / without"
+            results.append(at_least(what, rates.ratio, least, str(rates)))
     return results
 
 
-def _send(handler: Handler[Any, Any], sleep_s: float, count: int) -> None:
-    send_delay_messages(handler.prepare({**DATA, "order": n % ORDERS, "sleep_s": sleep_s}) for n in range(count))
+def _send(handler: Handler[Any, Any], count: int, *, writes: bool = False) -> None:
+    send_delay_messages(handler.prepare({**DATA, "order": n % ORDERS, "writes": writes}) for n in range(count))
 
 
-def _stored_s(handler: Handler[Any, Any], sleep_s: float, count: int, *options: str) -> float:
+def _written_s(handler: Handler[Any, Any], count: int) -> float:
+    """Let a worker run messages of a store whose handlers write a row. Return the seconds that it took."""
+    return _stored_s(handler, count, writes=True)
+
+
+def _stored_s(handler: Handler[Any, Any], count: int, *, writes: bool = False) -> float:
     """Let a worker run messages of a store. Return the seconds that it took."""
     with stored_site() as stored:
-        _send(handler, sleep_s, count)
+        _send(handler, count, writes=writes)
         with patch.dict(os.environ, DELAYQ_BENCH_APP=APP):
-            run_standing(stored, count, *options)
+            run_standing(stored, count)
         return seconds_of(stored, count)
 
 
-def _alone_s(handler: Handler[Any, Any], sleep_s: float, count: int, *options: str) -> float:
+def _alone_s(handler: Handler[Any, Any], count: int) -> float:
     """Do the same with messages in Redis."""
     with site() as server:
-        _send(handler, sleep_s, count)
+        _send(handler, count)
         with patch.dict(os.environ, DELAYQ_BENCH_APP=APP):
-            return drain_s(server, count, *options)
+            return drain_s(server, count)

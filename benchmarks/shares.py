@@ -3,9 +3,10 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from statistics import quantiles
+from typing import Any
 from unittest.mock import patch
 
 from benchmarks.rates import in_turn
@@ -13,31 +14,43 @@ from benchmarks.records import count_records, read_records
 from benchmarks.result import Result, at_least, at_most
 from benchmarks.scale import scaled
 from benchmarks.settings import ALONE, REDIS
-from benchmarks.shared.delayed import shared
-from benchmarks.site import DATA, noops
+from benchmarks.shared.delayed import shared, unshared
+from benchmarks.site import DATA
 from benchmarks.stored_drains import run_standing, seconds_of
 from benchmarks.stored_rows import insert_spread
 from benchmarks.stored_site import StoredSite, stored_site
-from django_delayq import Send, send_delay_messages
+from django_delayq import send_delay_messages
+from django_delayq.api.handlers import Handler
 
 APP = "benchmarks.shared"
 SHOPS = 1_000
 PER_S, LONGEST_DELAY_S = 20, 2.0
+SPREADS: tuple[tuple[str, Callable[[int], int], float], ...] = (
+    ("one share", lambda n: 0, 0.85),
+    (f"{SHOPS:,} shares", lambda n: n % SHOPS, 0.7),
+    ("100 shares, 90 % of one", lambda n: 0 if n % 10 else 1 + n // 10 % 99, 0.8),
+)
+"""The shops of messages, by their number, and the least ratios for handlers that do nothing."""
+LEAST_OF_WRITERS = 0.95
+"""The least ratio for handlers that do as little as real ones may: they write a row."""
 BEFORE_MS = 3_600_000
 """The time for which the messages of the large tenant have been due."""
 
 
 def run() -> list[Result]:
     """Return the ratios of messages a second with shares to those without, and the 99th percentiles of lateness."""
-    count = scaled(50_000, least=1_000)
     results = []
-    for of, shop_of in (
-        ("one share", lambda n: 0),
-        (f"{SHOPS:,} shares", lambda n: n % SHOPS),
-        ("100 shares, 90 % of one", lambda n: 0 if n % 10 else 1 + n // 10 % 99),
+    for writes, count, doing in (
+        (True, scaled(10_000, least=1_000), " that write a row"),
+        (False, scaled(50_000, least=1_000), ""),
     ):
-        rates = in_turn(partial(_drain_s, partial(_of, shop_of), count), partial(_drain_s, noops, count), count)
-        results.append(at_least(f"draining {count:,} of {of} / without shares", rates.ratio, 0.95, str(rates)))
+        for of, shop_of, least in SPREADS:
+            with_shares, without = (
+                partial(_drain_s, handler, shop_of, count, writes=writes) for handler in (shared, unshared)
+            )
+            rates = in_turn(with_shares, without, count)
+            what = f"draining {count:,}{doing} of {of} / without shares"
+            results.append(at_least(what, rates.ratio, LEAST_OF_WRITERS if writes else least, str(rates)))
     many = scaled(300_000, least=1_000)  # more than run meanwhile
     for broker, where in ((REDIS, ""), (ALONE, ", PostgreSQL alone")):
         idle, beside = _p99_ms(broker, 0), _p99_ms(broker, many)
@@ -53,14 +66,10 @@ def run() -> list[Result]:
     return results
 
 
-def _of(shop_of: Callable[[int], int], count: int) -> Iterator[Send]:
-    return (shared.prepare({**DATA, "shop": shop_of(n)}) for n in range(count))
-
-
-def _drain_s(messages: Callable[[int], Iterator[Send]], count: int) -> float:
+def _drain_s(handler: Handler[Any, Any], shop_of: Callable[[int], int], count: int, *, writes: bool) -> float:
     """Let a worker run messages. Return the seconds that it took."""
     with stored_site() as site:
-        send_delay_messages(messages(count))
+        send_delay_messages(handler.prepare({**DATA, "shop": shop_of(n), "writes": writes}) for n in range(count))
         site.place()
         site.tidy()
         with patch.dict(os.environ, DELAYQ_BENCH_APP=APP):

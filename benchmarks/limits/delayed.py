@@ -1,16 +1,18 @@
 """The handlers of benchmarks/limited.py."""
 
-import time
 from typing import Any
 
+from django.utils import timezone
+
+from benchmarks.models import Job
 from django_delayq import Message, delay_execute
 
 
 @delay_execute(key="bench.unlimited")
 def unlimited(message: Message[Any]) -> None:
-    """Sleep for as long as the data says; for 0 do nothing."""
-    if sleep_s := message.data["sleep_s"]:
-        time.sleep(sleep_s)
+    """Write a row if the data says so; otherwise do nothing."""
+    if message.data["writes"]:
+        Job.objects.create(key="bench", data=message.data, due_at=timezone.now())
 
 
 @delay_execute(key="bench.limited", max_concurrency=1_000)
