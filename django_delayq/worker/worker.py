@@ -55,7 +55,7 @@ from django_delayq.worker.maintenance import (
 from django_delayq.worker.options import Options, ServedQueue
 from django_delayq.worker.plan import claim_order, executor_infos, queues_of, served_of
 from django_delayq.worker.prefetch import Executor, buffers_of
-from django_delayq.worker.process.sandbox import run_in_sandbox
+from django_delayq.worker.process.sandbox import in_sandboxes
 from django_delayq.worker.settler import Settler
 
 ENDING_LOOK_S = 0.02
@@ -245,9 +245,9 @@ class Worker:
             executors.append(ThreadExecutor(buffers, options.max_threads, make_run, *common, run_batch))
         if tasks := [handler for handler in handlers if handler.is_async]:
             executors.append(AsyncioExecutor(buffers_of(tasks, queues, options), self._events, *common))
-        run_suspect = partial(run_in_sandbox, self.name, alias.name, self._events)
+        run_suspects = partial(in_sandboxes, self.name, alias.name, self._events)
         suspect_buffers = buffers_of(handlers, queues, options, in_batches=False)
-        return executors, ThreadExecutor(suspect_buffers, 1, lambda: contextlib.nullcontext(run_suspect), *common)
+        return executors, ThreadExecutor(suspect_buffers, 1, run_suspects, *common)
 
     def _wake(self) -> None:
         self._loop.wake()

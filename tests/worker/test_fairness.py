@@ -21,7 +21,6 @@ from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
 from django_delayq.worker import dispatcher, maintenance, prefetch, worker
 from django_delayq.worker.dispatcher import Dispatcher
-from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.threads import in_thread
 from django_delayq.worker.leases import Lease
 from django_delayq.worker.options import Options
@@ -327,11 +326,7 @@ def test_the_slot_of_suspects_takes_the_next_as_soon_as_it_frees(
 ) -> None:
     monkeypatch.setattr(maintenance, "EVERY_S", 3_600)  # nothing else looks for suspects
 
-    def run_here(name: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
-        with in_thread("default", events) as run:
-            return run(lease)
-
-    monkeypatch.setattr(worker, "run_in_sandbox", run_here)
+    monkeypatch.setattr(worker, "in_sandboxes", lambda name, using, events: in_thread("default", events))
     ids = [f"{n}" for n in range(10)]
     rig.send(*ids, queue=queue)
     rig.broker.advance(1)

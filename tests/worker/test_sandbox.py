@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -43,7 +44,8 @@ class Bench:
 
     def run(self, lease: Lease) -> Transition | None:
         """Return how it ends."""
-        return sandbox.run_in_sandbox("worker", "default", AttemptEvents("worker"), lease)
+        with sandbox.in_sandboxes("worker", "default", AttemptEvents("worker")) as run:
+            return run(lease)
 
     def run_one(self, key: str, *, at_most_once: bool = False) -> tuple[SettleAction, str]:
         """Return how the lease of a message for a handler ends, and why."""
@@ -78,6 +80,57 @@ def test_a_child_that_dies_of_its_message_is_a_crash_of_that_message(bench: Benc
     assert bench.run_one("die") == (SettleAction.CRASH, "its process died (signal 9)")
     assert bench.run_one("abort") == (SettleAction.CRASH, "its process died (signal 6)")
     assert bench.run_one("run") == (SettleAction.FINISH, "")
+
+
+def test_a_child_runs_one_message_after_the_other(bench: Bench, site: Site) -> None:
+    with sandbox.in_sandboxes("worker", "default", AttemptEvents("worker")) as run:
+        for key in ("run", "close", "run"):  # the second one fails
+            assert run(bench.lease(key, data=b'{"order":0}' if key == "close" else b'""'))
+    assert len({site.line.next_of("a").pid for _ in range(2)}) == 1
+
+
+def test_the_death_of_a_child_that_has_run_others_is_charged_to_none(bench: Bench, site: Site) -> None:
+    with sandbox.in_sandboxes("worker", "default", AttemptEvents("worker")) as run:
+        ends = [run(bench.lease("second")) for _ in range(3)]
+    assert [end and (end.action, end.crashes) for end in ends] == [(SettleAction.FINISH, 0)] * 3
+    first, died, again, died_too, last = (site.line.next_of("a").pid for _ in range(5))
+    assert (first, again) == (died, died_too)
+    assert len({first, again, last}) == 3
+
+
+def test_a_message_that_kills_its_child_is_charged_once_it_did_so_alone(bench: Bench) -> None:
+    with sandbox.in_sandboxes("worker", "default", AttemptEvents("worker")) as run:
+        assert run(bench.lease("run"))
+        end = run(bench.lease("die"))
+    assert end is not None
+    assert (end.action, end.crashes) == (SettleAction.CRASH, 1)
+
+
+def test_a_message_that_may_run_only_once_has_a_child_of_its_own(bench: Bench, site: Site) -> None:
+    with sandbox.in_sandboxes("worker", "default", AttemptEvents("worker")) as run:
+        assert run(bench.lease("second"))
+        end = run(bench.lease("second", at_most_once=True))
+    assert end is not None
+    assert end.action is SettleAction.FINISH
+    assert len({site.line.next_of("a").pid for _ in range(2)}) == 2
+
+
+def test_a_child_runs_so_many_messages_and_no_more(bench: Bench, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MOST_RUNS", 2)
+    with sandbox.in_sandboxes("worker", "default", AttemptEvents("worker")) as run:
+        for _ in range(3):
+            assert run(bench.lease("run"))
+    pids = [site.line.next_of("a").pid for _ in range(3)]
+    assert pids[0] == pids[1] != pids[2]
+
+
+def test_a_child_that_is_killed_while_it_waits_costs_the_next_message_nothing(bench: Bench, site: Site) -> None:
+    with sandbox.in_sandboxes("worker", "default", AttemptEvents("worker")) as run:
+        assert run(bench.lease("run"))
+        os.kill(site.line.next_of("a").pid, signal.SIGKILL)
+        end = run(bench.lease("run"))
+    assert end is not None
+    assert (end.action, end.crashes) == (SettleAction.FINISH, 0)
 
 
 def test_a_child_scrubs_what_it_tells_of_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,38 @@
-"""Run a suspect alone, in a child process of its own, so that nothing else suffers if it crashes again."""
+"""Run a suspect alone in a child process, so that nothing else suffers if it crashes again.
+
+To start a process takes longer than most handlers, and after a crash very many messages may be suspects, almost all of
+them innocent: those that the dead worker held. So a child that has ended a message well runs the next one too. If it
+dies then, nobody knows which of them is to blame, and the last one runs again, in a new child.
+"""
 
 import logging
 import socket
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import monotonic
 
 from django_delayq.brokers.base import Transition
 from django_delayq.core import codec, transitions
 from django_delayq.core.errors import HandlerTimeout
-from django_delayq.core.transitions import with_history
+from django_delayq.core.transitions import is_at_most_once, with_history
 from django_delayq.support.logging import logger
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
+from django_delayq.worker.prefetch import Run
 from django_delayq.worker.process.death import ProcessGaveUp, SandboxDied, after_death, timeout_of
 from django_delayq.worker.process.sandboxed import LEASE_ENDED, NOT_STARTED, PROGRESS, Job, Lines, Report
 from django_delayq.worker.process.spawn import death_of, spawn
+from django_delayq.worker.transactions import was_committed
 
 START_S = 60.0
 """How long a child may take to load the site's code, in seconds."""
 LOOK_S = 1.0
 """How often a waiting parent checks that its child lives, in seconds: a grandchild may hold the socket open."""
 END_S = 5.0
+MOST_RUNS = 100
+"""How many messages a child runs at most, so that what they leave behind in it does not add up."""
 RESTART_PAUSE_MS = 1_000
 """How long a message waits if its child process can't run it: the next one may fail as well."""
 
@@ -31,34 +41,84 @@ class SandboxUnavailableError(Exception):
     """A child process can't start, or can't take its message."""
 
 
-def run_in_sandbox(worker: str, using: str, events: AttemptEvents, lease: Lease) -> Transition | None:
-    """Run one message in a process of its own, and return how its lease ends; None leaves it to lapse.
-
-    Only this message is charged if the process dies.
-    """
-    events.starting(lease)
-    lease.cancel = _nothing_to_stop
+@contextmanager
+def in_sandboxes(worker: str, using: str, events: AttemptEvents) -> Iterator[Run]:
+    """Yield a function that runs messages in child processes. End the last child at the end."""
+    sandboxes = Sandboxes(worker, using, events)
     try:
-        sandbox = Sandbox()
-    except (OSError, SandboxUnavailableError) as error:
-        return _put_off(lease, error)
-    try:
-        transition = sandbox.run(lease, Job(worker, using, _level(), lease.claimed, lease.clock_ms, lease.held_until))
-        if transition is not None:
-            events.settling(lease, transition)
-        return transition
-    except SandboxUnavailableError as error:
-        return _put_off(lease, error)
-    except (HandlerTimeout, SandboxDied, ProcessGaveUp) as ending:
-        sandbox.kill()
-        return after_death(lease, ending, events)
-    except Exception:  # the child's answer can't be read
-        logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
-        sandbox.kill()
-        return None
+        yield sandboxes.run
     finally:
-        lease.cancel = lease.on_cancel_request = None
-        sandbox.close()
+        sandboxes.close()
+
+
+class Sandboxes:
+    """The child processes in which one thread runs messages, one at a time."""
+
+    def __init__(self, worker: str, using: str, events: AttemptEvents) -> None:
+        self._worker = worker
+        self._using = using
+        self._events = events
+        self._kept: Sandbox | None = None
+
+    def run(self, lease: Lease) -> Transition | None:
+        """Run one message, and return how its lease ends; None leaves it to lapse.
+
+        Only this message is charged if the process dies.
+        """
+        self._events.starting(lease)
+        lease.cancel = _nothing_to_stop
+        try:
+            transition = self._run(lease)
+            if transition is not None:
+                self._events.settling(lease, transition)
+            return transition
+        except (OSError, SandboxUnavailableError) as error:
+            return _put_off(lease, error)
+        except (HandlerTimeout, SandboxDied, ProcessGaveUp) as ending:
+            return after_death(lease, ending, self._events)
+        except Exception:  # the child's answer can't be read
+            logger.exception("Message %r is left to lapse.", lease.claimed.id, extra={"id": lease.claimed.id})
+            return None
+        finally:
+            lease.cancel = lease.on_cancel_request = None
+
+    def close(self) -> None:
+        """End the child that is kept for the next message."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _run(self, lease: Lease) -> Transition | None:
+        if self._kept is not None and is_at_most_once(lease.claimed.header, lease.handler):
+            self.close()  # it may not run again
+        sandbox, self._kept = self._kept, None
+        if sandbox is not None:
+            try:
+                return self._run_in(sandbox, lease)
+            except (SandboxDied, SandboxUnavailableError) as death:
+                if was_committed(lease.claimed, lease.handler):
+                    raise
+                logger.info(
+                    "Message %r runs again, in a new process: the one that died (%s) had run others before.",
+                    lease.claimed.id, death, extra={"id": lease.claimed.id},
+                )  # fmt: skip
+                lease.cancel, lease.on_cancel_request = _nothing_to_stop, None
+        return self._run_in(Sandbox(), lease)
+
+    def _run_in(self, sandbox: "Sandbox", lease: Lease) -> Transition | None:
+        """Run a message in a child. Keep the child if it answers."""
+        job = Job(self._worker, self._using, _level(), lease.claimed, lease.clock_ms, lease.held_until)
+        try:
+            transition = sandbox.run(lease, job)
+        except BaseException:
+            sandbox.kill()
+            sandbox.close()
+            raise
+        if sandbox.runs < MOST_RUNS:
+            self._kept = sandbox
+        else:
+            sandbox.close()
+        return transition
 
 
 def _nothing_to_stop() -> None:
@@ -78,6 +138,8 @@ class Sandbox:
     """A child process, as its parent sees it. Raises `SandboxUnavailableError` when it can't start."""
 
     def __init__(self) -> None:
+        self.runs = 0
+        """How many messages it was given."""
         self._gave_up = False
         self._socket, theirs = socket.socketpair()
         self._lines = Lines(self._socket)
@@ -101,6 +163,7 @@ class Sandbox:
         Raises `HandlerTimeout`, `SandboxDied`, `ProcessGaveUp` or `SandboxUnavailableError`, and `DataMismatch` for an
         answer that can't be read.
         """
+        self.runs += 1
         lease.started_at = monotonic()
         lease.cancel = lease.on_cancel_request = self._kill
         if not lease.is_held() or lease.cancel_request is not None:  # lost or cancelled before there was one to stop

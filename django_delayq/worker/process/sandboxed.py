@@ -1,9 +1,10 @@
-"""The child process of a sandbox: it runs the one message that its parent gives it, and ends.
+"""The child process of a sandbox: it runs the messages that its parent gives it, one at a time.
 
 It is started as `python -m django_delayq.worker.process.sandboxed FD PID`, with its end of a socket pair and the
-parent's process id. Lines go over the socket: the child writes an empty one when it is ready; the parent writes the job
+parent's process id. Lines go over the socket: the child writes an empty one when it is ready; the parent writes a job
 as JSON and then, after each renewal, the time until which the lease is held; the child answers with a `Report` as JSON.
-Before that, it writes the progress of the handler when that has changed, after at most a second.
+Before that, it writes the progress of the handler when that has changed, after at most a second. The child ends when
+the parent closes the socket.
 """
 
 import os
@@ -13,6 +14,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 from time import monotonic
 
 import django
@@ -91,60 +93,94 @@ class Lines:
         return bool(poll.poll(None if within_s is None else within_s * 1000))
 
 
-def main(fd: int, parent: int) -> None:
-    """Run the one message that the parent gives."""
-    die_with_parent(parent)
+class Parent:
+    """The parent's end of the talk: jobs and renewals come from it, reports and progress go to it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = Lines(connection)
+        self._jobs: SimpleQueue[tuple[Job, Lease] | None] = SimpleQueue()
+        self._lock = threading.Lock()  # no two lines may mix, and none may be about a lease that has ended
+        self._lease: Lease | None = None
+        """The lease of the message that runs, or is about to."""
+
+    def take(self) -> tuple[Job, Lease] | None:
+        """Wait for the next job, and return it; None once the parent is gone."""
+        return self._jobs.get()
+
+    def report(self, transition: Transition | None) -> None:
+        """Tell how the lease ends."""
+        with self._lock:
+            self._lease = None
+            self._connection.sendall(codec.dumps(Report(transition)) + b"\n")
+
+    def listen(self) -> None:
+        """Take jobs and renewals, and end this process once the lease of what runs ends (the parent may be frozen).
+
+        Also tell the parent how far the handler is. When the parent is gone, end the process if a message runs;
+        otherwise leave it to end by itself.
+        """
+        with suppress(EOFError, OSError):
+            while self._lease is None or self._lease.held_until > monotonic():
+                line = self._lines.next(self._wait_s())
+                if line is not None:
+                    self._hear(line)
+                self._tell_progress()
+        if self._lease is not None:
+            os._exit(LEASE_ENDED)
+        self._jobs.put(None)
+
+    def _wait_s(self) -> float | None:
+        lease = self._lease
+        return None if lease is None else max(min(lease.held_until - monotonic(), PROGRESS_EVERY_S), 0)
+
+    def _hear(self, line: bytes) -> None:
+        if line.startswith(b"{"):
+            job, self._lease = _read(line)
+            self._jobs.put((job, self._lease))
+        elif (lease := self._lease) is not None:  # otherwise the message ended while this was on its way
+            lease.held_until = float(line)
+
+    def _tell_progress(self) -> None:
+        with self._lock:
+            lease = self._lease
+            if lease is not None and lease.progress != lease.written_progress:
+                lease.written_progress = lease.progress
+                self._connection.sendall(PROGRESS + lease.written_progress.encode() + b"\n")
+
+
+def main(fd: int, parent_id: int) -> None:
+    """Run the messages that the parent gives."""
+    die_with_parent(parent_id)
     with taken_signals(_leave_to_parent):
         os.set_inheritable(fd, False)
         connection = socket.socket(fileno=fd)
         django.setup()
         from django_delayq.worker.executors.threads import in_thread  # it imports models, so the apps must be ready
 
-        lines = Lines(connection)
+        parent = Parent(connection)
         connection.sendall(b"\n")
-        job, lease = _take(lines)
-        answering = threading.Lock()  # no two lines may mix
-        threading.Thread(target=_listen, args=(lines, lease, connection, answering), daemon=True).start()
-        with in_thread(get_alias(job.using).database, AttemptEvents(job.worker)) as run:
-            transition = run(lease)
-        with answering:
-            lease.ended = True
-            connection.sendall(codec.dumps(Report(transition)) + b"\n")
+        threading.Thread(target=parent.listen, daemon=True).start()
+        while (taken := parent.take()) is not None:
+            job, lease = taken
+            with in_thread(get_alias(job.using).database, AttemptEvents(job.worker)) as run:
+                transition = run(lease)
+            parent.report(transition)
 
 
-def _take(lines: Lines) -> tuple[Job, Lease]:
+def _read(line: bytes) -> tuple[Job, Lease]:
     try:
-        job: Job = codec.decode_data(lines.next(None) or b"", Job)
+        job: Job = codec.decode_data(line, Job)
         logs.start(job.level)
         header = job.claimed.header
         handler = get_handler(job.using, header.key if header else "")
         if handler is None:  # only when parent and child import different code
             raise LookupError(f"The child process has no handler for {header!r}.")
-    except (EOFError, OSError):  # the parent no longer needs this child
-        os._exit(0)
     except Exception:
         logger.exception("A child process can't take a message.")
         os._exit(NOT_STARTED)
     now = monotonic()
     return job, Lease(job.claimed, handler, now, job.held_until, job.clock_ms, started_at=now)
-
-
-def _listen(lines: Lines, lease: Lease, connection: socket.socket, answering: threading.Lock) -> None:
-    """Note renewals, and end this process once its lease has run out (the parent may be frozen) or the parent is gone.
-
-    Also tell the parent how far the handler is. If the handler has ended by then, leave the process to end by itself.
-    """
-    with suppress(EOFError, OSError):
-        while (left_s := lease.held_until - monotonic()) > 0:
-            line = lines.next(min(left_s, PROGRESS_EVERY_S))
-            if line is not None:
-                lease.held_until = float(line)
-            with answering:
-                if lease.progress != lease.written_progress and not lease.ended:
-                    lease.written_progress = lease.progress
-                    connection.sendall(PROGRESS + lease.written_progress.encode() + b"\n")
-    if not lease.ended:
-        os._exit(LEASE_ENDED)
 
 
 def _leave_to_parent(signum: int) -> None:

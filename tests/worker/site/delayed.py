@@ -79,6 +79,15 @@ def run(message: Message[str]) -> None:
     tell(message).close()
 
 
+@delay_execute(key="second")
+def second(message: Message[str]) -> None:
+    """Kills the process, unless it is the first message that this runs there."""
+    with tell(message):
+        leak.append(b"")
+    if len(leak) > 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 @delay_execute(key="close", max_attempts=1)
 def close(message: Message[dict[str, int]]) -> None:
     """Fails for what is no number of an order."""
