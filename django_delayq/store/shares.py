@@ -3,7 +3,7 @@
 A worker keeps in mind which shares of a (queue, key) have rows that are due, so that a claim need not look for them:
 
 - A *scan* steps from share to share in the index `delayq_ready_share`, once a second if it is quick.
-- A *look* reads the rows that fell due since the last one, by the index of due times, up to 40 times a second. So a
+- A *look* reads the rows that fell due since the last one, by the index of due times, up to 33 times a second. So a
   share of which nothing was due before is found soon, however many rows of others are due.
 
 What neither finds in time is still claimed: if the shares in mind have nothing left, a claim takes rows in due order.
@@ -28,13 +28,13 @@ from django_delayq.store.queries import repeat_at
 from django_delayq.store.sql.dialect import WAITING, ShareTurn, Sql
 from django_delayq.support.logging import logger
 
-SCAN_S, SCAN_REST_FACTOR = 1.0, 50
+SCAN_S, SCAN_REST_FACTOR = 1.0, 100
 """The least seconds between two scans, and the rest after a scan, as a multiple of the time that it took."""
 SCANNED = 2_000
 """The most shares that one scan finds. The next one goes on after the last of them."""
-MOST_AHEAD = 30_000
-"""The most rows to count ahead. If the shares have more turns than that, they take them."""
-LOOK_S = 0.025
+MOST_AHEAD, AHEAD_REST_FACTOR = 30_000, 50
+"""The most rows to count ahead: with more turns than that, the shares take them. The rest is like the scan's."""
+LOOK_S = 0.030
 LATE_COMMITS_MS = 250
 """How far back a look goes beyond the last one: a row may be committed a little after its due time."""
 MOST_SEEN = 500
@@ -170,7 +170,7 @@ class ShareClaims:
         number, end_ms = sum(counts.values()), max((last_ms for *_, last_ms in rows), default=0)
         if self._turns.note_ahead(counts, None if number < most else end_ms):
             self._mixed, self._mixed_to_ms = number, end_ms
-            self._count_at = repeat_at(began_at, monotonic(), 0)
+            self._count_at = repeat_at(began_at, monotonic(), 0, AHEAD_REST_FACTOR)
 
     def _due(self, request: ClaimRequest, after_ms: int, most: int, way: str = "") -> Sql:
         """Return a SELECT of share and due time of the first `most` rows that wait and fell due after a time."""

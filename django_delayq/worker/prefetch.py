@@ -20,7 +20,7 @@ TIME_SLICE_S = 0.020
 """How long a slot stays with one buffer, in seconds. A buffer holds about this much work for each of its slots."""
 MAX_PER_SLOT = 256
 """The most messages to prefetch for one slot."""
-MAX_PER_SLOT_SHARED = 128
+MAX_PER_SLOT_SHARED = 192
 """The same while several shares have messages: one whose turn comes waits for what was prefetched before it."""
 FEW_PART = 4
 """At most this part of the leases of a claim goes before those that wait."""
