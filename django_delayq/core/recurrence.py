@@ -29,6 +29,7 @@ from django_delayq.core.human_time import (
     check_calendar,
     clock_in,
     counted,
+    instant_of,
     is_holiday,
     months_after,
     time_of,
@@ -52,6 +53,7 @@ FIRST_DAY = date(1970, 1, 5)
 _NO_TIME, _DAY = timedelta(), timedelta(days=1)
 _LOOK_BACK = timedelta(days=3)
 """How far back to look for a change of the clocks. No zone has ever changed its clocks twice within that time."""
+_MOST_SKIPPED = timedelta(hours=3)
 LAST = datetime(9000, 1, 1, tzinfo=UTC)
 _MOST_COUNT = 2**31 - 1
 _LONGEST = timedelta(milliseconds=LONGEST_MS)
@@ -498,20 +500,23 @@ def latest(rule: Rule, first: datetime, now: datetime, most: int) -> list[dateti
         back *= 2
 
 
-MOST_MOVED = timedelta(hours=26)
-"""How far a change of a zone may move a local time: from one side of the date line to the other."""
+def utc_offset_s(zone: str, at: datetime) -> int:
+    """Return by how many seconds the clocks of a zone are ahead of UTC at an instant."""
+    return (at.astimezone(zone_of(zone)).utcoffset() or _NO_TIME) // timedelta(seconds=1)
 
 
-def nearest(rule: Rule, at: datetime) -> datetime | None:
-    """Return the occurrence of a rule that is nearest to `at`, the later of two; None if none is within `MOST_MOVED`.
+def moved(rule: Rule, zone: str, at: datetime, offset_s: int) -> datetime | None:
+    """Return where the occurrence of a rule is now that was at the instant `at`, when its zone had this offset.
 
-    That is where a change of the time-zone database has moved the occurrence that was at `at`.
+    That is `at` unless the zone has changed since. Return None if the rule does not come at that local time any more.
     """
-    just_before = at - timedelta(microseconds=1)
-    if rule.after(just_before) == at:
+    local = (at + timedelta(seconds=offset_s)).replace(tzinfo=None)
+    instant = instant_of(local, zone)
+    if instant == at:
         return at
-    near = span(rule, just_before - MOST_MOVED, at + MOST_MOVED)
-    return min(near, key=lambda each: (abs(each - at), each < at), default=None)
+    # Local times that the clocks skipped were shown later, and the new rules may not skip them.
+    near = span(rule, instant - _MOST_SKIPPED, instant)
+    return max(near, default=None)
 
 
 def span(rule: Rule, after: datetime, until: datetime | None) -> Iterator[datetime]:

@@ -19,7 +19,7 @@ from django.db import DatabaseError
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
-from django_delayq.core.codec import dumps, read
+from django_delayq.core.codec import dumps, loads, read
 from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.occurrences import occurrence_id, occurrence_of
 from django_delayq.core.recurrence import (
@@ -29,11 +29,12 @@ from django_delayq.core.recurrence import (
     Overlap,
     Rule,
     check_comes,
-    nearest,
+    moved,
     next_to_put,
     not_before,
     rule_of,
     to_come,
+    utc_offset_s,
 )
 from django_delayq.core.rules import decode, encode
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
@@ -61,7 +62,7 @@ PAUSED = "withdrawn: its schedule was paused"
 P = ParamSpec("P")
 T = TypeVar("T")
 _TIMES = ("rule", "window", "start_at", "until_at", "most")
-_PROGRESS = ("last_at", "message_id", "look_at", "put_count", "error")
+_PROGRESS = ("last_at", "utc_offset", "message_id", "look_at", "put_count", "error")
 
 
 class Changed(NamedTuple):
@@ -186,8 +187,19 @@ def _put(row: Schedule, at: datetime) -> NewMessage:
     message = message_of(row, at)
     assert message.at_ms is not None  # noqa: S101  - for the type checker
     row.last_at, row.message_id, row.put_count = at, message.id, row.put_count + 1
+    row.utc_offset = _utc_offset(row, at)
     row.look_at = at - AHEAD if row.overlap == "allow" else from_ms(message.at_ms)
     return message
+
+
+def _zone_of(row: Schedule) -> str | None:
+    zone: str | None = loads(row.rule).get("zone")
+    return zone
+
+
+def _utc_offset(row: Schedule, at: datetime) -> int | None:
+    zone = _zone_of(row)
+    return None if zone is None else utc_offset_s(zone, at)
 
 
 def message_of(row: Schedule, at: datetime) -> NewMessage:
@@ -247,8 +259,11 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     if (has_other_times or not row.message_id) and wanted.origin != Schedule.Origin.CODE:
         check_times(wanted, from_ms(database.now_ms()))
         _check_count(database, row, wanted)
+    zone = _zone_of(row)
     for name, value in asked.items():
         setattr(row, name, value)
+    if row.last_at is not None and _zone_of(row) != zone:
+        row.utc_offset = _utc_offset(row, row.last_at)
     row.gone_at = None
     if row.paused_at:
         _paused_of(database, row).update(error=WITHDRAWN)  # it was put as the schedule was before
@@ -343,9 +358,9 @@ class Correction(NamedTuple):
     name: str
     old: datetime
     new: datetime | None
-    message_id: str
-    is_paused: bool
-    is_late: bool
+    message_id: str = ""
+    is_paused: bool = False
+    is_late: bool = False
 
 
 def names_in(database: Database, zone: str) -> list[str]:
@@ -372,41 +387,61 @@ def correct(database: Database, name: str) -> tuple[Correction | None, list[Alar
     found = None if row is None else _correction(database, row)
     if row is None or found is None:
         return None, []
-    messages, counted = list[NewMessage](), row.put_count
-    if found.message_id and row.paused_at:
-        _paused_of(database, row).update(error=WITHDRAWN)
-    elif found.message_id:
-        _cancel(database, row, {found.message_id: found.old}, from_ms(database.now_ms()))
-        messages = [] if found.new is None else [_put(row, found.new)]
-        row.put_count = counted if messages else counted - 1
-    row.last_at = found.new or found.old
-    if found.new is None:
-        row.look_at = None
+    messages = _apply(database, row, found)
+    row.utc_offset = _utc_offset(row, row.last_at or found.old)
     row.save(using=database.using)
     return found, _enqueued(database, messages)
 
 
+def _apply(database: Database, row: Schedule, found: Correction) -> list[NewMessage]:
+    """Change the row by a correction, and cancel its message. Return what is to be put in its place."""
+    counted = row.put_count
+    if not found.message_id:
+        # No earlier than the message, which the schedule would otherwise not know for its last one any more
+        row.last_at = max(found.old, found.new or found.old)
+        return []
+    if row.paused_at:
+        _paused_of(database, row).update(error=WITHDRAWN)
+        row.last_at = found.new or found.old
+        if found.old <= row.paused_at < row.last_at:  # it was overdue, so it still counted when it was withdrawn
+            row.put_count = max(counted - 1, 0)
+        return []
+    _cancel(database, row, {found.message_id: found.old}, from_ms(database.now_ms()))
+    if found.new is None:
+        row.look_at, row.put_count = None, counted - 1
+        return []
+    message = _put(row, found.new)
+    row.put_count = counted
+    return [message]
+
+
 def _correction(database: Database, row: Schedule) -> Correction | None:
-    rule, old = rule_of(row.rule), row.last_at
-    if old is None:
+    zone = _zone_of(row)
+    if row.last_at is None or row.utc_offset is None or zone is None:
         return None
-    now = from_ms(database.now_ms())
-    new = nearest(rule, old)
+    rule, old, now = rule_of(row.rule), row.last_at, from_ms(database.now_ms())
+    new = moved(rule, zone, old, row.utc_offset)
     if new == old:
         return None
-    if new is None or _has_ended(database, occurrence_id(row.name, new)):
+    messages = _paused_of(database, row) if row.paused_at else _free_of(database, row, now)
+    if not any(_is_at_its_time(database, row, message) for message in messages.order_by("pk")):
+        return Correction(row.name, old, new or old)
+    if new is None or not _may_be_put(row, new, now):
         new = rule.after(not_before(max(old, now), row.start_at))
     if new is not None and row.until_at is not None and new > row.until_at:
         new = None
-    messages = _paused_of(database, row) if row.paused_at else _free_of(database, row)
-    is_there = any(_is_at_its_time(database, row, message) for message in messages.order_by("pk"))
-    is_late = new is not None and new <= now
-    return Correction(row.name, old, new, row.message_id if is_there else "", bool(row.paused_at), is_late)
+    is_late = new is not None and (message_of(row, new).at_ms or 0) <= to_epoch_ms(now)
+    return Correction(row.name, old, new, row.message_id, is_paused=bool(row.paused_at), is_late=is_late)
 
 
-def _free_of(database: Database, row: Schedule) -> QuerySet[ReadyMessage]:
-    """Return the last message of a schedule if it waits."""
-    rows = ReadyMessage.objects.using(database.using)
+def _may_be_put(row: Schedule, at: datetime, now: datetime) -> bool:
+    is_too_late = row.catch_up == "none" and at <= now - GRACE
+    return not is_too_late and (row.start_at is None or at >= row.start_at)
+
+
+def _free_of(database: Database, row: Schedule, now: datetime) -> QuerySet[ReadyMessage]:
+    """Return the last message of a schedule if it waits, and has not expired."""
+    rows = ReadyMessage.objects.using(database.using).exclude(expires_at__lte=now)
     return rows.filter(alias=database.alias, message_id=row.message_id, token=None)
 
 
@@ -452,13 +487,12 @@ def _put_back(database: Database, row: Schedule) -> list[Alarm]:
         return _restart(database, row)
     if _open_among(database, [id]) or _has_ended(database, id):  # somebody ran it meanwhile, or it was put back before
         return _restart(database, row)
-    counted = row.put_count
+    counted, is_moved = row.put_count, not _is_at_its_time(database, row, withdrawn)
     message = _put(row, row.last_at)
     if row.paused_at is not None and row.last_at <= row.paused_at:  # it still counts
         row.put_count = counted
     alarms = _enqueued(database, [message])
-    due_ms = to_epoch_ms(withdrawn.due_at)
-    return alarms if message.at_ms == due_ms else reschedule(database, [message.id], 0, due_ms)[1]
+    return reschedule(database, [message.id], 0, to_epoch_ms(withdrawn.due_at))[1] if is_moved else alarms
 
 
 def _paused_of(database: Database, row: Schedule) -> QuerySet[FinishMessage]:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings as hypothesis_settings, stra
 from pytest_django import Settings
 
 from django_delayq import (
+    Cron,
     DelayqError,
     Every,
     Message,
@@ -930,10 +931,11 @@ def test_what_runs_is_left_and_its_local_time_does_not_come_again(
     held = claim(broker)
     change_zone("Europe/Rome", "Europe/London")
     assert resolve() == [
-        "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T12:00:00.000Z: left, because its message started, was "
-        "cancelled or got another due time",
+        "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T12:00:00.000Z: left, because no message waits for the old "
+        "time any more",
         "moved 0 of 1 schedule with a rule in Europe/Rome",
     ]
+    assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
     assert ids(database) == [noon_at(TODAY, 11)]
     broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held])
     assert ids(database) == [noon_at(TOMORROW, 12)]
@@ -972,7 +974,7 @@ def test_what_a_pause_holds_back_comes_at_its_new_time(
     assert resolve()[0] == "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T10:00:00.000Z, when its pause ends"
     assert ids(database) == []
     resume_delay_schedules("s", "t")
-    assert due(database) == {noon_at(TODAY, 10): TODAY.replace(hour=10), "t@2031-03-03T10:00:00Z": moved_to}
+    assert due(database) == {noon_at(TODAY, 10): TODAY.replace(hour=10), "t@2031-03-03T11:00:00Z": moved_to}
 
 
 def test_an_occurrence_that_is_now_after_the_end_is_withdrawn(
@@ -983,6 +985,147 @@ def test_an_occurrence_that_is_now_after_the_end_is_withdrawn(
     assert resolve()[0] == "schedule s: 2031-03-03T11:00:00.000Z -> none, because that is after its end"
     assert ids(database) == []
     assert (info_of().is_over, info_of().so_far) == (True, 0)
+
+
+def test_a_local_time_moves_also_where_another_one_comes_at_its_instant(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=Cron("0 12,13 * * *", zone="Europe/Rome"))
+    change_zone("Europe/Rome", "Europe/Athens")  # where it is one o'clock at what was noon
+    resolve()
+    assert ids(database) == [noon_at(TODAY, 10)]
+
+
+def test_a_local_time_runs_also_where_another_one_has_run_at_its_instant(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=Cron("0 12,13 * * *", zone="Europe/Rome"))
+    go_to(broker, clock, TODAY.replace(hour=11, minute=30))
+    assert run_due(broker) == [noon_at(TODAY, 11)]
+    change_zone("Europe/Rome", "Europe/Athens")
+    resolve()
+    assert run_due(broker) == [noon_at(TODAY, 11)]
+    assert ids(database) == [noon_at(TOMORROW, 10)]
+
+
+def test_a_local_time_that_is_skipped_no_more_has_its_own_instant(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    night = Every(days=1, time="02:30", zone="Europe/Rome")
+    schedule_delay_message("k", 1, name="s", every=night, start=datetime(2031, 3, 30, tzinfo=UTC))
+    assert ids(database) == ["s@2031-03-30T01:30:00Z"]  # when clocks show 03:30
+    change_zone("Europe/Rome", "Africa/Lagos")  # where they show 02:30
+    resolve()
+    assert ids(database) == ["s@2031-03-30T01:30:00Z"]
+    change_zone("Europe/Rome", "Europe/London")
+    resolve()
+    assert ids(database) == ["s@2031-03-30T01:30:00Z"]
+
+
+def test_a_day_that_became_a_holiday_is_no_change_of_the_zone(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, settings: Settings
+) -> None:
+    before = settings.DELAYQ["default"]
+    for holidays in (["2031-12-25"], ["2031-03-03"]):
+        settings.DELAYQ = {"default": before | {"CALENDARS": {"IT": holidays}}}
+        closed = Every(days=1, time="12:00", zone="Europe/Rome", calendar="IT")
+        schedule_delay_message("k", 1, name="s", every=closed)
+    assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
+    assert ids(database) == [noon_at(TODAY, 11)]
+
+
+@pytest.mark.parametrize("options", [{"catch_up": "none"}, {"expires": "2h"}])
+def test_an_occurrence_that_has_expired_is_not_put_anew(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, options: Any
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, **options)
+    go_to(broker, clock, TODAY.replace(hour=13, minute=30))
+    change_zone("Europe/Rome", "Europe/Athens")
+    resolve()
+    assert run_due(broker) == []
+    look(broker)
+    assert ids(database) == [noon_at(TOMORROW, 10)]
+
+
+def test_without_catch_up_an_occurrence_whose_new_time_is_past_is_left_out(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, catch_up="none")
+    go_to(broker, clock, TODAY.replace(hour=10, minute=30))
+    change_zone("Europe/Rome", "Europe/Athens")
+    resolve()
+    assert ids(database) == [noon_at(TOMORROW, 10)]
+
+
+def test_no_occurrence_is_moved_before_the_start(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, start=TODAY.replace(hour=11))
+    change_zone("Europe/Rome", "Europe/Athens")
+    resolve()
+    assert ids(database) == [noon_at(TOMORROW, 10)]
+
+
+def test_one_that_waits_for_its_window_is_not_said_to_be_due_now(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    evening = Window("mon-sun", "20:00", "21:00", zone="UTC")
+    schedule_delay_message("k", 1, name="s", every=NOON, window=evening)
+    go_to(broker, clock, TODAY.replace(hour=10, minute=30))
+    change_zone("Europe/Rome", "Europe/Athens")
+    assert resolve()[0] == "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T10:00:00.000Z"
+    assert due(database) == {noon_at(TODAY, 10): TODAY.replace(hour=20)}
+
+
+def test_a_pause_ends_with_the_window_as_it_is_then(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    evening = Window("mon-sun", "20:00", "21:00", zone="Europe/Rome")
+    schedule_delay_message("k", 1, name="s", every=Every(hours=24), window=evening)
+    pause_delay_schedules("s", reason="stocktaking")
+    change_zone("Europe/Rome", "Europe/Athens")
+    resume_delay_schedules("s")
+    assert list(due(database).values()) == [TOMORROW.replace(hour=18)]
+
+
+@pytest.mark.parametrize("paused_at", [TODAY.replace(hour=10, minute=15), TODAY.replace(hour=11, minute=15)])
+def test_an_occurrence_that_is_paused_and_moved_counts_once(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, paused_at: datetime
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, count=2)
+    go_to(broker, clock, paused_at)
+    pause_delay_schedules("s", reason="stocktaking")
+    change_zone("Europe/Rome", "Europe/London")
+    resolve()
+    resume_delay_schedules("s")
+    assert ids(database) == [noon_at(TODAY, 12)]
+    assert info_of().so_far == 1
+
+
+def test_what_was_rescheduled_before_its_zone_changed_can_still_be_changed(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, count=2)
+    reschedule_delay_messages(noon_at(TODAY, 11), delay="5h")
+    change_zone("Europe/Rome", "Europe/Athens")
+    assert len(resolve()) == 2
+    assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
+    pause_delay_schedules("s", reason="stocktaking")
+    assert info_of().so_far == 0
+    resume_delay_schedules("s")
+    assert info_of().so_far == 1
+    schedule_delay_message("k", 2, name="s", every=NOON, count=2)
+    assert [row.data for row in ReadyMessage.objects.using(database)] == ["2"]
+
+
+def test_another_zone_is_no_change_of_the_zone(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=Every(days=1, time="12:00", zone="Europe/Athens"))
+    go_to(broker, clock, TODAY.replace(hour=10))
+    claim(broker)
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
 
 
 def test_a_rule_that_cannot_be_resolved_holds_up_no_other_schedule(
