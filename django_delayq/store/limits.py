@@ -104,9 +104,9 @@ class DatabaseLimiter:
     def _acquire_of_key(self, key: str, asked: Requests, lease_ms: int) -> Answers:
         """Return the answers by limit. Refuse those whose rows are locked, unless all are: then raise."""
         values, answer = _values_of(asked), partial(_answer, asked, lease_ms)
-        if (answers := self._change_unlocked(key, values, answer)) is not None:
-            return answers
         try:
+            if (answers := self._change_unlocked(key, values, answer)) is not None:
+                return answers
             return _with_rows(self._database, key, values, partial(_change, self._database, key, values, answer))
         except StoreUnavailable as error:
             _insert_missing(self._database, key, values)
@@ -121,8 +121,8 @@ class DatabaseLimiter:
         with self._database.available():
             for key, asked in _by_key(requests, by_limit(requests)):
                 values, renew = {limit.value for limit in asked}, partial(_renew, asked, lease_ms)
-                if self._change_unlocked(key, values, renew) is None:
-                    with self._unless_locked(key, values, renew):
+                with self._unless_locked(key, values, renew):
+                    if self._change_unlocked(key, values, renew) is None:
                         _with_rows(self._database, key, values, partial(_change, self._database, key, values, renew))
 
     def release(self, requests: Sequence[PermitRequest]) -> None:
@@ -130,22 +130,28 @@ class DatabaseLimiter:
         with self._database.available():
             for key, asked in _by_key(requests, by_limit(requests)):
                 values, release = {limit.value for limit in asked}, partial(_release, asked)
-                if self._change_unlocked(key, values, release) is None:
-                    with self._unless_locked(key, values, release):
+                with self._unless_locked(key, values, release):
+                    if self._change_unlocked(key, values, release, may_lack=True) is None:
                         _change(self._database, key, values, release, may_lack=True)
 
-    def _change_unlocked(self, key: str, values: AbstractSet[str], change: Change) -> Answers | None:
+    def _change_unlocked(
+        self, key: str, values: AbstractSet[str], change: Change, *, may_lack: bool = False
+    ) -> Answers | None:
         """Return the answers of a change whose rows nobody else locks or writes meanwhile; None if nothing was changed.
 
-        It takes two statements where a change of locked rows takes six. After one that was in vain, rows of the key are
-        locked for a while: its other workers are likely to be busy with them.
+        Missing rows are inserted first, unless some may be missing. Otherwise it takes two statements, where a change
+        of locked rows takes six. After one that was in vain, rows of the key are locked for a while: its other workers
+        are likely to be busy with them.
         """
         dialect = self._database.dialect
         if dialect.updates_in_place or monotonic() < self._lock_until.get(key, 0.0):
             return None
         rows, now_ms = _rows(self._database, key, values)
-        if rows.keys() != values:
-            return None
+        if not may_lack and (missing := values - rows.keys()):
+            _insert(self._database, key, missing)
+            rows, now_ms = _rows(self._database, key, values)
+            if rows.keys() != values:
+                return None
         held = _to_hold(rows)
         answers = change(held, now_ms)
         if _write(self._database, held.values(), now_ms, dialect.update_unless_raced):
@@ -238,7 +244,7 @@ def _changed(database: Database, held: Mapping[str, _Held], change: Change) -> A
     """Change locked rows, and return the answers."""
     now_ms = database.now_ms()  # after the wait for the locks
     answers = change(held, now_ms)
-    _write(database, held.values(), now_ms, database.dialect.update_held)
+    _write(database, held.values(), now_ms, database.dialect.update_locked)
     return answers
 
 
@@ -345,8 +351,8 @@ def _permits_of(row: _Row) -> Permits:
     return Permits(ends, row.line_ms, row.since_ms, row.looked_ms)
 
 
-def _write(database: Database, held: Iterable[_Held], now_ms: int, update: str) -> bool:
-    """Write the rows that changed, by a statement of the dialect. Return whether it wrote all of them.
+def _write(database: Database, held: Iterable[_Held], now_ms: int, update: Callable[..., Sql]) -> bool:
+    """Write the rows that changed, by an `update` of the dialect. Return whether it wrote all of them.
 
     On PostgreSQL such a row gets another primary key and a higher version. If it kept the old ones, each look at the
     row would walk over all of its earlier versions while another session keeps a transaction open, because these stay
@@ -369,8 +375,7 @@ def _write(database: Database, held: Iterable[_Held], now_ms: int, update: str) 
         [(pk, *attrgetter(*columns)(row)) for pk, row in changed],
     )
     changes = ", ".join(f"{name} = held.new_{name}" for name in columns)
-    statement = update.format(table="delayq_limit", changes=changes, held=held_rows.text)
-    return database.changed(statement, held_rows.parameters) == len(changed)
+    return database.changed(*update("delayq_limit", changes, held_rows, [pk for pk, _ in changed])) == len(changed)
 
 
 def _written(held: _Held) -> _Row:

@@ -200,8 +200,6 @@ class Dialect:
     """The end of an INSERT into `delayq_limit` that does nothing if the row is there."""
     update_held: str
     """An UPDATE of a table from a values table `held`, whose `pk` is the row's."""
-    update_unless_raced: str
-    """The same, of rows that are not locked: it writes none if any is locked, or has another pk by now."""
     join: str
     """SQL for FROM: a values table joined with the rows `r` of a table.
 
@@ -309,6 +307,17 @@ class Dialect:
     def pks_by_first_tag(self, alias: str, tag: str, table: str) -> Sql:
         """Return a SELECT of the primary keys, as `pk`, of the rows whose first tag this is."""
         return Sql(f"SELECT id AS pk FROM {table} WHERE alias = %s AND tag = %s", [alias, tag])
+
+    def update_locked(self, table: str, changes: str, held: Sql, pks: Sequence[int]) -> Sql:
+        """Return an UPDATE of a table from a values table `held`, whose `pk` is the row's. The rows are locked."""
+        return Sql(self.update_held.format(table=table, changes=changes, held=held.text), held.parameters)
+
+    def update_unless_raced(self, table: str, changes: str, held: Sql, pks: Sequence[int]) -> Sql:
+        """Return the same of rows that are not locked. It writes none if any is locked, or has another pk by now.
+
+        Only a database whose UPDATE gives rows another pk needs it.
+        """
+        raise NotImplementedError
 
     def due(self, delay_ms: int, at_ms: int | None) -> tuple[str, int]:
         """Return the SQL of a due time by the clock of the statement, and the value of its one parameter."""

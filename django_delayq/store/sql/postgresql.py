@@ -69,12 +69,6 @@ class PostgreSQL(Dialect):
         "WITH held AS MATERIALIZED (SELECT * FROM {held}) UPDATE {table} r SET {changes} FROM held"
         " WHERE r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
     )
-    update_unless_raced = (
-        "WITH held AS MATERIALIZED (SELECT * FROM {held}), free AS MATERIALIZED (SELECT r.id FROM {table} r"
-        f" WHERE r.id = ANY(ARRAY(SELECT pk FROM held)){skip_locked}) UPDATE {{table}} r SET {{changes}} FROM held"
-        " WHERE (SELECT count(*) FROM free) = (SELECT count(*) FROM held)"
-        " AND r.id = ANY(ARRAY(SELECT pk FROM held)) AND r.id = held.pk"
-    )
     join = "{values} CROSS JOIN LATERAL (SELECT r.* FROM {table} r WHERE {on} OFFSET 0{lock}) AS r"
     found_in = "{column} = ANY(ARRAY(SELECT {pk} FROM {found}))"
     by_due_time = "ORDER BY r.alias, r.due_at"  # to the planner, an alias out of a list is not one value
@@ -135,6 +129,17 @@ class PostgreSQL(Dialect):
         Their number is hidden from the planner, because for very many of them it would read the whole table.
         """
         return Sql(f"{column} = ANY(ARRAY(SELECT unnest(%s::bigint[])))", [_array(pks)])
+
+    def update_unless_raced(self, table: str, changes: str, held: Sql, pks: Sequence[int]) -> Sql:
+        """Return one statement. It has the pks as they are, so that the planner takes the index for few of them."""
+        found = "r.id = ANY(%s::bigint[])"
+        return Sql(
+            f"WITH held AS MATERIALIZED (SELECT * FROM {held.text}),"
+            f" free AS MATERIALIZED (SELECT r.id FROM {table} r WHERE {found}{self.skip_locked})"
+            f" UPDATE {table} r SET {changes} FROM held"
+            f" WHERE (SELECT count(*) FROM free) = (SELECT count(*) FROM held) AND {found} AND r.id = held.pk",
+            [*held.parameters, _array(pks), _array(pks)],
+        )
 
     def with_pks(self, pks: Sql, condition: str, table: str) -> Sql:
         """Return SQL for FROM in a form that can be sorted before it is locked."""
