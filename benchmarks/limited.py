@@ -33,14 +33,14 @@ LIMITS = {
 
 def run() -> list[Result]:
     """Return the ratios of messages a second with a limit to messages a second without."""
-    count = scaled(10_000, least=1_000)
     results = []
     for name, (handler, of_store, of_redis) in LIMITS.items():
-        for seconds, where, least in (
-            (_written_s, " that write a row", LEAST_OF_WRITERS),
-            (_stored_s, "", of_store),
-            (_alone_s, ", Redis alone", of_redis),
+        for seconds, most, where, least in (
+            (_written_s, 30_000, " that write a row", LEAST_OF_WRITERS),
+            (_stored_s, 50_000, "", of_store),
+            (_alone_s, 50_000, ", Redis alone", of_redis),
         ):
+            count = scaled(most, least=1_000)
             rates = in_turn(partial(seconds, handler, count), partial(seconds, unlimited, count), count)
             what = f"draining {count:,}{where} with {name} / without"
             results.append(at_least(what, rates.ratio, least, str(rates)))

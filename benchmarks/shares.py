@@ -41,7 +41,7 @@ def run() -> list[Result]:
     """Return the ratios of messages a second with shares to those without, and the 99th percentiles of lateness."""
     results = []
     for writes, count, doing in (
-        (True, scaled(10_000, least=1_000), " that write a row"),
+        (True, scaled(30_000, least=1_000), " that write a row"),
         (False, scaled(50_000, least=1_000), ""),
     ):
         for of, shop_of, least in SPREADS:

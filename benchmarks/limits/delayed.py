@@ -33,7 +33,7 @@ def rated(message: Message[Any]) -> None:
     unlimited(message)
 
 
-@delay_execute(key="bench.rated_by_order", rate_limit="1000/s", rate_key="order:{order}", burst=1_000)
+@delay_execute(key="bench.rated_by_order", rate_limit="100/s", rate_key="order:{order}", burst=1_200)
 def rated_by_order(message: Message[Any]) -> None:
-    """Do as `unlimited`, at a rate for each order that is never reached."""
+    """Do as `unlimited`, at a rate for each order that is never reached. A burst lasts 12 s, like 20 of "100/m"."""
     unlimited(message)
