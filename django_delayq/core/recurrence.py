@@ -505,18 +505,14 @@ def utc_offset_s(zone: str, at: datetime) -> int:
     return (at.astimezone(zone_of(zone)).utcoffset() or _NO_TIME) // timedelta(seconds=1)
 
 
-def moved(rule: Rule, zone: str, at: datetime, offset_s: int) -> datetime | None:
-    """Return where the occurrence of a rule is now that was at the instant `at`, when its zone had this offset.
+def at_offset(zone: str, at: datetime, offset_s: int) -> datetime:
+    """Return the instant of the local time that a zone had at `at`, when its offset was this, by its present rules."""
+    return instant_of((at + timedelta(seconds=offset_s)).replace(tzinfo=None), zone)
 
-    That is `at` unless the zone has changed since. Return None if the rule does not come at that local time any more.
-    """
-    local = (at + timedelta(seconds=offset_s)).replace(tzinfo=None)
-    instant = instant_of(local, zone)
-    if instant == at:
-        return at
-    # Local times that the clocks skipped were shown later, and the new rules may not skip them.
-    near = span(rule, instant - _MOST_SKIPPED, instant)
-    return max(near, default=None)
+
+def skipped_before(rule: Rule, at: datetime) -> list[datetime]:
+    """Return the occurrences that clocks may have shown at `at` because they skipped their own local time, in order."""
+    return list(span(rule, at - _MOST_SKIPPED, at))
 
 
 def span(rule: Rule, after: datetime, until: datetime | None) -> Iterator[datetime]:

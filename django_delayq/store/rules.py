@@ -109,7 +109,11 @@ def _look_at(database: Database, zone: str, after: int, until: int) -> Looked:
         "(SELECT * FROM delayq_rule WHERE id > %s AND id <= %s AND alias = %s AND rule LIKE %s) AS x",
         [after, until, database.alias, like_zone(zone)],
     )
-    due_by_it = Sql(f"r.id = x.id AND r.due_at = x.due_at AND r.alias = %s AND {WAITING}", [database.alias])
+    due_by_it = Sql(
+        f"r.id = x.id AND r.due_at = x.due_at AND r.alias = %s AND {WAITING}"
+        f" AND (r.expires_at IS NULL OR r.expires_at > {database.dialect.now})",
+        [database.alias],
+    )
     found = database.dialect.joined(page, due_by_it)
     rows = database.rows(
         f"SELECT r.id, r.message_id, r.due_at, x.rule FROM {found.text} ORDER BY x.id", found.parameters

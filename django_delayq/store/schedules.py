@@ -28,11 +28,12 @@ from django_delayq.core.recurrence import (
     NewSchedule,
     Overlap,
     Rule,
+    at_offset,
     check_comes,
-    moved,
     next_to_put,
     not_before,
     rule_of,
+    skipped_before,
     to_come,
     utc_offset_s,
 )
@@ -166,7 +167,7 @@ def _following(row: Schedule, rule: Rule, now: datetime, ended_at: datetime | No
     """Yield the messages to put now, and note them in the row."""
     row.error = ""
     while row.overlap != "allow" or row.last_at <= now + AHEAD:
-        following = rule.after(not_before(row.last_at, row.start_at))
+        following = rule.after(not_before(_covered(row), row.start_at))
         at = next_to_put(
             rule, following, now, ended_at, cast("CatchUp", row.catch_up), cast("Overlap", row.overlap), row.until_at
         )
@@ -200,6 +201,16 @@ def _zone_of(row: Schedule) -> str | None:
 def _utc_offset(row: Schedule, at: datetime) -> int | None:
     zone = _zone_of(row)
     return None if zone is None else utc_offset_s(zone, at)
+
+
+def _covered(row: Schedule) -> datetime:
+    """Return up to when occurrences were put: where the local time of the last one is now.
+
+    That is `last_at`, unless the time-zone database has changed since.
+    """
+    zone, at = _zone_of(row), row.last_at
+    assert at is not None  # noqa: S101  - the caller has looked
+    return at if zone is None or row.utc_offset is None else at_offset(zone, at, row.utc_offset)
 
 
 def message_of(row: Schedule, at: datetime) -> NewMessage:
@@ -259,7 +270,7 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     if (has_other_times or not row.message_id) and wanted.origin != Schedule.Origin.CODE:
         check_times(wanted, from_ms(database.now_ms()))
         _check_count(database, row, wanted)
-    zone = _zone_of(row)
+    zone, has_same_rule = _zone_of(row), row.rule == asked["rule"]
     for name, value in asked.items():
         setattr(row, name, value)
     if row.last_at is not None and _zone_of(row) != zone:
@@ -267,7 +278,7 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     row.gone_at = None
     if row.paused_at:
         _paused_of(database, row).update(error=WITHDRAWN)  # it was put as the schedule was before
-    alarms = [] if row.paused_at else _restart(database, row)
+    alarms = [] if row.paused_at else _restart(database, row, has_same_rule=has_same_rule)
     row.save(using=database.using)
     return Changed([row.name], alarms)
 
@@ -313,7 +324,7 @@ def _to_the_ms(at: datetime | None) -> datetime | None:
     return None if at is None else from_ms(to_epoch_ms(at))
 
 
-def _restart(database: Database, row: Schedule) -> list[Alarm]:
+def _restart(database: Database, row: Schedule, *, has_same_rule: bool = True) -> list[Alarm]:
     """Put the next occurrence from now on, in place of those that wait for their time.
 
     One that is overdue, runs, or waits for a retry or after a snooze stays, and its end puts the next, so that
@@ -326,16 +337,28 @@ def _restart(database: Database, row: Schedule) -> list[Alarm]:
     if row.overlap != "allow" and _open_among(database, [last_id]):
         row.look_at = now
         return []
-    if last_id in cancelled and last_at is not None and last_at <= now:
-        row.put_count = max(row.put_count - 1, 0)
-        return _enqueued(database, [_put(row, last_at)])
-    for at in to_come(rule_of(row.rule), now, row.start_at, None, None):
+    after = now
+    if last_at is not None:
+        covered = _covered(row)
+        if last_id in cancelled and last_at <= now:
+            row.put_count = max(row.put_count - 1, 0)
+        if last_id in cancelled and (last_at <= now or (has_same_rule and _is_its_own(row, covered))):
+            return _enqueued(database, [_put(row, covered)])
+        if has_same_rule and _has_ended(database, last_id):
+            after = max(now, covered)
+    for at in to_come(rule_of(row.rule), after, row.start_at, None, None):
         if _is_past_end(row, at):
             break
         if not _has_ended(database, occurrence_id(row.name, at)):
             return _enqueued(database, [_put(row, at)])
     row.look_at = None
     return []
+
+
+def _is_its_own(row: Schedule, at: datetime) -> bool:
+    """Return whether the rule puts the occurrence at `at` as the only one that waits."""
+    is_before_start = row.start_at is not None and at < row.start_at
+    return row.overlap != "allow" and not is_before_start and not _is_past_end(row, at)
 
 
 def _has_ended(database: Database, id: str) -> bool:
@@ -349,24 +372,23 @@ def _has_ended(database: Database, id: str) -> bool:
 
 
 class Correction(NamedTuple):
-    """A schedule whose last occurrence `old` is none of its rule any more, but `new` is; None if that is over.
+    """A schedule whose last occurrence was put for `old`, while its local time is at `new` now; None if that is over.
 
-    `message_id` is the message that waits for `old`; '' if it is left alone, because it has begun, was cancelled, or
-    has another due time.
+    `message_id` is the message that waits for `old`; '' if none does, because it has begun or ended, or has another due
+    time.
     """
 
     name: str
     old: datetime
     new: datetime | None
     message_id: str = ""
-    is_paused: bool = False
     is_late: bool = False
 
 
 def names_in(database: Database, zone: str) -> list[str]:
-    """Return the names of the schedules whose rules are in a zone, and which go on or are paused."""
-    rows = rows_of(database).filter(last_at__isnull=False, gone_at__isnull=True, rule__contains=f'"zone":"{zone}"')
-    return list(rows.filter(Q(look_at__isnull=False) | Q(paused_at__isnull=False)).values_list("name", flat=True))
+    """Return the names of the schedules whose rules are in a zone, and which go on."""
+    rows = rows_of(database).filter(last_at__isnull=False, look_at__isnull=False, rule__contains=f'"zone":"{zone}"')
+    return list(rows.values_list("name", flat=True))
 
 
 def look_at(database: Database, name: str) -> Correction | None:
@@ -377,61 +399,43 @@ def look_at(database: Database, name: str) -> Correction | None:
 
 @_writing
 def correct(database: Database, name: str) -> tuple[Correction | None, list[Alarm]]:
-    """Put the message of a schedule that waits for a misplaced occurrence anew, for the time that it has now.
+    """Put the message of a schedule that waits for another time than its local time now, anew for that.
 
-    Where it is left alone, only the next one is found from there: otherwise that might be the same local time again.
-    Of a paused schedule the message is put for the new time when the pause ends. Return what was done, None for
+    Another one is left alone: the next is found from its local time in any case. Return what was done, None for
     nothing, and alarms. Raises what the rule raises.
     """
     row = _locked(database).filter(name=name).first()
     found = None if row is None else _correction(database, row)
-    if row is None or found is None:
-        return None, []
-    messages = _apply(database, row, found)
-    row.utc_offset = _utc_offset(row, row.last_at or found.old)
+    if row is None or found is None or not found.message_id:
+        return found, []
+    counted = row.put_count
+    _cancel(database, row, {found.message_id: found.old}, from_ms(database.now_ms()))
+    if found.new is None:
+        row.look_at, row.put_count, messages = None, counted - 1, []
+    else:
+        messages, row.put_count = [_put(row, found.new)], counted
     row.save(using=database.using)
     return found, _enqueued(database, messages)
 
 
-def _apply(database: Database, row: Schedule, found: Correction) -> list[NewMessage]:
-    """Change the row by a correction, and cancel its message. Return what is to be put in its place."""
-    counted = row.put_count
-    if not found.message_id:
-        # No earlier than the message, which the schedule would otherwise not know for its last one any more
-        row.last_at = max(found.old, found.new or found.old)
-        return []
-    if row.paused_at:
-        _paused_of(database, row).update(error=WITHDRAWN)
-        row.last_at = found.new or found.old
-        if found.old <= row.paused_at < row.last_at:  # it was overdue, so it still counted when it was withdrawn
-            row.put_count = max(counted - 1, 0)
-        return []
-    _cancel(database, row, {found.message_id: found.old}, from_ms(database.now_ms()))
-    if found.new is None:
-        row.look_at, row.put_count = None, counted - 1
-        return []
-    message = _put(row, found.new)
-    row.put_count = counted
-    return [message]
-
-
 def _correction(database: Database, row: Schedule) -> Correction | None:
-    zone = _zone_of(row)
-    if row.last_at is None or row.utc_offset is None or zone is None:
+    if row.last_at is None or row.look_at is None or (covered := _covered(row)) == row.last_at:
         return None
-    rule, old, now = rule_of(row.rule), row.last_at, from_ms(database.now_ms())
-    new = moved(rule, zone, old, row.utc_offset)
-    if new == old:
+    rule, now = rule_of(row.rule), from_ms(database.now_ms())
+    new: datetime | None = covered
+    if not any(_is_at_its_time(database, row, message) for message in _free_of(database, row, now)):
+        return Correction(row.name, row.last_at, covered)
+    if rule.after(covered - timedelta(microseconds=1)) != covered:  # it was shown there because its own was skipped
+        own = [at for at in skipped_before(rule, covered) if not _has_ended(database, occurrence_id(row.name, at))]
+        new = own[-1] if own else None
+    if new == row.last_at:
         return None
-    messages = _paused_of(database, row) if row.paused_at else _free_of(database, row, now)
-    if not any(_is_at_its_time(database, row, message) for message in messages.order_by("pk")):
-        return Correction(row.name, old, new or old)
     if new is None or not _may_be_put(row, new, now):
-        new = rule.after(not_before(max(old, now), row.start_at))
+        new = rule.after(not_before(max(covered, now), row.start_at))
     if new is not None and row.until_at is not None and new > row.until_at:
         new = None
     is_late = new is not None and (message_of(row, new).at_ms or 0) <= to_epoch_ms(now)
-    return Correction(row.name, old, new, row.message_id, is_paused=bool(row.paused_at), is_late=is_late)
+    return Correction(row.name, row.last_at, new, row.message_id, is_late)
 
 
 def _may_be_put(row: Schedule, at: datetime, now: datetime) -> bool:
@@ -447,8 +451,9 @@ def _free_of(database: Database, row: Schedule, now: datetime) -> QuerySet[Ready
 
 def _is_at_its_time(database: Database, row: Schedule, message: ReadyMessage | FinishMessage) -> bool:
     """Return whether a message is due when its schedule put it: it was not moved, retried or snoozed."""
-    if not row.window:
-        return bool(message.due_at == row.last_at)
+    if not row.window:  # one that was put late was due at once
+        was_late = row.last_at is not None and message.due_at == message.sent_at > row.last_at
+        return bool(was_late or message.due_at == row.last_at)
     return any(due_ms == to_epoch_ms(message.due_at) for _, due_ms in rules.read(database, [message.pk]).values())
 
 
@@ -479,20 +484,25 @@ def resume(database: Database, names: Collection[str]) -> Changed:
 
 
 def _put_back(database: Database, row: Schedule) -> list[Alarm]:
-    """Put what the pause has withdrawn for the time at which it was due; if that is past, or another, do `_restart`."""
+    """Put what the pause has withdrawn for the time at which it was due; if that is past, or another, do `_restart`.
+
+    Its own time is where its local time is now.
+    """
     rule_of(row.rule)  # raises for one with which nothing would follow
     id, now = row.message_id, from_ms(database.now_ms())
-    withdrawn = _paused_of(database, row).filter(due_at__gt=now).order_by("-ended_at").first()
+    withdrawn = _paused_of(database, row).order_by("-ended_at").first()
     if withdrawn is None or row.last_at is None or row.overlap == "allow":
         return _restart(database, row)
-    if _open_among(database, [id]) or _has_ended(database, id):  # somebody ran it meanwhile, or it was put back before
+    own, is_moved = _covered(row), not _is_at_its_time(database, row, withdrawn)
+    due_ms = to_epoch_ms(withdrawn.due_at) if is_moved else message_of(row, own).at_ms or 0
+    if due_ms <= to_epoch_ms(now) or _open_among(database, [id]) or _has_ended(database, id):  # it ran meanwhile
         return _restart(database, row)
-    counted, is_moved = row.put_count, not _is_at_its_time(database, row, withdrawn)
-    message = _put(row, row.last_at)
-    if row.paused_at is not None and row.last_at <= row.paused_at:  # it still counts
+    counted, still_counts = row.put_count, row.paused_at is not None and row.last_at <= row.paused_at
+    message = _put(row, own)
+    if still_counts:
         row.put_count = counted
     alarms = _enqueued(database, [message])
-    return reschedule(database, [message.id], 0, to_epoch_ms(withdrawn.due_at))[1] if is_moved else alarms
+    return reschedule(database, [message.id], 0, due_ms)[1] if is_moved else alarms
 
 
 def _paused_of(database: Database, row: Schedule) -> QuerySet[FinishMessage]:

@@ -370,6 +370,15 @@ def test_a_message_whose_new_time_is_past_is_due_now_and_that_is_said(
     assert _lines() == ["moved 0 of 0 messages with a rule in Europe/Rome"]
 
 
+def test_a_message_that_has_expired_is_left(
+    broker: DatabaseBackend, change_zone: Callable[[str, str], None], database: str
+) -> None:
+    send_delay_message("k", 1, id="a", at=NINE, expires="1d")
+    ReadyMessage.objects.using(database).update(expires_at=datetime.now(UTC))
+    change_zone("Europe/Rome", "Europe/Athens")
+    assert _lines() == ["moved 0 of 0 messages with a rule in Europe/Rome"]
+
+
 FASTER: dict[str, Callable[[DatabaseBackend], object]] = {
     "cancel": lambda broker: cancel_delay_messages("a"),
     "reschedule": lambda broker: reschedule_delay_messages("a", delay="1h"),

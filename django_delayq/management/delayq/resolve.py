@@ -104,8 +104,6 @@ def _line_of_schedule(found: schedules.Correction) -> str:
     line += "none, because that is after its end" if found.new is None else _iso(found.new)
     if not found.message_id:
         return f"{line}: left, because no message waits for the old time any more"
-    if found.is_paused:
-        return f"{line}, when its pause ends"
     return f"{line}, which is past: due now" if found.is_late else line
 
 
