@@ -29,7 +29,6 @@ from django_delayq.core.human_time import (
     check_calendar,
     clock_in,
     counted,
-    instant_of,
     is_holiday,
     months_after,
     time_of,
@@ -498,16 +497,6 @@ def latest(rule: Rule, first: datetime, now: datetime, most: int) -> list[dateti
         if len(found) >= most or begin < first:
             return found[-most:]
         back *= 2
-
-
-def utc_offset_s(zone: str, at: datetime) -> int:
-    """Return by how many seconds the clocks of a zone are ahead of UTC at an instant."""
-    return (at.astimezone(zone_of(zone)).utcoffset() or _NO_TIME) // timedelta(seconds=1)
-
-
-def at_offset(zone: str, at: datetime, offset_s: int) -> datetime:
-    """Return the instant of the local time that a zone had at `at`, when its offset was this, by its present rules."""
-    return instant_of((at + timedelta(seconds=offset_s)).replace(tzinfo=None), zone)
 
 
 def skipped_before(rule: Rule, at: datetime) -> list[datetime]:

@@ -21,6 +21,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, loads, read
 from django_delayq.core.errors import BrokerRefused
+from django_delayq.core.human_time import instant_of, zone_of
 from django_delayq.core.occurrences import occurrence_id, occurrence_of
 from django_delayq.core.recurrence import (
     GRACE,
@@ -28,14 +29,12 @@ from django_delayq.core.recurrence import (
     NewSchedule,
     Overlap,
     Rule,
-    at_offset,
     check_comes,
     next_to_put,
     not_before,
     rule_of,
     skipped_before,
     to_come,
-    utc_offset_s,
 )
 from django_delayq.core.rules import decode, encode
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
@@ -63,7 +62,7 @@ PAUSED = "withdrawn: its schedule was paused"
 P = ParamSpec("P")
 T = TypeVar("T")
 _TIMES = ("rule", "window", "start_at", "until_at", "most")
-_PROGRESS = ("last_at", "utc_offset", "message_id", "look_at", "put_count", "error")
+_PROGRESS = ("last_at", "local_at", "message_id", "look_at", "put_count", "error")
 
 
 class Changed(NamedTuple):
@@ -188,7 +187,8 @@ def _put(row: Schedule, at: datetime) -> NewMessage:
     message = message_of(row, at)
     assert message.at_ms is not None  # noqa: S101  - for the type checker
     row.last_at, row.message_id, row.put_count = at, message.id, row.put_count + 1
-    row.utc_offset = _utc_offset(row, at)
+    zone = _zone_of(row)
+    row.local_at = None if zone is None else at.astimezone(zone_of(zone)).isoformat()
     row.look_at = at - AHEAD if row.overlap == "allow" else from_ms(message.at_ms)
     return message
 
@@ -198,19 +198,19 @@ def _zone_of(row: Schedule) -> str | None:
     return zone
 
 
-def _utc_offset(row: Schedule, at: datetime) -> int | None:
-    zone = _zone_of(row)
-    return None if zone is None else utc_offset_s(zone, at)
-
-
 def _covered(row: Schedule) -> datetime:
     """Return up to when occurrences were put: where the local time of the last one is now.
 
     That is `last_at`, unless the time-zone database has changed since.
     """
-    zone, at = _zone_of(row), row.last_at
+    zone = _zone_of(row)
+    at: datetime | None = row.last_at
     assert at is not None  # noqa: S101  - the caller has looked
-    return at if zone is None or row.utc_offset is None else at_offset(zone, at, row.utc_offset)
+    if zone is None or row.local_at is None:
+        return at
+    local = datetime.fromisoformat(row.local_at)
+    # An older version does not know the column, and may have put another one since
+    return instant_of(local.replace(tzinfo=None), zone) if local == at else at
 
 
 def message_of(row: Schedule, at: datetime) -> NewMessage:
@@ -273,8 +273,8 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     zone, has_same_rule = _zone_of(row), row.rule == asked["rule"]
     for name, value in asked.items():
         setattr(row, name, value)
-    if row.last_at is not None and _zone_of(row) != zone:
-        row.utc_offset = _utc_offset(row, row.last_at)
+    if _zone_of(row) != zone:
+        row.local_at = None
     row.gone_at = None
     if row.paused_at:
         _paused_of(database, row).update(error=WITHDRAWN)  # it was put as the schedule was before
@@ -337,26 +337,29 @@ def _restart(database: Database, row: Schedule, *, has_same_rule: bool = True) -
     if row.overlap != "allow" and _open_among(database, [last_id]):
         row.look_at = now
         return []
-    after = now
+    after, has_moved = now, False
     if last_at is not None:
         covered = _covered(row)
+        has_moved = has_same_rule and covered != last_at  # with its zone
         if last_id in cancelled and last_at <= now:
             row.put_count = max(row.put_count - 1, 0)
-        if last_id in cancelled and (last_at <= now or (has_same_rule and _is_its_own(row, covered))):
+        if last_id in cancelled and (last_at <= now or (has_moved and _may_wait(row, covered))):
             return _enqueued(database, [_put(row, covered)])
-        if has_same_rule and _has_ended(database, last_id):
+        if has_moved and _has_ended(database, last_id):
             after = max(now, covered)
     for at in to_come(rule_of(row.rule), after, row.start_at, None, None):
         if _is_past_end(row, at):
             break
-        if not _has_ended(database, occurrence_id(row.name, at)):
+        id = occurrence_id(row.name, at)
+        # If its zone has moved, the last one had the same instant, but another local time
+        if (has_moved and id == last_id) or not _has_ended(database, id):
             return _enqueued(database, [_put(row, at)])
     row.look_at = None
     return []
 
 
-def _is_its_own(row: Schedule, at: datetime) -> bool:
-    """Return whether the rule puts the occurrence at `at` as the only one that waits."""
+def _may_wait(row: Schedule, at: datetime) -> bool:
+    """Return whether an occurrence is within the bounds of a schedule that puts one at a time."""
     is_before_start = row.start_at is not None and at < row.start_at
     return row.overlap != "allow" and not is_before_start and not _is_past_end(row, at)
 
@@ -409,7 +412,8 @@ def correct(database: Database, name: str) -> tuple[Correction | None, list[Alar
     if row is None or found is None or not found.message_id:
         return found, []
     counted = row.put_count
-    _cancel(database, row, {found.message_id: found.old}, from_ms(database.now_ms()))
+    if not _cancel(database, row, {found.message_id: found.old}, from_ms(database.now_ms())):
+        return found._replace(message_id=""), []  # it has begun meanwhile
     if found.new is None:
         row.look_at, row.put_count, messages = None, counted - 1, []
     else:

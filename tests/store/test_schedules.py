@@ -1226,6 +1226,87 @@ def test_one_that_was_put_late_waits_for_its_local_time(
     assert due(database) == {noon_at(TODAY, 12): TODAY.replace(hour=12)}
 
 
+def test_an_earlier_start_brings_earlier_occurrences(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    for cancels in (False, True):
+        schedule_delay_message("k", 1, name="s", every=NOON, start=START + timedelta(days=7))
+        if cancels:
+            cancel_delay_messages(*ids(database))
+        schedule_delay_message("k", 1, name="s", every=NOON)
+        assert ids(database) == [noon_at(TODAY, 11)]
+
+
+def test_a_rule_that_changed_during_a_pause_begins_after_it(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=Every(months=1, day=28, time="12:00", zone="Europe/Rome"))
+    cancel_delay_messages(*ids(database))
+    pause_delay_schedules("s", reason="stocktaking")
+    schedule_delay_message("k", 1, name="s", every=HOURLY)
+    resume_delay_schedules("s")
+    assert ids(database) == [id_at(1)]
+
+
+def test_a_change_puts_nothing_on_what_became_a_holiday(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, settings: Settings
+) -> None:
+    before = settings.DELAYQ["default"]
+    for data, holidays in enumerate((["2031-12-25"], ["2031-03-03"], ["2031-12-25"])):
+        settings.DELAYQ = {"default": before | {"CALENDARS": {"IT": holidays}}}
+        closed = Every(days=1, time="12:00", zone="Europe/Rome", calendar="IT")
+        schedule_delay_message("k", data, name="s", every=closed)
+        assert ids(database) == [noon_at(TOMORROW if holidays == ["2031-03-03"] else TODAY, 11)]
+
+
+def test_what_an_older_version_has_put_goes_by_its_instant(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    row = Schedule.objects.using(database).get()
+    assert row.local_at == "2031-03-03T12:00:00+01:00"
+    row.local_at = "2031-03-02T12:00:00+01:00"
+    row.save(using=database)
+    change_zone("Europe/Rome", "Europe/Athens")
+    assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
+    go_to(broker, clock, TODAY.replace(hour=11))
+    run_due(broker)
+    assert ids(database) == [noon_at(TOMORROW, 10)]
+
+
+def test_a_change_after_a_cancel_puts_another_local_time_at_the_same_instant(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON_AND_ONE)
+    cancel_delay_messages(noon_at(TODAY, 11))
+    change_zone("Europe/Rome", "Europe/Athens")
+    schedule_delay_message("k", 2, name="s", every=NOON_AND_ONE)
+    assert ids(database) == [noon_at(TODAY, 11)]  # one o'clock
+
+
+def test_one_that_begins_while_it_is_resolved_is_left(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    change_zone: ChangeZone,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    go_to(broker, clock, TODAY.replace(hour=11, minute=30))
+    change_zone("Europe/Rome", "Europe/London")
+    is_at_its_time = schedules._is_at_its_time
+
+    def begins_then(*arguments: Any) -> bool:
+        found = is_at_its_time(*arguments)
+        assert claim(broker)
+        return found
+
+    monkeypatch.setattr(schedules, "_is_at_its_time", begins_then)
+    assert resolve()[-1] == "moved 0 of 1 schedule with a rule in Europe/Rome"
+    assert ids(database) == [noon_at(TODAY, 11)]
+    assert info_of().so_far == 1
+
+
 def test_another_zone_is_no_change_of_the_zone(
     broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
 ) -> None:
