@@ -19,6 +19,7 @@ from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.process import sandbox
+from django_delayq.worker.process.sandboxed import Parent
 from tests.servers.cluster import until
 from tests.worker.processes import PATIENCE_S, Site
 from tests.worker.rig import Rig, make_handler
@@ -131,6 +132,19 @@ def test_a_child_that_is_killed_while_it_waits_costs_the_next_message_nothing(be
         end = run(bench.lease("run"))
     assert end is not None
     assert (end.action, end.crashes) == (SettleAction.FINISH, 0)
+
+
+def test_a_message_that_ends_while_its_lease_is_looked_at_leaves_the_child_listening(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leases = iter([Bench().lease("run")])  # it is gone at the second look
+    monkeypatch.setattr(Parent, "_lease", property(lambda _: next(leases, None), lambda *_: None), raising=False)
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.close()
+        parent = Parent(ours)
+        parent.listen()
+    assert parent.take() is None
 
 
 def test_a_child_scrubs_what_it_tells_of_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

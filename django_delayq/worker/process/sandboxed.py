@@ -121,18 +121,15 @@ class Parent:
         otherwise leave it to end by itself.
         """
         with suppress(EOFError, OSError):
-            while self._lease is None or self._lease.held_until > monotonic():
-                line = self._lines.next(self._wait_s())
+            # Read once: the message may end at any time
+            while (lease := self._lease) is None or (left_s := lease.held_until - monotonic()) > 0:
+                line = self._lines.next(None if lease is None else min(left_s, PROGRESS_EVERY_S))
                 if line is not None:
                     self._hear(line)
                 self._tell_progress()
         if self._lease is not None:
             os._exit(LEASE_ENDED)
         self._jobs.put(None)
-
-    def _wait_s(self) -> float | None:
-        lease = self._lease
-        return None if lease is None else max(min(lease.held_until - monotonic(), PROGRESS_EVERY_S), 0)
 
     def _hear(self, line: bytes) -> None:
         if line.startswith(b"{"):
