@@ -53,6 +53,7 @@ _NO_TIME, _DAY = timedelta(), timedelta(days=1)
 _LOOK_BACK = timedelta(days=3)
 """How far back to look for a change of the clocks. No zone has ever changed its clocks twice within that time."""
 _MOST_SKIPPED = timedelta(hours=3)
+"""The most that clocks skip at once, but for a whole day at the date line."""
 LAST = datetime(9000, 1, 1, tzinfo=UTC)
 _MOST_COUNT = 2**31 - 1
 _LONGEST = timedelta(milliseconds=LONGEST_MS)

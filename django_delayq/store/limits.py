@@ -71,7 +71,7 @@ _ANEW = {**_IN_PLACE, "slots": str, "version": int, "id": int}
 
 @dataclass(slots=True)
 class _Held:
-    """A locked row, and what is to be written of it."""
+    """A row that is locked, or read, and what is to be written of it."""
 
     row: _Row
     permits: Permits
@@ -369,17 +369,18 @@ def _write(database: Database, held: Iterable[_Held], now_ms: int, update: Calla
     if not changed:
         return True
     columns = _IN_PLACE if database.dialect.updates_in_place else _ANEW
+    written_of = attrgetter(*columns)
     held_rows = database.dialect.values_table(
         "held",
         {"pk": int, **{f"new_{name}": kind for name, kind in columns.items()}},
-        [(pk, *attrgetter(*columns)(row)) for pk, row in changed],
+        [(pk, *written_of(row)) for pk, row in changed],
     )
     changes = ", ".join(f"{name} = held.new_{name}" for name in columns)
     return database.changed(*update("delayq_limit", changes, held_rows, [pk for pk, _ in changed])) == len(changed)
 
 
 def _written(held: _Held) -> _Row:
-    """Return a locked row with what is to be written: the same row if nothing changed."""
+    """Return a row with what is to be written: the same row if nothing changed."""
     before, permits = held.row, held.permits
     kept_until_ms = KEPT_MS + max([permits.line_ms + LINGER_MS, held.turn_us // 1000 + 1, *permits.ends.values()])
     ends = codec.dumps({str(token): end for token, end in permits.ends.items()}).decode() if permits.ends else _NONE

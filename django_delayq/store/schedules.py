@@ -178,6 +178,10 @@ def _following(row: Schedule, rule: Rule, now: datetime, ended_at: datetime | No
             return
 
 
+def _is_before_start(row: Schedule, at: datetime) -> bool:
+    return row.start_at is not None and at < row.start_at
+
+
 def _is_past_end(row: Schedule, at: datetime) -> bool:
     return (row.until_at is not None and at > row.until_at) or (row.most is not None and row.put_count >= row.most)
 
@@ -360,8 +364,7 @@ def _restart(database: Database, row: Schedule, *, has_same_rule: bool = True) -
 
 def _may_wait(row: Schedule, at: datetime) -> bool:
     """Return whether an occurrence is within the bounds of a schedule that puts one at a time."""
-    is_before_start = row.start_at is not None and at < row.start_at
-    return row.overlap != "allow" and not is_before_start and not _is_past_end(row, at)
+    return row.overlap != "allow" and not _is_before_start(row, at) and not _is_past_end(row, at)
 
 
 def _has_ended(database: Database, id: str) -> bool:
@@ -444,7 +447,7 @@ def _correction(database: Database, row: Schedule) -> Correction | None:
 
 def _may_be_put(row: Schedule, at: datetime, now: datetime) -> bool:
     is_too_late = row.catch_up == "none" and at <= now - GRACE
-    return not is_too_late and (row.start_at is None or at >= row.start_at)
+    return not is_too_late and not _is_before_start(row, at)
 
 
 def _free_of(database: Database, row: Schedule, now: datetime) -> QuerySet[ReadyMessage]:

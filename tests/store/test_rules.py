@@ -497,8 +497,8 @@ def test_a_dry_run_tells_the_message_of_a_schedule_once(
     nine = Every(days=1, time="09:00", zone="Europe/Rome")
     schedule_delay_message("k", 1, name="rome", every=nine, window=window)
     change_zone("Europe/Rome", "Asia/Kathmandu")
-    told, moved, counted = _lines("--dry-run")
-    assert told.startswith("schedule rome: ")
+    line, moved, counted = _lines("--dry-run")
+    assert line.startswith("schedule rome: ")
     assert moved == "would move 1 of 1 schedule with a rule in Europe/Rome"
     assert counted == "would move 0 of 1 message with a rule in Europe/Rome"
-    assert _lines()[0] == told
+    assert _lines()[0] == line

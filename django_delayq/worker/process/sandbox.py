@@ -32,7 +32,7 @@ LOOK_S = 1.0
 """How often a waiting parent checks that its child lives, in seconds: a grandchild may hold the socket open."""
 END_S = 5.0
 MOST_RUNS = 100
-"""How many messages a child runs at most, so that what they leave behind in it does not add up."""
+"""The most messages that a child runs, so that what they leave behind in it does not add up."""
 RESTART_PAUSE_MS = 1_000
 """How long a message waits if its child process can't run it: the next one may fail as well."""
 
@@ -139,7 +139,7 @@ class Sandbox:
 
     def __init__(self) -> None:
         self.runs = 0
-        """How many messages it was given."""
+        """The number of messages that it has got."""
         self._gave_up = False
         self._socket, theirs = socket.socketpair()
         self._lines = Lines(self._socket)
