@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from django_delayq.brokers.redis.client import Client
+from django_delayq.brokers.redis.client.client import Contact
 from django_delayq.brokers.redis.maintenance import ShardMonitor
 from django_delayq.brokers.redis.shards import Keys
 from django_delayq.core.message import State
@@ -21,6 +22,12 @@ def reclaim_as_if(links: Client, expected_ms: int) -> int:
     monitor = ShardMonitor(KEYS, links)
     monitor._clock = expected_ms, time.monotonic()
     return links.run(monitor.maintain(OPTIONS, LEASE_MS)).reclaimed
+
+
+def contact_of(links: Client) -> Contact:
+    contact = links.contact(KEYS.epoch)
+    assert contact is not None
+    return contact
 
 
 def server_ms(server: Server) -> int:
@@ -78,6 +85,56 @@ def test_a_worker_started_anew_does_not_wait_for_those_that_died(rig: Rig, redis
     broker = redis_rig(redis_server.url, redis_server.client()).broker
     assert broker.queue.maintain(lease_ms=LEASE_MS).reclaimed == 1
     broker.close()
+
+
+def test_after_redis_hung_again_holders_may_renew_again(rig: Rig, redis_server: Server, links: Client) -> None:
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
+    rig.send("a")
+    claimed = rig.claim_one()
+    rig.advance(LEASE_MS)
+    contact_of(links).lose()
+    with redis_server.client() as client:  # the grace of the last time is just over
+        now_ms = server_ms(redis_server)
+        client.hset(KEYS.epoch, mapping={"grace": now_ms - 1, "upkept": now_ms - LEASE_MS})
+    assert reclaim_as_if(links, server_ms(redis_server)) == 0
+    assert rig.broker.queue.renew([claimed], LEASE_MS) == [True]
+
+
+def test_a_worker_that_starts_while_redis_hangs_lets_holders_renew(
+    rig: Rig, redis_server: Server, links: Client
+) -> None:
+    rig.broker.queue.maintain(lease_ms=LEASE_MS)
+    rig.send("a")
+    claimed = rig.claim_one()
+    rig.advance(LEASE_MS)
+    contact_of(links).lose()
+    with redis_server.client() as client:
+        client.hset(KEYS.epoch, "upkept", server_ms(redis_server) - LEASE_MS)
+    assert links.run(ShardMonitor(KEYS, links).maintain(OPTIONS, LEASE_MS)).reclaimed == 0
+    assert rig.broker.queue.renew([claimed], LEASE_MS) == [True]
+
+
+def test_a_call_that_waited_in_a_server_that_hung_ends_no_lease(rig: Rig, redis_server: Server, links: Client) -> None:
+    rig.send("a")
+    rig.claim()
+    rig.advance(LEASE_MS)
+    now_ms = server_ms(redis_server)
+    with redis_server.client() as client:  # another call of that time has come before it
+        client.hset(KEYS.epoch, mapping={"jumped": now_ms, "upkept": now_ms})
+    assert reclaim_as_if(links, now_ms - LEASE_MS // 3 - 1) == 0
+    assert reclaim_as_if(links, server_ms(redis_server)) == 1
+
+
+def test_after_a_call_that_waited_so_holders_may_renew(rig: Rig, redis_server: Server, links: Client) -> None:
+    rig.send("a")
+    claimed = rig.claim_one()
+    rig.advance(LEASE_MS)
+    with redis_server.client() as client:  # the grace of the last time is just over
+        now_ms = server_ms(redis_server)
+        client.hset(KEYS.epoch, mapping={"jumped": now_ms, "grace": now_ms - 1, "upkept": now_ms - LEASE_MS})
+    reclaim_as_if(links, server_ms(redis_server) - LEASE_MS // 3 - 1)
+    assert reclaim_as_if(links, server_ms(redis_server)) == 0
+    assert rig.broker.queue.renew([claimed], LEASE_MS) == [True]
 
 
 def test_after_a_jump_back_no_lease_lasts_for_a_day(rig: Rig) -> None:

@@ -134,7 +134,8 @@ class ShardMonitor:
         asked = time.monotonic()
         expected = "" if self._clock is None else str(self._now_ms())
         kept = options.error_retention, _own_share(options)
-        arguments = lease_ms, self._keys.channel, expected, *kept, self._keys.most_bytes
+        was_lost = self._client.was_lost_within(self._keys.epoch, lease_ms / 1000)
+        arguments = lease_ms, self._keys.channel, expected, *kept, self._keys.most_bytes, int(was_lost)
         result = MaintenanceResult(0)
         missing: list[str] = []
         while True:

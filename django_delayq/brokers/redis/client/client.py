@@ -122,6 +122,11 @@ class Client(ABC):
         contact = self.contact(key)
         return 0.0 if contact is None else contact.unbroken_s
 
+    def was_lost_within(self, key: str, seconds: float) -> bool:
+        """Return whether the server that has a key has left a call unanswered in the last `seconds`."""
+        contact = self.contact(key)
+        return contact is not None and contact.was_lost_within(seconds)
+
     def hear(self, key: str, identity: bytes) -> None:
         """Note the identity of the data on the server that has a key."""
         if contact := self.contact(key):
@@ -316,12 +321,13 @@ class Contact:
 
     def __init__(self) -> None:
         self._was_made = self._is_lost = False
-        self._since = -math.inf
+        self._since = self._lost_at = -math.inf
         self._identity = b""
 
     def lose(self) -> None:
         """Note that no reply came in time, or that a new connection brought none. A broken idle one proves nothing."""
         self._is_lost = self._was_made  # a server that has never answered is not lost
+        self._lost_at = self.clock()
 
     def keep(self) -> None:
         """Note that the server has answered."""
@@ -340,6 +346,10 @@ class Contact:
     def unbroken_s(self) -> float:
         """Return for how many seconds the server has answered every call, with the same data; infinity if always."""
         return 0.0 if self._is_lost else self.clock() - self._since
+
+    def was_lost_within(self, seconds: float) -> bool:
+        """Return whether a call got no answer in the last `seconds`, be it that the server has never answered."""
+        return self.clock() - self._lost_at <= seconds
 
 
 class Transport:

@@ -4,7 +4,7 @@
 -- KEYS  1 running 2 msg 3 state 4 suspect 5 error 6 keys 7 timer 8 count 9 epoch 10.. wait sets of alarms
 -- ARGV  1 lease in ms 2 channel 3 the `now` that the caller expects by its own clock, or ''
 --       4 for how many ms failed messages are kept 5 how many at most
---       6 the most bytes of a message that is read
+--       6 the most bytes of a message that is read 7 1 if the server left a call of the caller unanswered within a lease, else 0
 -- Returns now; how many alarms are ready again; a flat list of five values per message (id, end of the lease, wait set or '' if
 -- someone else wrote the message, header, state); ids without a body; how many suspects are due; the next end of a lease or -1;
 -- how many failed messages were dropped; the identity of the data (lib/epoch.lua), and the one at the last call; the error of a
@@ -20,11 +20,13 @@ if refused ~= '' then
 end
 local seen, grace, lease = ARGV[3] ~= '', tonumber(epoch[4] or '') or 0, tonumber(ARGV[1])
 if not (grace <= now + 10 * lease) then grace = 0 end -- someone else wrote it, or the clock went back
--- 3 s, because the call may have been repeated for 2 s after its caller has read its clock.
-local jumped = seen and now - ARGV[3] > 3000 and now - (tonumber(epoch[2] or '') or 0) > 10000
+-- How late this call is: it may have been repeated for 2 s, or have waited in a server that hung.
+local late = seen and now - ARGV[3] or 0
+local jumped = late > 3000 and now - (tonumber(epoch[2] or '') or 0) > 10000
 -- For long no worker has maintained this shard, not even this caller: Redis may have hung, so that no worker could renew. Or
--- this caller alone was slow. So there is at least a lease between two graces.
-local hung = seen and now - (tonumber(epoch[3] or '') or now) > math.max(2000, lease / 3) and now - grace > lease
+-- this caller alone was slow. So there is at least a lease between two graces, unless it is known that Redis hung.
+local idle, is_late = now - (tonumber(epoch[3] or '') or now), late > lease / 3
+local hung = idle > math.max(2000, lease / 3) and (ARGV[7] == '1' or is_late or (seen and now - grace > lease))
 if jumped or hung then -- let holders renew before their leases are ended
   grace = now + lease
   redis.call('HSET', KEYS[9], 'jumped', now, 'grace', grace)
@@ -32,7 +34,8 @@ end
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * ARGV[1], '+inf', 'LIMIT', 0, 1000)) do
   redis.call('ZADD', KEYS[1], now + ARGV[1], id) -- no lease is that long: the clock went back
 end
-local ran_out = now >= grace and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000) or {}
+-- Renewals may have waited with a late call, and come after it. The next call ends what has run out.
+local ran_out = now >= grace and not is_late and redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, 1000) or {}
 for _, id in ipairs(ran_out) do
   local is_ours = #id <= MOST_TEXT
   local queue, key, pk = string.match(is_ours and id or '', '^\31([^\31]*)\31([^\31]*)(\31.*)$')
