@@ -22,7 +22,7 @@ from django_delayq.core.errors import DelayqError, Unsupported
 from django_delayq.core.human_time import Window, Windows, due_in_window_ms
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Send, Tags
-from django_delayq.core.occurrences import check_schedule_name, occurrence_id
+from django_delayq.core.occurrences import check_schedule_name, instant_now, occurrence_id
 from django_delayq.core.recurrence import (
     CatchUp,
     NewSchedule,
@@ -33,6 +33,7 @@ from django_delayq.core.recurrence import (
     rule_of,
     to_come,
     within,
+    zone_in,
 )
 from django_delayq.core.requests import BATCH, Header
 from django_delayq.core.rules import Rule as DueRule, decode
@@ -118,7 +119,7 @@ class ScheduleInfo:
         for an occurrence without a time zone.
         """
         check_aware(occurrence, "occurrence")
-        spread_ms, id = to_ms(self.spread, "spread"), occurrence_id(self.name, occurrence)
+        spread_ms, id = to_ms(self.spread, "spread"), occurrence_id(self.name, occurrence, zone_in(self.rule))
         return from_ms(due_in_window_ms(to_epoch_ms(occurrence), self.window or None, spread_ms, id))
 
 
@@ -138,7 +139,8 @@ def schedule_delay_message(
 ) -> None:
     """Send a message with `data` to the handler of `key` again and again, as the rule `every` says.
 
-    Each occurrence is a message with the id `<name>@<occurrence>`, such as `invoice:17@2026-11-30T17:00:00Z`. It is put
+    Each occurrence is a message with the id `<name>@<occurrence>`, such as
+    `invoice:17@2026-11-30T18:00:00[Europe/Rome]`, or `ping@2026-11-30T17:00:00Z` where the rule has no zone. It is put
     when the one before it has ended, so the next one can always be seen, cancelled and rescheduled: then that
     occurrence alone is left out, or moved. `options` are options of `send_delay_message`.
 
@@ -351,7 +353,7 @@ def schedule_info(row: Schedule) -> ScheduleInfo:
         overlap=row.overlap,
         window=due.windows,
         spread=timedelta(milliseconds=due.spread_ms),
-        last_at=row.last_at,
+        last_at=None if row.last_at is None else instant_now(row.message_id, row.last_at),
         message_id=row.message_id,
         message_due_at=row.message_due_at,  # type: ignore[attr-defined]  # an annotation
         so_far=row.put_count,

@@ -52,8 +52,6 @@ FIRST_DAY = date(1970, 1, 5)
 _NO_TIME, _DAY = timedelta(), timedelta(days=1)
 _LOOK_BACK = timedelta(days=3)
 """How far back to look for a change of the clocks. No zone has ever changed its clocks twice within that time."""
-_MOST_SKIPPED = timedelta(hours=3)
-"""The most that clocks skip at once, but for a whole day at the date line."""
 LAST = datetime(9000, 1, 1, tzinfo=UTC)
 _MOST_COUNT = 2**31 - 1
 _LONGEST = timedelta(milliseconds=LONGEST_MS)
@@ -367,6 +365,12 @@ def rule_of(text: str) -> Rule:
     )
 
 
+def zone_in(rule: Rule | None) -> str | None:
+    """Return the name of the zone of a rule's local times; None if it has none, like an interval of hours."""
+    zone = getattr(rule, "zone", None)
+    return None if zone is None else str(zone)
+
+
 def _calendar_of(value: Any) -> str | Calendar:
     return value if isinstance(value, str) else frozenset(map(date.fromisoformat, value))
 
@@ -498,11 +502,6 @@ def latest(rule: Rule, first: datetime, now: datetime, most: int) -> list[dateti
         if len(found) >= most or begin < first:
             return found[-most:]
         back *= 2
-
-
-def skipped_before(rule: Rule, at: datetime) -> list[datetime]:
-    """Return the occurrences that clocks may have shown at `at` because they skipped their own local time, in order."""
-    return list(span(rule, at - _MOST_SKIPPED, at))
 
 
 def span(rule: Rule, after: datetime, until: datetime | None) -> Iterator[datetime]:

@@ -437,8 +437,6 @@ class Schedule(models.Model):
     catch_up = models.CharField(_("catch-up"), max_length=10)
     overlap = models.CharField(_("overlap"), max_length=10)
     last_at = InstantField(_("last occurrence"), null=True)  # the last that was put, which may be still to come
-    # `last_at` in the zone of the rule when it was put, as ISO text; NULL if that has none, or an older version put it
-    local_at = models.CharField("local time", max_length=40, null=True)  # noqa: DJ001
     message_id = NameField(_("id of its message"), max_length=MAX_NAME)
     # When maintenance looks after it; None if it is paused or gone, or there are no more
     look_at = InstantField(_("looked at again"), null=True)

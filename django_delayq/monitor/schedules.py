@@ -10,7 +10,7 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from django_delayq.api.schedules import ScheduleInfo
-from django_delayq.core.recurrence import Rule, to_come
+from django_delayq.core.recurrence import Rule, to_come, zone_in
 from django_delayq.support.timestamps import EPOCH
 from django_delayq.translation import rule_words
 
@@ -44,8 +44,8 @@ def upcoming(info: ScheduleInfo, now: datetime, count: int = 10, beyond: datetim
 
 def local_words(rule: Rule | None, at: datetime) -> str:
     """Return an occurrence as the clock of the rule's zone shows it: Mon 2026-11-30 09:00 Europe/Rome."""
-    zone = getattr(rule, "zone", None)
-    local = at.astimezone(UTC if zone is None else ZoneInfo(str(zone)))
+    zone = zone_in(rule)
+    local = at.astimezone(UTC if zone is None else ZoneInfo(zone))
     return f"{date_format(local, 'D')} {local:%Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''} {local.tzinfo}"
 
 

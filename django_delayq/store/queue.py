@@ -730,7 +730,7 @@ class DatabaseQueue:
 def _may_recur(one: Transition, was_held: bool | CancelRequest | None) -> bool:
     """Return whether a message has ended whose id may be that of a schedule's occurrence."""
     is_over = one.state in (State.FINISHED, State.FAILED, State.CANCELLED)
-    return was_held is True and is_over and one.id[-1:] == "Z" and "@" in one.id
+    return was_held is True and is_over and one.id.endswith(("Z", "]")) and "@" in one.id
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:

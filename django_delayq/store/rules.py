@@ -63,7 +63,10 @@ def add_to(database: Database, messages: Iterable[Claimed]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A waiting message that is due at `old_ms`, while its rule gives `new_ms` now."""
+    """A waiting message that is due at `old_ms`, while its rule gives `new_ms` now.
+
+    `rule` is "" for a message that keeps none, because its schedule says when it is due.
+    """
 
     id: str
     pk: int
@@ -159,5 +162,7 @@ def correct(database: Database, corrections: Sequence[Correction]) -> tuple[set[
         f'message_id, id, queue, "key", due_at - {dialect.now}{database.noticed(len(values))}',
     )
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, wait_ms, *_ in changed]
-    put(database, [(pk, by_pk[pk].rule, by_pk[pk].new_ms) for _, pk, *_ in changed])
+    moved = [by_pk[pk] for _, pk, *_ in changed]
+    if kept := [(one.pk, one.rule, one.new_ms) for one in moved if one.rule]:
+        put(database, kept)
     return {id for id, *_ in changed}, alarms

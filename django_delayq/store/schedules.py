@@ -21,8 +21,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, loads, read
 from django_delayq.core.errors import BrokerRefused
-from django_delayq.core.human_time import instant_of, zone_of
-from django_delayq.core.occurrences import occurrence_id, occurrence_of
+from django_delayq.core.occurrences import instant_now, occurrence_id, occurrence_of
 from django_delayq.core.recurrence import (
     GRACE,
     CatchUp,
@@ -33,10 +32,9 @@ from django_delayq.core.recurrence import (
     next_to_put,
     not_before,
     rule_of,
-    skipped_before,
     to_come,
 )
-from django_delayq.core.rules import decode, encode
+from django_delayq.core.rules import Rule as DueRule, decode, encode
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store import rules
 from django_delayq.store.database import Database, in_transaction, is_away
@@ -62,7 +60,7 @@ PAUSED = "withdrawn: its schedule was paused"
 P = ParamSpec("P")
 T = TypeVar("T")
 _TIMES = ("rule", "window", "start_at", "until_at", "most")
-_PROGRESS = ("last_at", "local_at", "message_id", "look_at", "put_count", "error")
+_PROGRESS = ("last_at", "message_id", "look_at", "put_count", "error")
 
 
 class Changed(NamedTuple):
@@ -178,10 +176,6 @@ def _following(row: Schedule, rule: Rule, now: datetime, ended_at: datetime | No
             return
 
 
-def _is_before_start(row: Schedule, at: datetime) -> bool:
-    return row.start_at is not None and at < row.start_at
-
-
 def _is_past_end(row: Schedule, at: datetime) -> bool:
     return (row.until_at is not None and at > row.until_at) or (row.most is not None and row.put_count >= row.most)
 
@@ -191,48 +185,57 @@ def _put(row: Schedule, at: datetime) -> NewMessage:
     message = message_of(row, at)
     assert message.at_ms is not None  # noqa: S101  - for the type checker
     row.last_at, row.message_id, row.put_count = at, message.id, row.put_count + 1
-    zone = _zone_of(row)
-    row.local_at = None if zone is None else at.astimezone(zone_of(zone)).isoformat()
-    row.look_at = at - AHEAD if row.overlap == "allow" else from_ms(message.at_ms)
+    row.look_at = _look_at(row, from_ms(message.at_ms))
     return message
 
 
-def _zone_of(row: Schedule) -> str | None:
-    zone: str | None = loads(row.rule).get("zone")
-    return zone
+def _look_at(row: Schedule, due_at: datetime) -> datetime:
+    """Return when to look for what follows on the last occurrence, whose message is due at `due_at`."""
+    at: datetime = row.last_at
+    return at - AHEAD if row.overlap == "allow" else due_at
 
 
 def _covered(row: Schedule) -> datetime:
-    """Return up to when occurrences were put: where the local time of the last one is now.
+    """Return up to when occurrences were put: where the last one is now.
 
     That is `last_at`, unless the time-zone database has changed since.
     """
-    zone = _zone_of(row)
     at: datetime | None = row.last_at
     assert at is not None  # noqa: S101  - the caller has looked
-    if zone is None or row.local_at is None:
-        return at
-    local = datetime.fromisoformat(row.local_at)
-    # An older version does not know the column, and may have put another one since
-    return instant_of(local.replace(tzinfo=None), zone) if local == at else at
+    return instant_now(row.message_id, at)
+
+
+def id_of(row: Schedule, at: datetime) -> str:
+    """Return the id of an occurrence of a schedule's rule."""
+    zone: str | None = loads(row.rule).get("zone")
+    return occurrence_id(row.name, at, zone)
 
 
 def message_of(row: Schedule, at: datetime) -> NewMessage:
     """Return the message of an occurrence, in the schedule's window."""
-    id, at_ms, rule = occurrence_id(row.name, at), to_epoch_ms(at), ""
+    id, at_ms, rule = id_of(row, at), to_epoch_ms(at), ""
     if row.window:
-        of_due_time = replace(decode(row.window), from_ms=at_ms)
+        of_due_time = _rule_of_due_time(row, at)
         at_ms, rule = of_due_time.due_ms(id), encode(of_due_time) or ""
+    return NewMessage(id, _header_of(row), row.data.encode(), at_ms=at_ms, rule=rule)
+
+
+def _header_of(row: Schedule) -> Header:
     header = read(row.header, Header)
     if row.catch_up == "none":
         grace_ms = GRACE // timedelta(milliseconds=1)
         header.expires_ms = min(header.expires_ms or grace_ms, grace_ms)
-    return NewMessage(id, header, row.data.encode(), at_ms=at_ms, rule=rule)
+    return header
 
 
-def _by_hand(row: Schedule, at: datetime) -> NewMessage:
+def _rule_of_due_time(row: Schedule, at: datetime) -> DueRule:
+    """Return the rule that gives the message of an occurrence its due time, in the schedule's window."""
+    return replace(decode(row.window), from_ms=to_epoch_ms(at))
+
+
+def _by_hand(row: Schedule, at: datetime, id: str) -> NewMessage:
     """Return the message of an occurrence that somebody asked for: it is due at its own time, whatever the window."""
-    return replace(message_of(row, at), at_ms=to_epoch_ms(at), rule="")
+    return NewMessage(id, _header_of(row), row.data.encode(), at_ms=to_epoch_ms(at))
 
 
 def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]:
@@ -274,15 +277,12 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     if (has_other_times or not row.message_id) and wanted.origin != Schedule.Origin.CODE:
         check_times(wanted, from_ms(database.now_ms()))
         _check_count(database, row, wanted)
-    zone, has_same_rule = _zone_of(row), row.rule == asked["rule"]
     for name, value in asked.items():
         setattr(row, name, value)
-    if _zone_of(row) != zone:
-        row.local_at = None
     row.gone_at = None
     if row.paused_at:
         _paused_of(database, row).update(error=WITHDRAWN)  # it was put as the schedule was before
-    alarms = [] if row.paused_at else _restart(database, row, has_same_rule=has_same_rule)
+    alarms = [] if row.paused_at else _restart(database, row, has_other_times=has_other_times)
     row.save(using=database.using)
     return Changed([row.name], alarms)
 
@@ -328,43 +328,36 @@ def _to_the_ms(at: datetime | None) -> datetime | None:
     return None if at is None else from_ms(to_epoch_ms(at))
 
 
-def _restart(database: Database, row: Schedule, *, has_same_rule: bool = True) -> list[Alarm]:
+def _restart(database: Database, row: Schedule, *, has_other_times: bool = False) -> list[Alarm]:
     """Put the next occurrence from now on, in place of those that wait for their time.
 
     One that is overdue, runs, or waits for a retry or after a snooze stays, and its end puts the next, so that
-    `catch_up` and `overlap` hold. One that was to come, but waits for a window or was rescheduled, is put again.
+    `catch_up` and `overlap` hold. One whose time is past, but waits for a window or was rescheduled, is put again. One
+    that is to come may have moved over `start` or `until` with its zone: it stays one if the schedule's times do.
     """
     now = from_ms(database.now_ms())
-    last_id, last_at, row.error = row.message_id, row.last_at, ""
+    last_id, row.error = row.message_id, ""
+    covered = _covered(row) if row.last_at else None
     waiting = _put_by_rule(database, row, due_at__gt=now, due_at=F("scheduled_at"))
-    cancelled = _cancel(database, row, {id: at for id, at in waiting.items() if last_at and at <= last_at}, now)
+    cancelled = _cancel(database, row, {id: at for id, at in waiting.items() if covered and at <= covered}, now)
     if row.overlap != "allow" and _open_among(database, [last_id]):
         row.look_at = now
         return []
-    after, has_moved = now, False
-    if last_at is not None:
-        covered = _covered(row)
-        has_moved = has_same_rule and covered != last_at  # with its zone
-        if last_id in cancelled and last_at <= now:
+    kept = None
+    if covered and last_id in cancelled:
+        if row.last_at <= now:
             row.put_count = max(row.put_count - 1, 0)
-        if last_id in cancelled and (last_at <= now or (has_moved and _may_wait(row, covered))):
+        if covered <= now:
             return _enqueued(database, [_put(row, covered)])
-        if has_moved and _has_ended(database, last_id):
-            after = max(now, covered)
-    for at in to_come(rule_of(row.rule), after, row.start_at, None, None):
-        if _is_past_end(row, at):
+        kept = None if has_other_times else covered
+    start = min(row.start_at, kept) if row.start_at and kept else row.start_at
+    for at in to_come(rule_of(row.rule), now, start, None, None):
+        if at != kept and _is_past_end(row, at):
             break
-        id = occurrence_id(row.name, at)
-        # If its zone has moved, the last one had the same instant, but another local time
-        if (has_moved and id == last_id) or not _has_ended(database, id):
+        if not _has_ended(database, id_of(row, at)):
             return _enqueued(database, [_put(row, at)])
     row.look_at = None
     return []
-
-
-def _may_wait(row: Schedule, at: datetime) -> bool:
-    """Return whether an occurrence is within the bounds of a schedule that puts one at a time."""
-    return row.overlap != "allow" and not _is_before_start(row, at) and not _is_past_end(row, at)
 
 
 def _has_ended(database: Database, id: str) -> bool:
@@ -377,18 +370,17 @@ def _has_ended(database: Database, id: str) -> bool:
 # Occurrences that a change of the time-zone database has moved
 
 
-class Correction(NamedTuple):
-    """A schedule whose last occurrence was put for `old`, while its local time is at `new` now; None if that is over.
+class Moved(NamedTuple):
+    """A schedule whose last occurrence was put for `old`, while its local time is at `new` now.
 
-    `message_id` is the message that waits for `old`; '' if none does, because it has begun or ended, or has another due
-    time.
+    `correction` is what moves its message; None if no message waits for it, because it has begun or ended, or has
+    another due time.
     """
 
     name: str
     old: datetime
-    new: datetime | None
-    message_id: str = ""
-    is_late: bool = False
+    new: datetime
+    correction: rules.Correction | None
 
 
 def names_in(database: Database, zone: str) -> list[str]:
@@ -397,71 +389,62 @@ def names_in(database: Database, zone: str) -> list[str]:
     return list(rows.values_list("name", flat=True))
 
 
-def look_at(database: Database, name: str) -> Correction | None:
-    """Return what `correct` would do now; None for nothing. Raises what the rule raises."""
+def look_at(database: Database, name: str) -> Moved | None:
+    """Return what `correct` would move now; None for nothing. Raises what the rule raises."""
     row = rows_of(database).filter(name=name).first()
-    return None if row is None else _correction(database, row)
+    return None if row is None else _moved(database, row)
 
 
 @_writing
-def correct(database: Database, name: str) -> tuple[Correction | None, list[Alarm]]:
-    """Put the message of a schedule that waits for another time than its local time now, anew for that.
+def correct(database: Database, name: str) -> tuple[Moved | None, list[Alarm]]:
+    """Move the message of a schedule's last occurrence to where its local time is now, if it waits for that.
 
-    Another one is left alone: the next is found from its local time in any case. Return what was done, None for
-    nothing, and alarms. Raises what the rule raises.
+    With `catch_up="none"` it expires there if that is past. Return what was moved, None for nothing, and alarms. Raises
+    what the rule raises.
     """
     row = _locked(database).filter(name=name).first()
-    found = None if row is None else _correction(database, row)
-    if row is None or found is None or not found.message_id:
-        return found, []
-    counted = row.put_count
-    if not _cancel(database, row, {found.message_id: found.old}, from_ms(database.now_ms())):
-        return found._replace(message_id=""), []  # it has begun meanwhile
-    if found.new is None:
-        row.look_at, row.put_count, messages = None, counted - 1, []
-    else:
-        messages, row.put_count = [_put(row, found.new)], counted
+    found = None if row is None else _moved(database, row)
+    if row is None or found is None:
+        return None, []
+    correction, row.last_at = found.correction, found.new
+    moved, alarms = rules.correct(database, [correction] if correction else [])
+    if correction is not None and moved:
+        row.look_at = _look_at(row, from_ms(correction.new_ms))
+        if row.catch_up == "none" and correction.new_ms <= database.now_ms():
+            expires_at = from_ms(correction.new_ms) + GRACE
+            ReadyMessage.objects.using(database.using).filter(pk=correction.pk).update(expires_at=expires_at)
+    elif row.overlap == "allow":
+        row.look_at = _look_at(row, row.look_at)
     row.save(using=database.using)
-    return found, _enqueued(database, messages)
+    return found if moved else found._replace(correction=None), alarms  # it may have begun meanwhile
 
 
-def _correction(database: Database, row: Schedule) -> Correction | None:
+def _moved(database: Database, row: Schedule) -> Moved | None:
     if row.last_at is None or row.look_at is None or (covered := _covered(row)) == row.last_at:
         return None
-    rule, now = rule_of(row.rule), from_ms(database.now_ms())
-    new: datetime | None = covered
-    if not any(_is_at_its_time(database, row, message) for message in _free_of(database, row, now)):
-        return Correction(row.name, row.last_at, covered)
-    if rule.after(covered - timedelta(microseconds=1)) != covered:  # it was shown there because its own was skipped
-        own = [at for at in skipped_before(rule, covered) if not _has_ended(database, occurrence_id(row.name, at))]
-        new = own[-1] if own else None
-    if new == row.last_at:
-        return None
-    if new is None or not _may_be_put(row, new, now):
-        new = rule.after(not_before(max(covered, now), row.start_at))
-    if new is not None and row.until_at is not None and new > row.until_at:
-        new = None
-    is_late = new is not None and (message_of(row, new).at_ms or 0) <= to_epoch_ms(now)
-    return Correction(row.name, row.last_at, new, row.message_id, is_late)
-
-
-def _may_be_put(row: Schedule, at: datetime, now: datetime) -> bool:
-    is_too_late = row.catch_up == "none" and at <= now - GRACE
-    return not is_too_late and not _is_before_start(row, at)
-
-
-def _free_of(database: Database, row: Schedule, now: datetime) -> QuerySet[ReadyMessage]:
-    """Return the last message of a schedule if it waits, and has not expired."""
-    rows = ReadyMessage.objects.using(database.using).exclude(expires_at__lte=now)
-    return rows.filter(alias=database.alias, message_id=row.message_id, token=None)
+    waiting = ReadyMessage.objects.using(database.using).filter(alias=database.alias, token=None)
+    message = waiting.filter(message_id=row.message_id).first()
+    correction = None
+    if message is not None and _is_at_its_time(database, row, message):
+        put, now = message_of(row, covered), from_ms(database.now_ms())
+        new_ms = put.at_ms or 0
+        if message.expires_at is None or max(message.expires_at, from_ms(new_ms)) > now:
+            correction = rules.Correction(row.message_id, message.pk, put.rule, to_epoch_ms(message.due_at), new_ms)
+    return Moved(row.name, row.last_at, covered, correction)
 
 
 def _is_at_its_time(database: Database, row: Schedule, message: ReadyMessage | FinishMessage) -> bool:
-    """Return whether a message is due when its schedule put it: it was not moved, retried or snoozed."""
-    if not row.window:  # one that was put late was due at once
-        was_late = row.last_at is not None and message.due_at == message.sent_at > row.last_at
-        return bool(was_late or message.due_at == row.last_at)
-    return any(due_ms == to_epoch_ms(message.due_at) for _, due_ms in rules.read(database, [message.pk]).values())
+    """Return whether a message is due when its schedule put it: it was not rescheduled, retried or snoozed.
+
+    One that was put late was due at once.
+    """
+    at: datetime = row.last_at
+    if row.window:
+        rule, due_ms = rules.read(database, [message.pk]).get(message.pk, ("", 0))
+        if rule != encode(_rule_of_due_time(row, at)):  # somebody has rescheduled it by a rule
+            return False
+        at = from_ms(due_ms)
+    return bool(message.due_at == at or message.due_at == message.sent_at > at)
 
 
 @_writing
@@ -563,7 +546,10 @@ def _cancel(
         free = ReadyMessage.objects.using(database.using).filter(alias=database.alias, message_id__in=page, token=None)
         free.update(error=error)
         cancelled |= cancel(database, page)
-    never_came = sum(row.last_at is not None and now < waiting[id] <= row.last_at for id in cancelled)
+    never_came = 0
+    if row.last_at is not None:
+        last, put_for = max(row.last_at, _covered(row)), {**waiting, row.message_id: row.last_at}
+        never_came = sum(now < put_for[id] <= last for id in cancelled)
     row.put_count = max(row.put_count - never_came, 0)
     return cancelled
 
@@ -595,7 +581,8 @@ def run_now(database: Database, name: str) -> Changed:
     row = rows_of(database).filter(name=name).first()
     if row is None:
         return Changed([], [])
-    message = _by_hand(row, from_ms(database.now_ms() // 1000 * 1000))
+    at = from_ms(database.now_ms() // 1000 * 1000)
+    message = _by_hand(row, at, occurrence_id(row.name, at, None))  # whatever the rule, this is no local time of it
     return Changed([message.id], _enqueued(database, [message]))
 
 
@@ -603,7 +590,7 @@ def run_now(database: Database, name: str) -> Changed:
 def backfill(database: Database, name: str, occurrences: Sequence[datetime]) -> Changed:
     """Enqueue a message for each of these occurrences, which if past is due now. An id that waits or runs is kept."""
     row = rows_of(database).filter(name=name).first()
-    messages = [] if row is None else [_by_hand(row, at) for at in occurrences]
+    messages = [] if row is None else [_by_hand(row, at, id_of(row, at)) for at in occurrences]
     return Changed([message.id for message in messages], _enqueued(database, messages))
 
 

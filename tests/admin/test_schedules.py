@@ -35,6 +35,7 @@ from django_delayq.admin.schedules import actions
 from django_delayq.admin.schedules.admin import ScheduleAdmin
 from django_delayq.admin.schedules.words import rule_of_words
 from django_delayq.brokers.base import SettleAction
+from django_delayq.core.occurrences import occurrence_id
 from django_delayq.core.recurrence import Rule
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store import DatabaseBackend
@@ -211,7 +212,7 @@ def test_the_page_begins_with_the_occurrence_that_waits_for_its_window(operator:
     later = Window("mon-sun", f"{now + timedelta(hours=3):%H:%M}", f"{now + timedelta(hours=5):%H:%M}", zone="UTC")
     schedule(every=Every(hours=1), window=later)
     last_at = now.replace(minute=0, second=0, microsecond=0)
-    Schedule.objects.using(database).update(last_at=last_at)
+    Schedule.objects.using(database).update(last_at=last_at, message_id=occurrence_id("s", last_at, None))
     first = re.search(r">\w+ ([\d -]+:00:00)</th>", page(operator.get(page_of(database))))
     assert first
     assert first[1] == f"{last_at:%Y-%m-%d %H:00:00}"
@@ -749,7 +750,7 @@ def test_a_span_is_counted_then_backfilled(operator: Client, database: str) -> N
     operator.post(address, {**asked, "until": "2026-03-04T23:59", "seen": seen})  # it is counted again
     assert ids_in(database, ReadyMessage) == waits
     assert "3 messages are due now." in text_of(operator.post(address, {**asked, "seen": seen}, follow=True))
-    expected = {f"s@2026-03-{day:02}T08:00:00Z" for day in (1, 2, 3)}
+    expected = {f"s@2026-03-{day:02}T09:00:00[Europe/Rome]" for day in (1, 2, 3)}
     assert ids_in(database, ReadyMessage) == waits | expected
     ((name, message),) = logged()
     assert (name, message[:24]) == ("s", "Schedule backfilled: 3, ")

@@ -133,7 +133,7 @@ def test_what_waits_for_its_window_is_next_though_its_occurrence_is_past(clock: 
 
 def test_what_is_next_is_when_an_occurrence_was_rescheduled_to() -> None:
     schedule_delay_message("k", name="s", every=DAILY)
-    reschedule_delay_messages("s@2031-03-04T08:00:00Z", at=START + timedelta(days=2))
+    reschedule_delay_messages("s@2031-03-04T09:00:00[Europe/Rome]", at=START + timedelta(days=2))
     seen = delayq_json("schedules", "s")
     assert seen["next"][:2] == ["2031-03-04T08:00:00Z", "2031-03-05T08:00:00Z"]
     assert seen["next_due"][:2] == ["2031-03-05T09:30:00Z", "2031-03-05T08:00:00Z"]
@@ -141,7 +141,7 @@ def test_what_is_next_is_when_an_occurrence_was_rescheduled_to() -> None:
 
 def test_an_occurrence_that_was_cancelled_is_not_next() -> None:
     schedule_delay_message("k", name="s", every=DAILY)
-    cancel_delay_messages("s@2031-03-04T08:00:00Z")
+    cancel_delay_messages("s@2031-03-04T09:00:00[Europe/Rome]")
     assert delayq_json("schedules")[0]["next"] == ["2031-03-05T08:00:00Z"]
 
 
@@ -216,9 +216,9 @@ def test_a_span_is_backfilled_and_a_dry_run_puts_nothing() -> None:
         "  Sat 2031-02-01 09:00 Europe/Rome",
         "  … and 2 more",
     )
-    assert get_delay_message("s@2031-02-01T08:00:00Z") is None
+    assert get_delay_message("s@2031-02-01T09:00:00[Europe/Rome]") is None
     assert delayq("backfill-schedule", "s", *span) == "put 12 messages\n"
-    assert get_delay_message("s@2031-02-12T08:00:00Z") is not None
+    assert get_delay_message("s@2031-02-12T09:00:00[Europe/Rome]") is not None
 
 
 def test_removed_schedules_are_gone_after_a_question(answer: Callable[[str], None]) -> None:

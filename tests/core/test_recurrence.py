@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise, takewhile
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from cronsim import CronSim
@@ -12,7 +12,7 @@ from dateutil import rrule, tz
 from hypothesis import given, settings, strategies as st
 
 from django_delayq.core.message import Message
-from django_delayq.core.occurrences import occurrence_id, occurrence_of
+from django_delayq.core.occurrences import MOST_SCHEDULE_NAME, check_schedule_name, occurrence_id, occurrence_of
 from django_delayq.core.recurrence import (
     MOST_CAUGHT_UP,
     CatchUp,
@@ -27,6 +27,7 @@ from django_delayq.core.recurrence import (
     rule_of,
     span,
 )
+from django_delayq.support.validation import MAX_NAME
 from tests.core.clocks import DAY, MINUTE, NAMES, clocks, instant
 from tests.scale import scaled
 
@@ -502,20 +503,44 @@ def test_an_rrule_needs_a_local_start() -> None:
         RRule("FREQ=DAILY", start=datetime(2026, 1, 1, 9, tzinfo=UTC), zone=ROME)
 
 
-@given(st.text(min_size=1), st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)))
-def test_the_id_of_an_occurrence_tells_its_schedule_and_its_time(name: str, at: datetime) -> None:
+INSTANTS = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
+
+
+@given(st.text(min_size=1), INSTANTS, st.none() | st.sampled_from(sorted(available_timezones())))
+def test_the_id_of_an_occurrence_tells_its_schedule_and_its_time(name: str, at: datetime, zone: str | None) -> None:
     at = at.replace(microsecond=0)
-    assert occurrence_of(occurrence_id(name, at)) == (name, at)
+    assert occurrence_of(occurrence_id(name, at, zone)) == (name, at)
 
 
-@pytest.mark.parametrize("id", ["s", "s@Z", "@2026-01-01T00:00:00Z", "s@2026-02-30T00:00:00Z", "s@2026-01-01T00:00:00"])
+def test_the_id_of_an_occurrence_has_its_local_time_which_is_the_first_of_two() -> None:
+    first, second = datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+    assert occurrence_id("s", first, ROME) == "s@2026-10-25T02:30:00[Europe/Rome]"
+    assert occurrence_id("s", second, ROME) == "s@2026-10-25T01:30:00Z"
+    assert occurrence_id("s", first, None) == "s@2026-10-25T00:30:00Z"
+
+
+def test_an_id_has_room_for_the_longest_zone() -> None:
+    name = check_schedule_name("s" * MOST_SCHEDULE_NAME, "name")
+    longest = max(available_timezones(), key=len)
+    assert len(occurrence_id(name, datetime(2026, 1, 1, tzinfo=UTC), longest)) <= MAX_NAME
+    with pytest.raises(ValueError, match="has 147 characters; give a schedule at most 146"):
+        check_schedule_name(f"{name}s", "name")
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        *("s", "s@Z", "@2026-01-01T00:00:00Z", "s@2026-02-30T00:00:00Z", "s@2026-01-01T00:00:00"),
+        *(f"s@2026-01-01T00:00:00[{zone}]" for zone in ("", "Europe", "Europe/Rom", "../passwd", "/etc/passwd", "é")),
+    ],
+)
 def test_another_id_is_of_no_occurrence(id: str) -> None:
     assert occurrence_of(id) is None
 
 
 def test_a_message_knows_which_occurrence_it_is() -> None:
     at = datetime(2026, 3, 30, 7, tzinfo=UTC)
-    messages = [Message(id, "k", None, 0, 0, 0) for id in (occurrence_id("report", at), "report")]
+    messages = [Message(id, "k", None, 0, 0, 0) for id in (occurrence_id("report", at, ROME), "report")]
     assert [message.occurrence for message in messages] == [at, None]
 
 

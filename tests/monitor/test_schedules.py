@@ -150,16 +150,16 @@ def test_an_occurrence_that_was_never_put_says_why(broker: DatabaseBackend) -> N
     schedule_delay_message("k", name="s", every=DAILY)
     first, _, third = get_times("s", 3)
     with pytest.raises(CommandError) as raised:
-        delayq("explain", occurrence_id("s", third))
+        delayq("explain", occurrence_id("s", third, DAILY.zone))
     assert f"It was never put. The next occurrence is {first:%a %Y-%m-%d} 09:00" in str(raised.value)
     pause_delay_schedules("s", reason="stocktaking")
     with pytest.raises(CommandError, match=r"It was never put. The schedule is paused: stocktaking."):
-        delayq("explain", occurrence_id("s", third))
+        delayq("explain", occurrence_id("s", third, DAILY.zone))
     with pytest.raises(CommandError, match="or it was left out: by a pause, by overlap or by catch_up"):
-        delayq("explain", occurrence_id("s", first - timedelta(days=30)))
+        delayq("explain", occurrence_id("s", first - timedelta(days=30), DAILY.zone))
     unschedule_delay_messages("s")
     with pytest.raises(CommandError, match="it was pruned or purged, or never sent"):
-        delayq("explain", occurrence_id("s", third))
+        delayq("explain", occurrence_id("s", third, DAILY.zone))
 
 
 @pytest.mark.usefixtures("registry")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.core.management.base import CommandError
@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings as hypothesis_settings, stra
 from pytest_django import Settings
 
 from django_delayq import (
+    At,
     Cron,
     DelayqError,
     Every,
@@ -41,6 +42,7 @@ from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.core.message import State
 from django_delayq.core.occurrences import occurrence_of
+from django_delayq.core.recurrence import Rule
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.monitor.schedules import upcoming
 from django_delayq.store import DatabaseBackend, schedules
@@ -552,7 +554,7 @@ def test_a_message_of_another_with_the_id_of_an_occurrence_is_none(
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"name": "n" * 180}, r"name='n+\.\.\.n+' has 180 characters; give a schedule at most 179"),
+        ({"name": "n" * 180}, r"name='n+\.\.\.n+' has 180 characters; give a schedule at most 146"),
         ({"name": "delayq.s"}, "is for messages of django-delayq itself"),
         ({"every": "every day"}, "every='every day' is str; give Every"),
         ({"every": HOURLY, "delay": "1h"}, "delay=... is no option of a schedule"),
@@ -841,13 +843,14 @@ def test_maintenance_looks_seldom_where_there_are_no_schedules(broker: DatabaseB
 # `delayq resolve`: what a change of the time-zone database has moved
 
 NOON = Every(days=1, time="12:00", zone="Europe/Rome")  # 11:00 in UTC, 10:00 by the clocks of Athens, 12:00 of London
+NOON_AND_ONE = Cron("0 12,13 * * *", zone="Europe/Rome")
 TODAY, TOMORROW = START.replace(minute=0), START.replace(minute=0) + timedelta(days=1)
 ChangeZone = Callable[[str, str], None]
 
 
-def noon_at(day: datetime, hour: int) -> str:
-    """Return the id of the occurrence of a day that is at this hour in UTC."""
-    return f"s@{day.replace(hour=hour):%Y-%m-%dT%H:%M:%SZ}"
+def local(day: datetime, hour: int = 12, name: str = "s") -> str:
+    """Return the id of the occurrence at this hour of a day in Rome."""
+    return f"{name}@{day:%Y-%m-%d}T{hour:02}:00:00[Europe/Rome]"
 
 
 def resolve(*arguments: str) -> list[str]:
@@ -864,7 +867,7 @@ def info_of(name: str = "s") -> ScheduleInfo:
 
 @pytest.mark.parametrize("overlap", ["skip", "allow"])
 @pytest.mark.parametrize("window", [None, Window("mon-sun", "00:00", "24:00", zone="UTC")])
-def test_an_occurrence_that_a_zone_has_moved_is_put_for_its_local_time(
+def test_an_occurrence_moves_with_its_local_time(
     broker: DatabaseBackend,
     clock: DatabaseClock,
     database: str,
@@ -877,15 +880,15 @@ def test_an_occurrence_that_a_zone_has_moved_is_put_for_its_local_time(
     change_zone("Europe/Rome", "Europe/Athens")
     said = "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T10:00:00.000Z"
     assert resolve("--dry-run") == [said, "would move 1 of 1 schedule with a rule in Europe/Rome"]
-    assert ids(database) == [noon_at(TODAY, 11)]
+    assert due(database) == {local(TODAY): TODAY.replace(hour=11)}
     assert resolve() == [said, "moved 1 of 1 schedule with a rule in Europe/Rome"]
-    assert ids(database) == [noon_at(TODAY, 10)]
+    assert due(database) == {local(TODAY): TODAY.replace(hour=10)}
     assert info_of().so_far == 1
     assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
     go_to(broker, clock, TODAY.replace(hour=10))
-    assert run_due(broker) == [noon_at(TODAY, 10)]
+    assert run_due(broker) == [local(TODAY)]
     look(broker)
-    assert ids(database) == [noon_at(TOMORROW, 10)]
+    assert due(database) == {local(TOMORROW): TOMORROW.replace(hour=10)}
 
 
 def test_an_occurrence_whose_new_time_is_past_runs_late(
@@ -895,8 +898,8 @@ def test_an_occurrence_whose_new_time_is_past_runs_late(
     go_to(broker, clock, TODAY.replace(hour=10, minute=30))
     change_zone("Europe/Rome", "Europe/Athens")
     assert resolve()[0].endswith("-> 2031-03-03T10:00:00.000Z, which is past: due now")
-    assert run_due(broker) == [noon_at(TODAY, 10)]
-    assert ids(database) == ["s@2031-04-03T09:00:00Z"]  # in summer time
+    assert run_due(broker) == [local(TODAY)]
+    assert due(database) == {"s@2031-04-03T12:00:00[Europe/Rome]": datetime(2031, 4, 3, 9, tzinfo=UTC)}
 
 
 def test_an_overdue_occurrence_that_has_not_started_waits_for_its_local_time(
@@ -906,7 +909,7 @@ def test_an_overdue_occurrence_that_has_not_started_waits_for_its_local_time(
     go_to(broker, clock, TODAY.replace(hour=11, minute=30))
     change_zone("Europe/Rome", "Europe/London")
     resolve()
-    assert ids(database) == [noon_at(TODAY, 12)]
+    assert due(database) == {local(TODAY): TODAY.replace(hour=12)}
     assert info_of().so_far == 1
     assert run_due(broker) == []
 
@@ -919,7 +922,7 @@ def test_a_local_time_that_has_run_does_not_come_again(
     run_due(broker)
     change_zone("Europe/Rome", "Europe/London")  # where it is noon once more in an hour
     resolve()
-    assert ids(database) == [noon_at(TOMORROW, 12)]
+    assert due(database) == {local(TOMORROW): TOMORROW.replace(hour=12)}
 
 
 @pytest.mark.parametrize("overlap", ["skip", "after"])
@@ -935,30 +938,30 @@ def test_what_runs_is_left_and_its_local_time_does_not_come_again(
         "time any more",
         "moved 0 of 1 schedule with a rule in Europe/Rome",
     ]
-    assert ids(database) == [noon_at(TODAY, 11)]
+    assert ids(database) == [local(TODAY)]
     broker.queue.apply([settlement(one, SettleAction.FINISH) for one in held])
-    assert ids(database) == [noon_at(TOMORROW, 12)]
+    assert due(database) == {local(TOMORROW): TOMORROW.replace(hour=12)}
 
 
 @pytest.mark.parametrize("window", [None, Window("mon-sun", "00:00", "24:00", zone="UTC")])
-def test_what_somebody_rescheduled_or_cancelled_is_not_put_anew(
+def test_what_somebody_rescheduled_or_cancelled_is_not_moved(
     broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, window: Window | None
 ) -> None:
     for name in ("cancelled", "moved", "snoozed"):
         schedule_delay_message("k", 1, name=name, every=NOON, window=window)
-    at_eleven = "@2031-03-03T11:00:00Z"
-    cancel_delay_messages(f"cancelled{at_eleven}")
+    cancelled, moved, snoozed = (local(TODAY, name=name) for name in ("cancelled", "moved", "snoozed"))
+    cancel_delay_messages(cancelled)
     go_to(broker, clock, TODAY.replace(hour=11))
     moved_to = from_ms(broker.database.now_ms() + 7_200_000)
-    reschedule_delay_messages(f"moved{at_eleven}", at=moved_to)
+    reschedule_delay_messages(moved, at=moved_to)
     (held,) = claim(broker)
     broker.queue.apply([settlement(held, SettleAction.SNOOZE, delay_ms=3_600_000)])
     change_zone("Europe/Rome", "Europe/London")
     assert [line.partition(": left, because")[1:2] for line in resolve()[:3]] == [(": left, because",)] * 3
-    assert ids(database) == [f"moved{at_eleven}", f"snoozed{at_eleven}"]
-    assert due(database)[f"moved{at_eleven}"] == moved_to
+    assert ids(database) == [moved, snoozed]
+    assert due(database)[moved] == moved_to
     look(broker)
-    assert ids(database) == ["cancelled@2031-03-04T12:00:00Z", f"moved{at_eleven}", f"snoozed{at_eleven}"]
+    assert ids(database) == [local(TOMORROW, name="cancelled"), moved, snoozed]
 
 
 def test_what_a_pause_holds_back_comes_at_its_new_time(
@@ -966,24 +969,45 @@ def test_what_a_pause_holds_back_comes_at_its_new_time(
 ) -> None:
     schedule_delay_message("k", 1, name="s", every=NOON)
     schedule_delay_message("k", 1, name="t", every=NOON)
-    reschedule_delay_messages("t@2031-03-03T11:00:00Z", delay="5h")
-    moved_to = due(database)["t@2031-03-03T11:00:00Z"]
+    reschedule_delay_messages(local(TODAY, name="t"), delay="5h")
+    moved_to = due(database)[local(TODAY, name="t")]
     pause_delay_schedules("s", "t", reason="stocktaking")
     change_zone("Europe/Rome", "Europe/Athens")
     assert resolve() == []
     assert ids(database) == []
     resume_delay_schedules("s", "t")
-    assert due(database) == {noon_at(TODAY, 10): TODAY.replace(hour=10), "t@2031-03-03T10:00:00Z": moved_to}
+    assert due(database) == {local(TODAY): TODAY.replace(hour=10), local(TODAY, name="t"): moved_to}
 
 
-def test_an_occurrence_that_is_now_after_the_end_is_withdrawn(
-    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+BOUNDS = pytest.mark.parametrize(
+    ("bound", "like", "hour"),
+    [
+        ({"start": TODAY.replace(hour=11)}, "Europe/Athens", 10),
+        ({"until": TODAY.replace(hour=11)}, "Europe/London", 12),
+    ],
+    ids=["start", "until"],
+)
+
+
+@BOUNDS
+@pytest.mark.parametrize(
+    "ends", [resolve, lambda: _resume(), lambda: change_data()], ids=["resolve", "pause", "change"]
+)
+def test_an_occurrence_that_was_put_stays_one_where_its_zone_moves_it_over_a_bound(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    change_zone: ChangeZone,
+    bound: Any,
+    like: str,
+    hour: int,
+    ends: Callable[[], object],
 ) -> None:
-    schedule_delay_message("k", 1, name="s", every=NOON, until=TODAY.replace(hour=11, minute=30))
-    change_zone("Europe/Rome", "Europe/London")
-    assert resolve()[0] == "schedule s: 2031-03-03T11:00:00.000Z -> none, because that is after its end"
-    assert ids(database) == []
-    assert (info_of().is_over, info_of().so_far) == (True, 0)
+    schedule_delay_message("k", 1, name="s", every=NOON, count=2, **bound)
+    change_zone("Europe/Rome", like)
+    ends()
+    assert due(database) == {local(TODAY): TODAY.replace(hour=hour)}
+    assert info_of().so_far == 1
 
 
 def test_a_local_time_moves_also_where_another_one_comes_at_its_instant(
@@ -992,7 +1016,7 @@ def test_a_local_time_moves_also_where_another_one_comes_at_its_instant(
     schedule_delay_message("k", 1, name="s", every=Cron("0 12,13 * * *", zone="Europe/Rome"))
     change_zone("Europe/Rome", "Europe/Athens")  # where it is one o'clock at what was noon
     resolve()
-    assert ids(database) == [noon_at(TODAY, 10)]
+    assert due(database) == {local(TODAY): TODAY.replace(hour=10)}
 
 
 def test_a_local_time_runs_also_where_another_one_has_run_at_its_instant(
@@ -1000,25 +1024,26 @@ def test_a_local_time_runs_also_where_another_one_has_run_at_its_instant(
 ) -> None:
     schedule_delay_message("k", 1, name="s", every=Cron("0 12,13 * * *", zone="Europe/Rome"))
     go_to(broker, clock, TODAY.replace(hour=11, minute=30))
-    assert run_due(broker) == [noon_at(TODAY, 11)]
+    assert run_due(broker) == [local(TODAY)]
     change_zone("Europe/Rome", "Europe/Athens")
     resolve()
-    assert run_due(broker) == [noon_at(TODAY, 11)]
-    assert ids(database) == [noon_at(TOMORROW, 10)]
+    assert run_due(broker) == [local(TODAY, 13)]
+    assert due(database) == {local(TOMORROW): TOMORROW.replace(hour=10)}
 
 
-def test_a_local_time_that_is_skipped_no_more_has_its_own_instant(
+def test_a_local_time_that_is_skipped_no_more_comes_when_clocks_show_what_they_showed_instead(
     broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
 ) -> None:
-    night = Every(days=1, time="02:30", zone="Europe/Rome")
-    schedule_delay_message("k", 1, name="s", every=night, start=datetime(2031, 3, 30, tzinfo=UTC))
-    assert ids(database) == ["s@2031-03-30T01:30:00Z"]  # when clocks show 03:30
-    change_zone("Europe/Rome", "Africa/Lagos")  # where they show 02:30
+    night, day = Every(days=1, time="02:30", zone="Europe/Rome"), datetime(2031, 3, 30, tzinfo=UTC)
+    schedule_delay_message("k", 1, name="s", every=night, start=day)
+    own = "s@2031-03-30T03:30:00[Europe/Rome]"
+    assert due(database) == {own: day.replace(hour=1, minute=30)}
+    change_zone("Europe/Rome", "Africa/Lagos")
     resolve()
-    assert ids(database) == ["s@2031-03-30T01:30:00Z"]
-    change_zone("Europe/Rome", "Europe/London")
-    resolve()
-    assert ids(database) == ["s@2031-03-30T01:30:00Z"]
+    assert due(database) == {own: day.replace(hour=2, minute=30)}
+    go_to(broker, clock, day.replace(hour=2, minute=30))
+    assert run_due(broker) == [own]
+    assert ids(database) == ["s@2031-03-31T02:30:00[Europe/Rome]"]
 
 
 def test_a_day_that_became_a_holiday_is_no_change_of_the_zone(
@@ -1030,11 +1055,11 @@ def test_a_day_that_became_a_holiday_is_no_change_of_the_zone(
         closed = Every(days=1, time="12:00", zone="Europe/Rome", calendar="IT")
         schedule_delay_message("k", 1, name="s", every=closed)
     assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
-    assert ids(database) == [noon_at(TODAY, 11)]
+    assert ids(database) == [local(TODAY)]
 
 
 @pytest.mark.parametrize("options", [{"catch_up": "none"}, {"expires": "2h"}])
-def test_an_occurrence_that_has_expired_is_not_put_anew(
+def test_an_occurrence_that_has_expired_stays_so(
     broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, options: Any
 ) -> None:
     schedule_delay_message("k", 1, name="s", every=NOON, **options)
@@ -1043,26 +1068,30 @@ def test_an_occurrence_that_has_expired_is_not_put_anew(
     resolve()
     assert run_due(broker) == []
     look(broker)
-    assert ids(database) == [noon_at(TOMORROW, 10)]
+    assert due(database) == {local(TOMORROW): TOMORROW.replace(hour=10)}
+
+
+def test_an_occurrence_that_has_expired_before_its_local_time_comes_then(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, catch_up="none")
+    go_to(broker, clock, TODAY.replace(hour=11, minute=30))
+    change_zone("Europe/Rome", "Europe/London")
+    resolve()
+    go_to(broker, clock, TODAY.replace(hour=12))
+    assert run_due(broker) == [local(TODAY)]
 
 
 def test_without_catch_up_an_occurrence_whose_new_time_is_past_is_left_out(
     broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
 ) -> None:
-    schedule_delay_message("k", 1, name="s", every=NOON, catch_up="none")
+    schedule_delay_message("k", 1, name="s", every=NOON_AND_ONE, catch_up="none")
     go_to(broker, clock, TODAY.replace(hour=10, minute=30))
     change_zone("Europe/Rome", "Europe/Athens")
     resolve()
-    assert ids(database) == [noon_at(TOMORROW, 10)]
-
-
-def test_no_occurrence_is_moved_before_the_start(
-    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
-) -> None:
-    schedule_delay_message("k", 1, name="s", every=NOON, start=TODAY.replace(hour=11))
-    change_zone("Europe/Rome", "Europe/Athens")
-    resolve()
-    assert ids(database) == [noon_at(TOMORROW, 10)]
+    assert run_due(broker) == []
+    look(broker)
+    assert due(database) == {local(TODAY, 13): TODAY.replace(hour=11)}
 
 
 def test_one_that_waits_for_its_window_is_not_said_to_be_due_now(
@@ -1073,7 +1102,7 @@ def test_one_that_waits_for_its_window_is_not_said_to_be_due_now(
     go_to(broker, clock, TODAY.replace(hour=10, minute=30))
     change_zone("Europe/Rome", "Europe/Athens")
     assert resolve()[0] == "schedule s: 2031-03-03T11:00:00.000Z -> 2031-03-03T10:00:00.000Z"
-    assert due(database) == {noon_at(TODAY, 10): TODAY.replace(hour=20)}
+    assert due(database) == {local(TODAY): TODAY.replace(hour=20)}
 
 
 def test_a_pause_ends_with_the_window_as_it_is_then(
@@ -1097,7 +1126,7 @@ def test_an_occurrence_that_is_paused_and_moved_counts_once(
     change_zone("Europe/Rome", "Europe/London")
     resolve()
     resume_delay_schedules("s")
-    assert ids(database) == [noon_at(TODAY, 12)]
+    assert due(database) == {local(TODAY): TODAY.replace(hour=12)}
     assert info_of().so_far == 1
 
 
@@ -1105,7 +1134,7 @@ def test_what_was_rescheduled_before_its_zone_changed_can_still_be_changed(
     broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
 ) -> None:
     schedule_delay_message("k", 1, name="s", every=NOON, count=2)
-    reschedule_delay_messages(noon_at(TODAY, 11), delay="5h")
+    reschedule_delay_messages(local(TODAY), delay="5h")
     change_zone("Europe/Rome", "Europe/Athens")
     resolve()
     pause_delay_schedules("s", reason="stocktaking")
@@ -1116,43 +1145,157 @@ def test_what_was_rescheduled_before_its_zone_changed_can_still_be_changed(
     assert [row.data for row in ReadyMessage.objects.using(database)] == ["2"]
 
 
-NOON_AND_ONE = Cron("0 12,13 * * *", zone="Europe/Rome")
-
-
 @pytest.mark.parametrize("resolves", [True, False])
 def test_after_one_that_was_cancelled_the_next_local_time_comes(
     broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, resolves: bool
 ) -> None:
     schedule_delay_message("k", 1, name="s", every=NOON_AND_ONE)
-    cancel_delay_messages(noon_at(TODAY, 11))
+    cancel_delay_messages(local(TODAY))
     for like in ("Asia/Tokyo", "Europe/Athens"):  # the local time stays known
         change_zone("Europe/Rome", like)
         if resolves:
             resolve()
     go_to(broker, clock, TODAY.replace(hour=11))
     look(broker)
-    assert ids(database) == [noon_at(TODAY, 11)]  # one o'clock in Athens
+    assert ids(database) == [local(TODAY, 13)]
 
 
-@pytest.mark.parametrize("restart", [_resume, _change])
-@pytest.mark.parametrize("like", ["Europe/Athens", "Europe/London"])
+def change_data() -> None:
+    """Change what the occurrences carry, and nothing else."""
+    info = info_of()
+    rule, overlap = cast("Rule", info.rule), cast("Any", info.overlap)
+    schedule_delay_message(
+        "k",
+        info.data + 1,
+        name="s",
+        every=rule,
+        overlap=overlap,
+        start=info.start,
+        until=info.until,
+        count=info.count,
+    )
+
+
+RESTARTS = pytest.mark.parametrize("restart", [_resume, change_data], ids=["pause", "change"])
+
+
+@RESTARTS
+@pytest.mark.parametrize("how", ["finishes", "is cancelled"])
+@pytest.mark.parametrize("overlap", ["skip", "after", "allow"])
+@pytest.mark.parametrize("resolves", [True, False], ids=["resolves", "does not"])
 def test_a_local_time_that_is_over_does_not_come_again_after_a_pause_or_a_change(
     broker: DatabaseBackend,
     clock: DatabaseClock,
     database: str,
     change_zone: ChangeZone,
     restart: Callable[[], None],
-    like: str,
+    how: str,
+    overlap: Any,
+    resolves: bool,
 ) -> None:
-    for data in (1, 2):
-        schedule_delay_message("k", data, name="s", every=NOON)
-    cancel_delay_messages(noon_at(TODAY, 11))
-    change_zone("Europe/Rome", like)
-    if restart is _resume:
-        _resume()
+    schedule_delay_message("k", 1, name="s", every=NOON, overlap=overlap)
+    go_to(broker, clock, TODAY.replace(hour=11))
+    if how == "finishes":
+        run_due(broker)
     else:
-        schedule_delay_message("k", 3, name="s", every=NOON)
-    assert ids(database) == [noon_at(TOMORROW, 10 if like == "Europe/Athens" else 12)]
+        cancel_delay_messages(local(TODAY))
+    look(broker)
+    change_zone("Europe/Rome", "Europe/London")  # where it is noon once more in an hour
+    if resolves:
+        resolve()
+    for _ in range(2):
+        restart()
+        assert due(database) == {local(TOMORROW): TOMORROW.replace(hour=12)}
+
+
+@RESTARTS
+@pytest.mark.parametrize("how", ["runs early", "is cancelled"])
+def test_a_local_time_comes_although_another_one_is_over_at_its_instant(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    change_zone: ChangeZone,
+    restart: Callable[[], None],
+    how: str,
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON_AND_ONE)
+    if how == "runs early":
+        reschedule_delay_messages(local(TODAY), delay=0)
+        go_to(broker, clock, START + timedelta(minutes=1))
+        assert run_due(broker) == [local(TODAY)]
+    else:
+        cancel_delay_messages(local(TODAY))
+    look(broker)
+    change_zone("Europe/Rome", "Europe/Athens")
+    resolve()
+    for _ in range(2):
+        restart()
+        assert ids(database) == [local(TODAY, 13)]
+    go_to(broker, clock, TODAY.replace(hour=11))
+    assert run_due(broker) == [local(TODAY, 13)]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+def test_a_local_time_moves_to_where_another_one_is_open(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, overlap: Any
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=Cron("0 11,12 * * *", zone="Europe/Rome"), overlap=overlap)
+    go_to(broker, clock, TODAY.replace(hour=10))
+    if overlap == "allow":
+        (held,) = claim(broker)
+        broker.queue.apply([settlement(held, SettleAction.RETRY, delay_ms=7_200_000)])
+    else:
+        run_due(broker, SettleAction.BURY)
+        broker.queue.rescue([local(TODAY, 11)])
+    look(broker)
+    change_zone("Europe/Rome", "Europe/Athens")
+    resolve()
+    assert ids(database) == [local(TODAY, 11), local(TODAY)]
+    assert due(database)[local(TODAY)] <= from_ms(broker.database.now_ms())
+
+
+@pytest.mark.parametrize("ends", [resolve, _resume], ids=["resolve", "pause"])
+def test_what_was_rescheduled_by_a_rule_keeps_its_time_in_a_window_too(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, ends: Callable[[], object]
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, window=Window("mon-sun", "00:00", "24:00", zone="UTC"))
+    reschedule_delay_messages(local(TODAY), at=At(days=9000, time="18:00", zone="Europe/Rome"))
+    moved_to = due(database)
+    ends()
+    assert due(database) == moved_to
+
+
+def test_a_rule_that_changes_while_one_is_overdue_leaves_that_to_run_also_in_another_zone(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    go_to(broker, clock, TODAY.replace(hour=11, minute=10))
+    schedule_delay_message("k", 1, name="s", every=Every(days=1, time="19:00", zone="Europe/Rome"))
+    change_zone("Europe/Rome", "Europe/Athens")
+    resolve()
+    assert run_due(broker) == [local(TODAY)]
+    assert ids(database) == [local(TODAY, 19)]
+
+
+@pytest.mark.parametrize("unreadable", ["nonsense", "[]"])
+def test_a_schedule_whose_rule_cannot_be_read_can_be_written_again(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, unreadable: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    Schedule.objects.using(database).update(rule=unreadable)
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    assert ids(database) == [local(TODAY)]
+
+
+def test_the_schedules_next_occurrences_are_in_the_zone_as_it_is_now(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    go_to(broker, clock, TODAY.replace(hour=11))
+    change_zone("Europe/Rome", "Europe/London")
+    info = info_of()
+    assert info.last_at == TODAY.replace(hour=12)
+    assert info.next(1) == [TOMORROW.replace(hour=12)]
 
 
 def test_a_change_puts_again_what_was_rescheduled_and_whose_local_time_is_past(
@@ -1160,23 +1303,10 @@ def test_a_change_puts_again_what_was_rescheduled_and_whose_local_time_is_past(
 ) -> None:
     schedule_delay_message("k", 1, name="s", every=NOON)
     go_to(broker, clock, TODAY.replace(hour=10, minute=30))
-    reschedule_delay_messages(noon_at(TODAY, 11), delay="5h")
+    reschedule_delay_messages(local(TODAY), delay="5h")
     change_zone("Europe/Rome", "Europe/Athens")
-    schedule_delay_message("k", 2, name="s", every=NOON)
-    assert ids(database) == [noon_at(TODAY, 10)]
-
-
-@pytest.mark.parametrize(
-    ("options", "hour"), [({"start": TODAY.replace(hour=11)}, 9), ({"catch_up": "none"}, 10)], ids=["start", "none"]
-)
-def test_in_place_of_one_that_may_not_come_the_next_local_time_comes(
-    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, options: Any, hour: int
-) -> None:
-    schedule_delay_message("k", 1, name="s", every=NOON_AND_ONE, **options)
-    go_to(broker, clock, TODAY.replace(hour=hour, minute=45))
-    change_zone("Europe/Rome", "Europe/Athens")
-    resolve()
-    assert ids(database) == [noon_at(TODAY, 11)]
+    change_data()
+    assert ids(database) == [local(TODAY)]
 
 
 def test_a_pause_that_ends_before_the_messages_are_resolved_keeps_the_local_time(
@@ -1186,7 +1316,7 @@ def test_a_pause_that_ends_before_the_messages_are_resolved_keeps_the_local_time
     pause_delay_schedules("s", reason="stocktaking")
     change_zone("Europe/Rome", "Europe/London")
     resume_delay_schedules("s")
-    assert ids(database) == [noon_at(TODAY, 12)]
+    assert due(database) == {local(TODAY): TODAY.replace(hour=12)}
 
 
 def test_the_last_pause_tells_when_a_message_was_due(
@@ -1194,10 +1324,10 @@ def test_the_last_pause_tells_when_a_message_was_due(
 ) -> None:
     schedule_delay_message("k", 1, name="s", every=NOON)
     _resume()
-    reschedule_delay_messages(noon_at(TODAY, 11), delay="5h")
-    moved_to = due(database)[noon_at(TODAY, 11)]
+    reschedule_delay_messages(local(TODAY), delay="5h")
+    moved_to = due(database)[local(TODAY)]
     _resume()
-    assert due(database) == {noon_at(TODAY, 11): moved_to}
+    assert due(database) == {local(TODAY): moved_to}
 
 
 def test_a_retry_that_was_paused_counts_once_in_another_zone_too(
@@ -1214,16 +1344,18 @@ def test_a_retry_that_was_paused_counts_once_in_another_zone_too(
     assert info_of().so_far == 1
 
 
+@pytest.mark.parametrize("window", [None, Window("mon-sun", "00:00", "24:00", zone="UTC")])
 def test_one_that_was_put_late_waits_for_its_local_time(
-    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, window: Window | None
 ) -> None:
-    schedule_delay_message("k", 1, name="s", every=Cron("0 11,12 * * *", zone="Europe/Rome"), overlap="after")
+    rule = Cron("0 11,12 * * *", zone="Europe/Rome")
+    schedule_delay_message("k", 1, name="s", every=rule, overlap="after", window=window)
     go_to(broker, clock, TODAY.replace(hour=11, minute=30))
-    assert run_due(broker) == [noon_at(TODAY, 10)]
-    assert ids(database) == [noon_at(TODAY, 11)]
+    assert run_due(broker) == [local(TODAY, 11)]
+    assert ids(database) == [local(TODAY)]
     change_zone("Europe/Rome", "Europe/London")
     resolve()
-    assert due(database) == {noon_at(TODAY, 12): TODAY.replace(hour=12)}
+    assert due(database) == {local(TODAY): TODAY.replace(hour=12)}
 
 
 def test_an_earlier_start_brings_earlier_occurrences(
@@ -1234,7 +1366,7 @@ def test_an_earlier_start_brings_earlier_occurrences(
         if cancels:
             cancel_delay_messages(*ids(database))
         schedule_delay_message("k", 1, name="s", every=NOON)
-        assert ids(database) == [noon_at(TODAY, 11)]
+        assert ids(database) == [local(TODAY)]
 
 
 def test_a_rule_that_changed_during_a_pause_begins_after_it(
@@ -1256,32 +1388,7 @@ def test_a_change_puts_nothing_on_what_became_a_holiday(
         settings.DELAYQ = {"default": before | {"CALENDARS": {"IT": holidays}}}
         closed = Every(days=1, time="12:00", zone="Europe/Rome", calendar="IT")
         schedule_delay_message("k", data, name="s", every=closed)
-        assert ids(database) == [noon_at(TOMORROW if holidays == ["2031-03-03"] else TODAY, 11)]
-
-
-def test_what_an_older_version_has_put_goes_by_its_instant(
-    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
-) -> None:
-    schedule_delay_message("k", 1, name="s", every=NOON)
-    row = Schedule.objects.using(database).get()
-    assert row.local_at == "2031-03-03T12:00:00+01:00"
-    row.local_at = "2031-03-02T12:00:00+01:00"
-    row.save(using=database)
-    change_zone("Europe/Rome", "Europe/Athens")
-    assert resolve() == ["moved 0 of 1 schedule with a rule in Europe/Rome"]
-    go_to(broker, clock, TODAY.replace(hour=11))
-    run_due(broker)
-    assert ids(database) == [noon_at(TOMORROW, 10)]
-
-
-def test_a_change_after_a_cancel_puts_another_local_time_at_the_same_instant(
-    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
-) -> None:
-    schedule_delay_message("k", 1, name="s", every=NOON_AND_ONE)
-    cancel_delay_messages(noon_at(TODAY, 11))
-    change_zone("Europe/Rome", "Europe/Athens")
-    schedule_delay_message("k", 2, name="s", every=NOON_AND_ONE)
-    assert ids(database) == [noon_at(TODAY, 11)]  # one o'clock
+        assert ids(database) == [local(TOMORROW if holidays == ["2031-03-03"] else TODAY)]
 
 
 def test_one_that_begins_while_it_is_resolved_is_left(
@@ -1303,7 +1410,7 @@ def test_one_that_begins_while_it_is_resolved_is_left(
 
     monkeypatch.setattr(schedules, "_is_at_its_time", begins_then)
     assert resolve()[-1] == "moved 0 of 1 schedule with a rule in Europe/Rome"
-    assert ids(database) == [noon_at(TODAY, 11)]
+    assert ids(database) == [local(TODAY)]
     assert info_of().so_far == 1
 
 
@@ -1322,14 +1429,14 @@ def test_a_rule_that_cannot_be_resolved_holds_up_no_other_schedule(
 ) -> None:
     before = settings.DELAYQ["default"]
     settings.DELAYQ = {"default": before | {"CALENDARS": {"IT": ["2031-12-25"]}}}
-    closed = Every(days=1, time="12:00", zone="Europe/Rome", calendar="IT")
-    schedule_delay_message("k", 1, name="a", every=closed)
+    workdays = Window("mon-sun", "00:00", "24:00", zone="UTC", calendar="IT")
+    schedule_delay_message("k", 1, name="a", every=NOON, window=workdays)
     schedule_delay_message("k", 1, name="s", every=NOON)
     settings.DELAYQ = {"default": before}
     change_zone("Europe/Rome", "Europe/Athens")
     with pytest.raises(CommandError, match="1 rule could not be resolved; what has them is where it was"):
         resolve()
-    assert ids(database) == ["a@2031-03-03T11:00:00Z", noon_at(TODAY, 10)]
+    assert due(database)[local(TODAY)] == TODAY.replace(hour=10)
 
 
 @pytest.mark.parametrize("action", [SettleAction.SNOOZE, SettleAction.RETRY])
@@ -1360,3 +1467,15 @@ def test_a_schedule_that_has_had_all_that_it_is_to_have_is_refused(
         schedule_delay_message("k", 2, name="s", every=Every(hours=2), count=1)
     schedule_delay_message("k", 2, name="s", every=HOURLY, count=2)
     assert ids(database) == [id_at(2)]
+
+
+def test_a_change_of_one_that_is_overdue_in_its_old_zone_counts_it_once(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    evening = Window("mon-sun", "20:00", "21:00", zone="UTC")
+    schedule_delay_message("k", 1, name="s", every=NOON, count=2, window=evening)
+    go_to(broker, clock, TODAY.replace(hour=11, minute=15))
+    change_zone("Europe/Rome", "Europe/London")
+    schedule_delay_message("k", 2, name="s", every=NOON, count=2, window=evening)
+    assert due(database) == {local(TODAY): TODAY.replace(hour=20)}
+    assert info_of().so_far == 1

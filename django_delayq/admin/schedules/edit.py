@@ -110,7 +110,7 @@ def _preview(wanted: NewSchedule, row: Schedule | None, shown: str) -> dict[str,
     after = Schedule(most=wanted.count, put_count=0 if row is None else row.put_count)
     after.start_at, after.until_at = wanted.start, wanted.until
     now = now_utc()
-    due_at = due_times(wanted.name, wanted.window)
+    due_at = due_times(wanted.name, wanted.window, wanted.rule)
     found = upcoming(wanted.rule, lambda: islice(following(after, wanted.rule, now), SHOWN), due_at)
     return {"words": visible(rule_words(wanted.rule)), "upcoming": found, "failure": found.error, "shown": shown}
 

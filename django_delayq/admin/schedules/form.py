@@ -23,7 +23,7 @@ from django_delayq.core.errors import DataMismatch, DelayqError, UnknownKey
 from django_delayq.core.human_time import Windows, instant_of, windows_from_words, words_of_windows, zone_of
 from django_delayq.core.message import Send
 from django_delayq.core.occurrences import MOST_SCHEDULE_NAME
-from django_delayq.core.recurrence import NewSchedule, RRule, Rule
+from django_delayq.core.recurrence import NewSchedule, RRule, Rule, zone_in
 from django_delayq.core.requests import Header
 from django_delayq.core.rules import decode
 from django_delayq.models import Schedule
@@ -44,7 +44,9 @@ class ScheduleForm(forms.Form):
         label=gettext_lazy("Name"),
         max_length=MOST_SCHEDULE_NAME,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=gettext_lazy("Each message has it in its id: name@2026-11-30T17:00:00Z. It stays as it is."),
+        help_text=gettext_lazy(
+            "Each message has it in its id: name@2026-11-30T18:00:00[Europe/Rome]. It stays as it is."
+        ),
     )
     key = forms.ChoiceField(label=gettext_lazy("Key"))
     payload = forms.CharField(
@@ -289,7 +291,7 @@ def _initial_of(row: Schedule | None, payload: Payload | None) -> dict[str, Any]
     if row is None:
         return {"zone": timezone.get_default_timezone_name()}
     rule, _why_not = rule_in(row)
-    zone = str(getattr(rule, "zone", None) or timezone.get_default_timezone_name())
+    zone = zone_in(rule) or timezone.get_default_timezone_name()
     calendar = getattr(rule, "calendar", None)
     initial: dict[str, Any] = {
         "key": row.key,

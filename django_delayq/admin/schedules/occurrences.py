@@ -9,8 +9,8 @@ from itertools import islice
 from django.utils.translation import gettext as _
 
 from django_delayq.admin.formatting import visible
-from django_delayq.core.occurrences import occurrence_id
-from django_delayq.core.recurrence import Rule, rule_of, to_come, words_of_window
+from django_delayq.core.occurrences import instant_now, occurrence_id
+from django_delayq.core.recurrence import Rule, rule_of, to_come, words_of_window, zone_in
 from django_delayq.core.rules import decode
 from django_delayq.models import Schedule
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
@@ -54,20 +54,21 @@ def window_in_words(row: Schedule) -> str:
     return visible("; ".join([*windows, *spread]))
 
 
-def due_times(name: str, window: str) -> Callable[[datetime], datetime] | None:
+def due_times(name: str, window: str, rule: Rule | None) -> Callable[[datetime], datetime] | None:
     """Return the function that says when the message of an occurrence is due; None without a window and a spread."""
     if not window:
         return None
+    zone = zone_in(rule)
 
     def due_at(at: datetime) -> datetime:
-        return from_ms(replace(decode(window), from_ms=to_epoch_ms(at)).due_ms(occurrence_id(name, at)))
+        return from_ms(replace(decode(window), from_ms=to_epoch_ms(at)).due_ms(occurrence_id(name, at, zone)))
 
     return due_at
 
 
 def zone_of_rule(rule: Rule | None) -> str:
     """Return the name of the zone in which the times of a rule are told. Intervals of hours have none."""
-    return str(getattr(rule, "zone", None) or "UTC")
+    return zone_in(rule) or "UTC"
 
 
 def state_in_words(row: Schedule) -> str:
@@ -92,7 +93,7 @@ def next_due(row: Schedule, now: datetime) -> datetime | None:
     if row.look_at is None or rule is None:
         return None
     try:
-        at, due_at = next(following(row, rule, now), None), due_times(row.name, row.window)
+        at, due_at = next(following(row, rule, now), None), due_times(row.name, row.window, rule)
         return due_at(at) if at and due_at else at
     except Exception:  # noqa: BLE001 - a calendar is the site's code
         return None
@@ -106,7 +107,8 @@ def next_ten(row: Schedule, rule: Rule, now: datetime) -> list[datetime]:
 
 def following(row: Schedule, rule: Rule, now: datetime) -> Iterator[datetime]:
     """Yield the occurrences from now on. The first is the one that was put last, if it is not due yet."""
-    last_at, due_at = row.last_at if row.look_at is not None else None, due_times(row.name, row.window)
+    last_at = None if row.last_at is None or row.look_at is None else instant_now(row.message_id, row.last_at)
+    due_at = due_times(row.name, row.window, rule)
     if last_at is not None and (due_at(last_at) if due_at else last_at) > now:
         yield last_at
     left = None if row.most is None else max(row.most - row.put_count, 0)

@@ -94,7 +94,7 @@ def schedule_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespo
     rule, why_not = rule_in(row)
     next_ones = Upcoming("", [])
     if rule is not None:
-        next_ones = upcoming(rule, lambda: next_ten(row, rule, now_utc()), due_times(row.name, row.window))
+        next_ones = upcoming(rule, lambda: next_ten(row, rule, now_utc()), due_times(row.name, row.window, rule))
     error = why_not or visible(row.error) or next_ones.error
     can_run = may(request, "run_schedule") and admin.is_writable(request) and rule is not None
     original = shown(row)

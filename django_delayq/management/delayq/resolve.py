@@ -21,7 +21,7 @@ from django_delayq.support.timestamps import to_epoch_ms
 
 HELP = (
     "Give waiting messages the due times that their local times and windows have in a zone now, after a change of the "
-    "time-zone database, and put the next occurrences of schedules anew that it made wrong. "
+    "time-zone database, and move the next occurrences of schedules that it made wrong. "
     "Exit 1 when a rule could not be resolved."
 )
 
@@ -40,18 +40,18 @@ def run(options: Options, write: Write) -> None:
     if store is None:
         raise CommandError(f"{options['using']!r} has no store, which alone keeps the rules of due times.")
     with store.database.available(), store.database.telling_what_it_lacks():
-        put_anew, unresolved = _resolve_schedules(store, options, write)
-        unresolved += _resolve_messages(store, options, write, put_anew)
+        of_schedules, unresolved = _resolve_schedules(store, options, write)
+        unresolved += _resolve_messages(store, options, write, of_schedules)
     if unresolved:
         raise CommandError(f"{counted(unresolved, 'rule')} could not be resolved; what has them is where it was.")
 
 
-def _resolve_messages(store: Tables, options: Options, write: Write, put_anew: Collection[str]) -> int:
-    """Move the messages, except those that their schedules put anew. Return how many could not be resolved."""
+def _resolve_messages(store: Tables, options: Options, write: Write, of_schedules: Collection[str]) -> int:
+    """Move the messages, except those that their schedules have moved. Return how many could not be resolved."""
     seen = moved = late = left = unresolved = 0
     for found in look(store.database, options["zone"]):
         now_ms = store.database.now_ms()
-        corrections = [one for one in found.corrections if one.id not in put_anew]
+        corrections = [one for one in found.corrections if one.id not in of_schedules]
         answers = [True] * len(corrections) if options["dry_run"] else _move(store, corrections)
         for one, was_moved in zip(corrections, answers, strict=True):
             is_late = one.new_ms <= now_ms
@@ -70,9 +70,9 @@ def _resolve_messages(store: Tables, options: Options, write: Write, put_anew: C
 
 
 def _resolve_schedules(store: Tables, options: Options, write: Write) -> tuple[set[str], int]:
-    """Put the next occurrences anew. Return the ids of those that waited, and how many rules could not be resolved."""
+    """Move the next occurrences. Return the ids of the messages, and how many rules could not be resolved."""
     names = schedules.names_in(store.database, options["zone"])
-    put_anew, moved, unresolved = set[str](), list[str](), 0
+    ids, moved, unresolved = set[str](), list[str](), 0
     for name in names:
         try:
             found = _look_at_schedule(store, name, is_dry_run=options["dry_run"])
@@ -83,28 +83,28 @@ def _resolve_schedules(store: Tables, options: Options, write: Write) -> tuple[s
             unresolved += 1
             continue
         if found is not None:
-            write(_line_of_schedule(found))
-            put_anew.add(found.message_id)
-            moved += [name] if found.message_id else []
+            write(_line_of_schedule(found, store.database.now_ms()))
+            if found.correction is not None:
+                ids.add(found.correction.id)
+                moved.append(name)
     if moved and not options["dry_run"]:
         record(operator_of_process(), "resolve", store.database.alias, moved, moved=len(moved))
     if names:
         write(f"{_moved(options)} {len(moved)} of {counted(len(names), 'schedule')} with a rule in {options['zone']}")
-    return put_anew, unresolved
+    return ids, unresolved
 
 
-def _look_at_schedule(store: Tables, name: str, *, is_dry_run: bool) -> schedules.Correction | None:
+def _look_at_schedule(store: Tables, name: str, *, is_dry_run: bool) -> schedules.Moved | None:
     if is_dry_run:
         return schedules.look_at(store.database, name)
     return store.change_schedules(partial(schedules.correct, name=name))
 
 
-def _line_of_schedule(found: schedules.Correction) -> str:
-    line = f"schedule {found.name}: {_iso(found.old)} -> "
-    line += "none, because that is after its end" if found.new is None else _iso(found.new)
-    if not found.message_id:
+def _line_of_schedule(found: schedules.Moved, now_ms: int) -> str:
+    line = f"schedule {found.name}: {_iso(found.old)} -> {_iso(found.new)}"
+    if found.correction is None:
         return f"{line}: left, because no message waits for the old time any more"
-    return f"{line}, which is past: due now" if found.is_late else line
+    return f"{line}, which is past: due now" if found.correction.new_ms <= now_ms else line
 
 
 def _iso(at: datetime) -> str:
