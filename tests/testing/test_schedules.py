@@ -64,7 +64,9 @@ def test_a_daily_schedule_runs_on_each_day_that_passes() -> None:
         schedule_delay_message("testing.note", "a", name="daily", every=DAILY)
         attempts = run_due(until="3d")
         assert times(attempts) == [nine(1), nine(2), nine(3)]
-        assert [attempt.id for attempt in attempts] == [f"daily@2030-01-0{day}T09:00:00[Europe/Rome]" for day in (1, 2, 3)]
+        assert [attempt.id for attempt in attempts] == [
+            f"daily@2030-01-0{day}T09:00:00[Europe/Rome]" for day in (1, 2, 3)
+        ]
         assert [message.data for message in seen] == ["a", "a", "a"]
         assert [message.due_at for message in sent_messages()] == [nine(4)]
         assert times(run_due(until="1d")) == [nine(4)]
