@@ -376,7 +376,7 @@ def test_a_calendar_that_a_recurring_handler_lacks_is_found(settings: Settings) 
 
 
 def test_a_key_that_no_occurrence_has_room_for_is_refused() -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"key='k+\.\.\.k+' has 190 characters; give a schedule at most 179"):
+    with pytest.raises(ImproperlyConfigured, match=r"key='k+\.\.\.k+' has 190 characters; give a schedule at most 146"):
         delay_execute("k" * 190, every=Every(hours=1))(handle_nothing)
 
 

@@ -105,7 +105,8 @@ class Sequence:
 
         The message of a step has the id `<name>:<id>@<number>`, such as `dunning:invoice:17@1`, and all of them have
         the tags. If the sequence is under way with this id already, it stays as it is, and `created` is False. If that
-        one was stopped and its last message still runs, `running` is True, and this one begins when that has ended.
+        one was stopped and its last message still runs, or another message runs under the id of the first step,
+        `running` is True, and this one begins when that has ended.
 
         Raises `Unsupported` without a store, and like `send_delay_message`.
         """

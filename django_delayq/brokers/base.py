@@ -581,8 +581,8 @@ class Tables(Queue, Protocol):
     def change_schedules(self, change: Callable[[Any], tuple[T, list[Alarm]]]) -> T:
         """Call a function of store/schedules.py with the `database`. Return its answer."""
 
-    def may_start(self, id: str) -> bool:
-        """Return whether a claimed message may start: False if it is a step of a sequence that was stopped."""
+    def stopped_among(self, ids: Collection[str]) -> Collection[str]:
+        """Return those of the ids of claimed messages that are steps of sequences which were stopped."""
 
     def mend_follow_ups(self) -> None:
         """Go on with sequences and batches whose last message has ended unnoticed, if it is time to look."""

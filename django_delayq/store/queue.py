@@ -383,11 +383,11 @@ class DatabaseQueue:
         self._schedules_rest_until = 0.0
         return answer
 
-    def may_start(self, id: str) -> bool:
+    def stopped_among(self, ids: Collection[str]) -> Collection[str]:
         from django_delayq.store import sequences  # late, as above
 
         with self.database.available():
-            return sequences.may_start(self.database, id)
+            return sequences.stopped_among(self.database, ids)
 
     def mend_follow_ups(self) -> None:
         if monotonic() < self._follow_ups_rest_until:

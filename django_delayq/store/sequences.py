@@ -14,6 +14,7 @@ removes those whose message was cancelled or purged.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -100,9 +101,12 @@ def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[
 def _is_over(row: SequenceRow, state: State) -> bool:
     """Return whether a message whose lease ended in this state gives way to what follows.
 
-    A failed message stands still: it may be rescued. One that waits again does too, unless its sequence was stopped.
+    A failed message stands still: it may be rescued, and if its sequence was stopped, a rescue finds that here. One
+    that waits again stands still too, unless its sequence was stopped, or it is none of the sequence.
     """
-    return state is State.FINISHED or (row.stopped_at is not None and state is not State.RUNNING)
+    if state is State.FAILED:
+        return bool(row.restarts)
+    return state is State.FINISHED or (state is not State.RUNNING and (row.stopped_at is not None or row.restarts))
 
 
 def _go_on(database: Database, rows: Sequence[SequenceRow]) -> list[Alarm]:
@@ -140,14 +144,16 @@ def _message_of(row: SequenceRow, plan: Sequence[PlannedStep], number: int, now_
 def _put(database: Database, following: Sequence[tuple[SequenceRow, NewMessage]]) -> tuple[list[Enqueued], list[Alarm]]:
     """Enqueue the next message of each of these locked rows, and note it there. Return as `enqueue` does.
 
-    A message that waits under the id gives way: it is none of the sequence.
+    A message that waits under the id gives way: it is none of the sequence. For one that runs, such as one that was
+    sent again, the step waits: it is put when that ends.
     """
     enqueued: list[Enqueued] = []
     alarms: list[Alarm] = []
     for page in pages(following, BATCH):
         answers, new = enqueue(database, [message for _, message in page], "replace")
         for (row, message), answer in zip(page, answers, strict=True):
-            row.step, row.message_id = row.step + 1, message.id
+            row.message_id, row.restarts = message.id, answer.running
+            row.step += 0 if answer.running else 1
             row.look_at = from_ms(answer.due_ms) + LATE
         _rows(database).bulk_update([row for row, _ in page], _PROGRESS)
         enqueued += answers
@@ -197,7 +203,7 @@ def start(
     if state is not None:
         return Started(Enqueued(row.message_id, 0, created=True, running=True), [])
     (enqueued,), alarms = _put(database, [(row, _message_of(row, plan, 1, database.now_ms()))])
-    return Started(enqueued, alarms)
+    return Started(replace(enqueued, created=True, due_ms=0 if enqueued.running else enqueued.due_ms), alarms)
 
 
 @in_transaction
@@ -230,9 +236,14 @@ def stop(database: Database, name: str | None, ids: Collection[str], tag: str | 
     return len(under_way)
 
 
-def may_start(database: Database, id: str) -> bool:
-    """Return whether a claimed message may start: False if its sequence was stopped after the claim."""
-    return not _rows(database).filter(message_id=id, stopped_at__isnull=False).exists()
+def stopped_among(database: Database, ids: Collection[str]) -> frozenset[str]:
+    """Return those of the ids of claimed messages whose sequences were stopped after the claim."""
+    stopped = _rows(database).filter(stopped_at__isnull=False)
+    return frozenset(
+        id
+        for page in pages(sorted(ids), BATCH)
+        for id in stopped.filter(message_id__in=page).values_list("message_id", flat=True)
+    )
 
 
 # Upkeep
@@ -254,8 +265,9 @@ def mend(database: Database) -> tuple[list[Alarm], bool]:
     _rows(database).bulk_update(still_open, ["look_at"])
     gone = [row for row in rows if row.message_id not in states]
     finished = _finished_among(database, gone)
-    _remove(database, [row.pk for row in gone if row.message_id not in finished and row.step])
-    return _go_on(database, [row for row in gone if row.message_id in finished or not row.step]), len(rows) == PAGE
+    goes_on = [row for row in gone if row.message_id in finished or row.restarts or not row.step]
+    _remove(database, [row.pk for row in gone if row not in goes_on])
+    return _go_on(database, goes_on), len(rows) == PAGE
 
 
 def _finished_among(database: Database, rows: Sequence[SequenceRow]) -> frozenset[str]:
@@ -282,8 +294,12 @@ def under_way(database: Database, tag: str, most: int) -> list[SequenceRow]:
 
 
 def find(database: Database, name: str, id: str) -> SequenceRow | None:
-    """Return the sequence under way that was started with this id."""
-    return _rows(database).filter(name=name, sequence_id=id).first()
+    """Return the sequence under way with this id. One whose message was cancelled or purged is over."""
+    rows = list(_rows(database).filter(name=name, sequence_id=id))
+    is_open = _open_states(database, [row.message_id for row in rows])
+    ended = [row for row in rows if row.message_id not in is_open]
+    finished = _finished_among(database, ended)
+    return next((row for row in rows if row not in ended or row.restarts or row.message_id in finished), None)
 
 
 def of_message(database: Database, message_id: str) -> SequenceRow | None:

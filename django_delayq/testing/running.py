@@ -318,7 +318,7 @@ def _attempt_batch(
     ended: dict[str, batches.Ended] = {}
     for one in claimed:
         lease = leases[one.id] = Lease(one, handler, started_at, math.inf, clock_ms=0, started_at=started_at)
-        begun = attempt.begin(one, handler, started_ms, lease.is_held)
+        begun = attempt.begin_looked(one, handler, started_ms, lease.is_held)
         if isinstance(begun, Message):
             outcome.begun(lease, begun)
             started.append((one, begun))

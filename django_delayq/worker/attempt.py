@@ -6,7 +6,7 @@ The shape follows Oban's executor: small functions, each with one reason to end 
 import asyncio
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -55,9 +55,16 @@ FORKED = (
 
 def begin_leased(lease: Lease) -> Message[Any] | Transition:
     """Return the message of a lease to run, or the transition that ends the lease if it must not start."""
+    if stopped_among([lease.claimed], lease.handler):
+        return transitions.release(lease.claimed)  # which cancels it
+    return begin_lease_looked(lease)
+
+
+def begin_lease_looked(lease: Lease) -> Message[Any] | Transition:
+    """Do what `begin_leased` does, without a look whether a sequence was stopped: the caller looks."""
     if lease.cancel_request is not None:
         return transitions.cancel(lease.claimed, lease.cancel_request)
-    begun = begin(lease.claimed, lease.handler, lease.now_ms(), lease.check_held)
+    begun = begin_looked(lease.claimed, lease.handler, lease.now_ms(), lease.check_held)
     if isinstance(begun, Message):
         begun._is_cancelled, begun._note_progress = lease.is_cancelled, lease.note_progress
     return begun
@@ -74,6 +81,15 @@ def begin(
     claimed: Claimed, handler: Handler[Any, Any], started_ms: int, is_held: Callable[[], bool]
 ) -> Message[Any] | Transition:
     """Return the message to run, or the transition that ends its lease if it must not start."""
+    if stopped_among([claimed], handler):
+        return transitions.release(claimed)  # which cancels it
+    return begin_looked(claimed, handler, started_ms, is_held)
+
+
+def begin_looked(
+    claimed: Claimed, handler: Handler[Any, Any], started_ms: int, is_held: Callable[[], bool]
+) -> Message[Any] | Transition:
+    """Do what `begin` does, without a look whether a sequence was stopped: the caller looks."""
     header = claimed.header
     if header is None:
         return bury_foreign(claimed)
@@ -82,8 +98,6 @@ def begin(
         return refused
     if header.version is not None and header.version > handler.version:
         return _leave_to_later_code(claimed, later_version(header.version, handler.version))
-    if needs_look(claimed) and not _may_start(claimed, handler):
-        return transitions.release(claimed)  # which cancels it
     try:
         data = handler.accepted(claimed.body, header.version)
     except DataMismatch as mismatch:
@@ -122,16 +136,31 @@ def needs_look(claimed: Claimed) -> bool:
     return "@" in claimed.id and bool(claimed.pk) and step_of(claimed.id) is not None
 
 
-def _may_start(claimed: Claimed, handler: Handler[Any, Any]) -> bool:
-    """Return whether a step of a sequence may start, which it may not if the sequence was stopped after the claim.
+def stopped_among(claimed: Iterable[Claimed], handler: Handler[Any, Any]) -> Collection[str]:
+    """Return the ids of those that are steps of sequences which were stopped after the claim, so they must not start.
 
-    While the database does not answer, it may not either: the message is released, and claimed again.
+    While the database does not answer, none of the steps may: they are released, and claimed again.
     """
-    store = get_backend(handler.using).store
+    ids = [one.id for one in claimed if needs_look(one)]
+    store = get_backend(handler.using).store if ids else None
     try:
-        return store is None or store.may_start(claimed.id)
+        return store.stopped_among(ids) if store else ()
     except StoreUnavailable:
-        return False
+        return ids
+
+
+class Stopped(Exception):
+    """The sequence of a message was stopped right before its handler was called. Nothing has run."""
+
+
+def check_not_stopped(claimed: Iterable[Claimed], handler: Handler[Any, Any]) -> None:
+    """Raise `Stopped` if one of these must not start. All of them are released then, and the others start again.
+
+    This is the last look before the call. A transaction may have waited for a lock since the first one, and a batch
+    takes a while to begin.
+    """
+    if stopped_among(claimed, handler):
+        raise Stopped("Its sequence, or that of another message of its batch, was stopped before it started.")
 
 
 def run_sync(
@@ -149,13 +178,19 @@ def run_sync(
             elif not handler.atomic:
                 call(handler, message)
             elif claimed.pk and (store := get_backend(handler.using).store):
-                run_and_finish(partial(call, handler, message), message, int(claimed.pk), store)
+                run = partial(_call_unless_stopped, claimed, handler, message)
+                run_and_finish(run, message, int(claimed.pk), store)
             else:
                 with LeavingNothingOpen(), transaction.atomic(using=database), staying_in_it(database):
                     call(handler, message)
     except BaseException as exception:  # noqa: BLE001 - SystemExit in a handler fails its message, not the worker
         return exception
     return None
+
+
+def _call_unless_stopped(claimed: Claimed, handler: Handler[Any, Any], message: Message[Any]) -> None:
+    check_not_stopped([claimed], handler)
+    call(handler, message)
 
 
 def _count_fork() -> None:
@@ -223,6 +258,8 @@ def after(
 ) -> Transition:
     """Return the transition of a message after its attempt. `exception` is what the attempt raised; None if nothing."""
     span = Span(started_ms, now_ms)
+    if isinstance(exception, Stopped):
+        return transitions.release(claimed)
     if exception is None:
         return transitions.finish(claimed, span, is_written=handler.atomic and bool(claimed.pk))
     if isinstance(exception, Snooze):

@@ -86,9 +86,13 @@ def begin(
     """
     started: dict[Lease, Message[Any]] = {}
     refused: dict[Lease, Transition] = {}
+    stopped = attempt.stopped_among([lease.claimed for lease in leases], leases[0].handler)
     for lease in leases:
         events.starting(lease, lease.started_at + lease.timeout_s if has_deadline else 0.0)
-        begun = attempt.begin_leased(lease)
+        if lease.claimed.id in stopped:
+            refused[lease] = transitions.release(lease.claimed)  # which cancels it
+            continue
+        begun = attempt.begin_lease_looked(lease)
         if isinstance(begun, Message):
             started[lease] = begun
         else:
@@ -102,6 +106,11 @@ def begin(
 def stop_of(stop: Callable[[], object], leases: Sequence[Lease]) -> Callable[[], object]:
     """Return a function that calls `stop`, unless one of the leases is held."""
     return lambda: None if any(lease.is_held() for lease in leases) else stop()
+
+
+def stop_of_cancelled(stop: Callable[[], object], leases: Sequence[Lease]) -> Callable[[], object]:
+    """Return a function that calls `stop` once somebody has asked to cancel the messages of all the leases."""
+    return lambda: stop() if all(lease.is_cancelled() for lease in leases) else None
 
 
 def run(
@@ -119,6 +128,7 @@ def run(
 
     def call_and_end() -> list[Transition]:
         nonlocal exceptions, ended
+        attempt.check_not_stopped([claimed for claimed, _ in runs], handler)
         exceptions = exceptions_of(call(), messages)
         ended = ends_of(handler, runs, exceptions, now_ms)
         return [transition for transition, _ in ended]

@@ -81,7 +81,8 @@ class AttemptEvents:
         self, lease: Lease, transition: Transition, message: Message[Any] | None, exception: BaseException | None
     ) -> None:
         level = _LEVELS[transition.action]
-        if logger.isEnabledFor(level):
+        is_stopped_step = transition.action is SettleAction.RELEASE and not transition.error
+        if logger.isEnabledFor(level) and not is_stopped_step:
             is_failure = transition.action in (SettleAction.RETRY, SettleAction.BURY)
             shown = exception if is_failure and not _is_expected(exception) else None
             self._log(level, describe(transition), lease, message, shown, transition.detail)

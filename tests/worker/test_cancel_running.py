@@ -138,6 +138,25 @@ def test_an_async_handler_that_returns_all_the_same_has_finished(soon: Rig) -> N
     assert (_total(soon, "finished"), _total(soon, "cancelled")) == (1, 0)
 
 
+def test_an_async_batch_is_stopped_once_all_of_its_messages_are_to_be_cancelled(soon: Rig) -> None:
+    seen: list[bool] = []
+
+    async def handler(messages: list[Message[Any]]) -> None:
+        _ask(soon, "a")
+        while not messages[0].cancelled:
+            await asyncio.sleep(0)
+        seen.append(messages[1].cancelled)
+        _ask(soon, "b")
+        await asyncio.sleep(PATIENCE_S)
+
+    soon.send("a", "b")
+    soon.start(make_handler(handler, batch=2, wait_ms=600_000))
+    soon.until_gone("a", "b")
+    soon.stop()
+    assert seen == [False]
+    assert (_total(soon, "finished"), _total(soon, "cancelled")) == (0, 2)
+
+
 def test_other_messages_of_the_worker_go_on(soon: Rig) -> None:
     go_on = asyncio.Event()
 

@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from django_delayq import tracing
+from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import BATCH, Transition
 from django_delayq.core.errors import Cancelled, HandlerTimeout, LeaseLost
 from django_delayq.core.message import Message
@@ -204,19 +205,20 @@ class AsyncioExecutor(Executor):
             loop.call_later(first.timeout_s, self._time_out, loop, first, task),
             loop.call_later(first.timeout_s + GRACE_S, self._leases.lose, leases[1:]),
         ]
+        stop = partial(loop.call_soon_threadsafe, _cancel, first, task)
         for lease in leases:
-            lease.cancel = batches.stop_of(partial(loop.call_soon_threadsafe, _cancel, first, task), leases)
+            lease.cancel = batches.stop_of(stop, leases)
+            lease.on_cancel_request = batches.stop_of_cancelled(stop, leases)
         followed = [tracing.running(handler, message) for message in messages]
         exceptions: batches.Exceptions
         try:
-            if not any(lease.is_held() for lease in leases):  # lost when there was nothing to cancel yet
-                raise LeaseLost("Its lease was lost before it started.")
+            await _check_may_start(leases, handler)
             returned = await attempt.acall(handler, messages, self._sync_thread.watch())
             exceptions = batches.exceptions_of(returned, messages)
         except BaseException as exception:  # noqa: BLE001 - as for a single message
             exceptions = {message.id: exception for message in messages}
         for lease in leases:
-            lease.cancel = None
+            lease.cancel = lease.on_cancel_request = None
         for timer in timers:
             timer.cancel()
         if first in self._timed_out:
@@ -323,6 +325,16 @@ class AsyncioExecutor(Executor):
                 _log_escaped(exception)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+async def _check_may_start(leases: Sequence[Lease], handler: Handler[Any, Any]) -> None:
+    """Raise an exception if a batch must not start, because of what came when there was nothing to cancel yet."""
+    if not any(lease.is_held() for lease in leases):
+        raise LeaseLost("Its lease was lost before it started.")
+    if all(lease.is_cancelled() for lease in leases):
+        raise Cancelled("It was cancelled before it started.")
+    if any(attempt.needs_look(lease.claimed) for lease in leases):
+        await sync_to_async(attempt.check_not_stopped)([lease.claimed for lease in leases], handler)
 
 
 def _cancel(lease: Lease, task: "asyncio.Task[None]") -> None:
