@@ -133,7 +133,8 @@ class Message(Generic[T]):
     def occurrence(self) -> datetime | None:
         """Return which occurrence of its schedule this message is, in UTC; None if it is of no schedule.
 
-        It is read from the id, so it stays the same whenever the message runs.
+        It is read from the id, so it is the same however late the message runs. A local time is the instant that it has
+        by the time-zone database of this process; it is None if that lacks the zone.
         """
         found = occurrence_of(self.id)
         return None if found is None else found[1]

@@ -39,16 +39,23 @@ def occurrence_id(name: str, at: datetime, zone: str | ZoneInfo | None) -> str:
     return f"{name}@{local:%Y-%m-%dT%H:%M:%S}[{zone}]"
 
 
-def occurrence_of(id: str) -> tuple[str, datetime] | None:
-    """Return the name of the schedule and the occurrence, as an instant, that an id tells of; None if it is no such id.
+def schedule_of(id: str) -> str | None:
+    """Return the name of the schedule that an id tells of; None if it is no such id. Its zone may be unknown here."""
+    match = _match(id)
+    return None if match is None else match[1]
 
-    A local time is the instant that it has by the time-zone database of this process.
+
+def occurrence_of(id: str) -> tuple[str, datetime] | None:
+    """Return the name of the schedule and the occurrence, as an instant, that an id tells of; None if it tells of none.
+
+    A local time is the instant that it has by the time-zone database of this process. If that lacks the zone, the id
+    tells of none.
     """
-    match = _ID.fullmatch(id) if id.endswith(("Z", "]")) else None
+    match = _match(id)
     if match is None:
         return None
     name, time, zone = match.groups()
-    with suppress(ValueError):  # 30 February, or a zone that is not known here
+    with suppress(ValueError, OverflowError):  # 30 February, an unknown zone, or the year 1 in Asia
         local = datetime.fromisoformat(time)
         return name, local.replace(tzinfo=UTC) if zone is None else instant_of(local, zone)
     return None
@@ -58,3 +65,18 @@ def instant_now(id: str, put_for: datetime) -> datetime:
     """Return when an occurrence that was put for the instant `put_for` is by the time-zone database of this process."""
     found = occurrence_of(id)
     return put_for if found is None or found[1] == put_for.replace(microsecond=0) else found[1]
+
+
+def in_form_of(id: str, name: str, at: datetime) -> str:
+    """Return the id of an occurrence as it would be if the rule was in the zone of another occurrence's id, or in none.
+
+    So an occurrence is known again whose rule was in another zone, or had another name for its zone.
+    """
+    match = _match(id)
+    with suppress(ValueError):  # it is unknown here
+        return occurrence_id(name, at, match and match[3])
+    return occurrence_id(name, at, None)
+
+
+def _match(id: str) -> re.Match[str] | None:
+    return _ID.fullmatch(id) if id.endswith(("Z", "]")) else None

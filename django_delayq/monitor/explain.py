@@ -18,14 +18,14 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.core.lanes import queue_of
 from django_delayq.core.limits import Limits
 from django_delayq.core.message import State
-from django_delayq.core.occurrences import occurrence_of
+from django_delayq.core.occurrences import occurrence_of, schedule_of
 from django_delayq.core.steps import step_of
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.monitor.schedules import in_words, why_never_put
 from django_delayq.monitor.sequences import in_words as in_words_of_step
 from django_delayq.store import sequences
 from django_delayq.store.queries import MessageFacts, message_facts
-from django_delayq.support.timestamps import from_ms
+from django_delayq.support.timestamps import EPOCH, from_ms
 from django_delayq.support.units import to_text
 from django_delayq.translation import translated
 
@@ -80,12 +80,12 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     facts = message_facts(store.database, id)
     if facts is None:
         return None
-    explanation, occurrence = _explain_facts(backend, store, facts, using), occurrence_of(id)
+    explanation, name, occurrence = _explain_facts(backend, store, facts, using), schedule_of(id), occurrence_of(id)
     if step_of(id) is not None:
         return _with_sequence(explanation, store, facts)
-    if occurrence is None or (schedule := get_delay_schedule(occurrence[0], using=using)) is None:
+    if name is None or (schedule := get_delay_schedule(name, using=using)) is None:
         return explanation
-    words = in_words(schedule, occurrence[1], from_ms(facts.now_ms))
+    words = in_words(schedule, occurrence[1] if occurrence else EPOCH, from_ms(facts.now_ms))
     return replace(explanation, schedule=schedule, schedule_words=words)
 
 

@@ -353,10 +353,10 @@ class DatabaseQueue:
 
     def _put_following(self, ends: Sequence[str]) -> None:
         """Put the occurrences that follow messages that have ended. An error is left to maintenance: the ends stand."""
-        from django_delayq.core.occurrences import occurrence_of  # late: most sites have no schedules
+        from django_delayq.core.occurrences import schedule_of  # late: most sites have no schedules
         from django_delayq.store import schedules
 
-        names = [occurrence[0] for id in ends if (occurrence := occurrence_of(id))]
+        names = [name for id in ends if (name := schedule_of(id))]
         if not names:
             return
         try:

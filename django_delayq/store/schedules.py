@@ -21,7 +21,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, loads, read
 from django_delayq.core.errors import BrokerRefused
-from django_delayq.core.occurrences import instant_now, occurrence_id, occurrence_of
+from django_delayq.core.occurrences import in_form_of, instant_now, occurrence_id, occurrence_of, schedule_of
 from django_delayq.core.recurrence import (
     GRACE,
     CatchUp,
@@ -41,7 +41,7 @@ from django_delayq.store.database import Database, in_transaction, is_away
 from django_delayq.store.enqueue import ended_under, enqueue
 from django_delayq.store.operations import cancel, reschedule
 from django_delayq.support.logging import logger
-from django_delayq.support.timestamps import from_ms, to_epoch_ms
+from django_delayq.support.timestamps import EPOCH, from_ms, to_epoch_ms
 
 PAGE = 100
 """For how many schedules one transaction puts the next occurrence."""
@@ -51,6 +51,7 @@ LOOK_MS = 5_000
 """How often maintenance looks, in ms, if it knows of nothing to do before."""
 NONE_MS = 60_000
 """How often maintenance looks while there are no schedules, in ms: most sites have none."""
+_MOMENT = timedelta(microseconds=1)
 MISTAKE = timedelta(minutes=1)
 """How long a schedule is left alone after its rule could not be read or resolved."""
 WITHDRAWN = "withdrawn: its schedule was changed or removed"
@@ -282,6 +283,8 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
     row.gone_at = None
     if row.paused_at:
         _paused_of(database, row).update(error=WITHDRAWN)  # it was put as the schedule was before
+        if has_other_times and not _open_among(database, [row.message_id]):
+            row.last_at, row.message_id = None, ""  # the new times begin when the pause ends
     alarms = [] if row.paused_at else _restart(database, row, has_other_times=has_other_times)
     row.save(using=database.using)
     return Changed([row.name], alarms)
@@ -333,7 +336,8 @@ def _restart(database: Database, row: Schedule, *, has_other_times: bool = False
 
     One that is overdue, runs, or waits for a retry or after a snooze stays, and its end puts the next, so that
     `catch_up` and `overlap` hold. One whose time is past, but waits for a window or was rescheduled, is put again. One
-    that is to come may have moved over `start` or `until` with its zone: it stays one if the schedule's times do.
+    that is to come may have moved over `start` or `until` with its zone: it stays one if the schedule's times do. Then
+    no earlier one is put, either.
     """
     now = from_ms(database.now_ms())
     last_id, row.error = row.message_id, ""
@@ -343,27 +347,34 @@ def _restart(database: Database, row: Schedule, *, has_other_times: bool = False
     if row.overlap != "allow" and _open_among(database, [last_id]):
         row.look_at = now
         return []
-    kept = None
     if covered and last_id in cancelled:
         if row.last_at <= now:
             row.put_count = max(row.put_count - 1, 0)
         if covered <= now:
             return _enqueued(database, [_put(row, covered)])
-        kept = None if has_other_times else covered
-    start = min(row.start_at, kept) if row.start_at and kept else row.start_at
-    for at in to_come(rule_of(row.rule), now, start, None, None):
+    after, start, kept = now, row.start_at, None
+    if covered and not has_other_times:  # clocks that were put back must not bring earlier local times again
+        kept = covered if last_id in cancelled or _was_withdrawn(database, last_id) else None
+        after = max(now, covered - _MOMENT if kept else covered)
+        start = min(start, kept) if start and kept else start
+    for at in to_come(rule_of(row.rule), after, start, None, None):
         if at != kept and _is_past_end(row, at):
             break
-        if not _has_ended(database, id_of(row, at)):
+        if not _has_ended(database, {id_of(row, at), in_form_of(last_id, row.name, at)}):
             return _enqueued(database, [_put(row, at)])
     row.look_at = None
     return []
 
 
-def _has_ended(database: Database, id: str) -> bool:
-    """Return whether an occurrence has run before its time, or was cancelled by somebody: then it is not put again."""
-    failed = ErrorMessage.objects.using(database.using).filter(alias=database.alias, message_id=id)
+def _was_withdrawn(database: Database, id: str) -> bool:
     ended = FinishMessage.objects.using(database.using).filter(alias=database.alias, message_id=id)
+    return ended.filter(error__in=[WITHDRAWN, PAUSED]).exists()
+
+
+def _has_ended(database: Database, ids: Collection[str]) -> bool:
+    """Return whether an occurrence has run before its time, or was cancelled by somebody: then it is not put again."""
+    failed = ErrorMessage.objects.using(database.using).filter(alias=database.alias, message_id__in=ids)
+    ended = FinishMessage.objects.using(database.using).filter(alias=database.alias, message_id__in=ids)
     return failed.exists() or ended.exclude(error__in=[WITHDRAWN, PAUSED]).exists()
 
 
@@ -406,15 +417,16 @@ def correct(database: Database, name: str) -> tuple[Moved | None, list[Alarm]]:
     found = None if row is None else _moved(database, row)
     if row is None or found is None:
         return None, []
-    correction, row.last_at = found.correction, found.new
+    correction = found.correction
     moved, alarms = rules.correct(database, [correction] if correction else [])
     if correction is not None and moved:
+        row.last_at = found.new
         row.look_at = _look_at(row, from_ms(correction.new_ms))
         if row.catch_up == "none" and correction.new_ms <= database.now_ms():
             expires_at = from_ms(correction.new_ms) + GRACE
             ReadyMessage.objects.using(database.using).filter(pk=correction.pk).update(expires_at=expires_at)
-    elif row.overlap == "allow":
-        row.look_at = _look_at(row, row.look_at)
+    else:
+        row.look_at = min(row.look_at, found.new - AHEAD if row.overlap == "allow" else found.new)
     row.save(using=database.using)
     return found if moved else found._replace(correction=None), alarms  # it may have begun meanwhile
 
@@ -485,7 +497,7 @@ def _put_back(database: Database, row: Schedule) -> list[Alarm]:
         return _restart(database, row)
     own, is_moved = _covered(row), not _is_at_its_time(database, row, withdrawn)
     due_ms = to_epoch_ms(withdrawn.due_at) if is_moved else message_of(row, own).at_ms or 0
-    if due_ms <= to_epoch_ms(now) or _open_among(database, [id]) or _has_ended(database, id):  # it ran meanwhile
+    if due_ms <= to_epoch_ms(now) or _open_among(database, [id]) or _has_ended(database, [id]):  # it ran meanwhile
         return _restart(database, row)
     counted, still_counts = row.put_count, row.paused_at is not None and row.last_at <= row.paused_at
     message = _put(row, own)
@@ -564,12 +576,15 @@ def _put_by_rule(database: Database, row: Schedule, **found: Any) -> dict[str, d
 
 
 def _waiting_of(database: Database, name: str, **found: Any) -> dict[str, datetime]:
-    """Return the ids of the occurrences of a schedule that wait, each with its occurrence."""
+    """Return the ids of the occurrences of a schedule that wait, each with its occurrence.
+
+    One in a zone that is unknown here is as if it was long past.
+    """
     rows = ReadyMessage.objects.using(database.using).filter(
         alias=database.alias, message_id__startswith=f"{name}@", token=None, **found
     )
-    occurrences = {id: occurrence_of(id) for id in rows.values_list("message_id", flat=True)}
-    return {id: occurrence[1] for id, occurrence in occurrences.items() if occurrence and occurrence[0] == name}
+    ids = [id for id in rows.values_list("message_id", flat=True) if schedule_of(id) == name]
+    return {id: occurrence[1] if (occurrence := occurrence_of(id)) else EPOCH for id in ids}
 
 
 # Single occurrences

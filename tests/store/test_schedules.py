@@ -36,6 +36,7 @@ from django_delayq import (
     schedule_delay_message,
     send_delay_message,
     sync_delay_schedules,
+    undo_delay_action,
     unschedule_delay_messages,
 )
 from django_delayq.brokers import get_backend
@@ -1388,7 +1389,7 @@ def test_a_change_puts_nothing_on_what_became_a_holiday(
         settings.DELAYQ = {"default": before | {"CALENDARS": {"IT": holidays}}}
         closed = Every(days=1, time="12:00", zone="Europe/Rome", calendar="IT")
         schedule_delay_message("k", data, name="s", every=closed)
-        assert ids(database) == [local(TOMORROW if holidays == ["2031-03-03"] else TODAY)]
+        assert ids(database) == [local(TODAY if data == 0 else TOMORROW)]  # nor does an earlier one come back
 
 
 def test_one_that_begins_while_it_is_resolved_is_left(
@@ -1479,3 +1480,128 @@ def test_a_change_of_one_that_is_overdue_in_its_old_zone_counts_it_once(
     schedule_delay_message("k", 2, name="s", every=NOON, count=2, window=evening)
     assert due(database) == {local(TODAY): TODAY.replace(hour=20)}
     assert info_of().so_far == 1
+
+
+HALF_HOURLY = Cron("0,30 * * * *", zone="Europe/Rome")
+
+
+def half(hour: int, minute: int) -> str:
+    """Return the id of an occurrence of today in Rome."""
+    return f"s@2031-03-03T{hour}:{minute:02}:00[Europe/Rome]"
+
+
+@pytest.mark.parametrize("overlap", ["skip", "after", "allow"])
+@pytest.mark.parametrize("left_out", ["by its start", "by a pause"])
+@RESTARTS
+def test_clocks_that_are_put_back_bring_no_earlier_local_time_again(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    change_zone: ChangeZone,
+    overlap: Any,
+    left_out: str,
+    restart: Callable[[], None],
+) -> None:
+    """The local times before the last one have no rows, so only that one tells that they are over."""
+    go_to(broker, clock, TODAY.replace(hour=11, minute=10 if left_out == "by its start" else 0))
+    schedule_delay_message("k", 1, name="s", every=HALF_HOURLY, overlap=overlap)
+    if left_out == "by a pause":
+        pause_delay_schedules("s", reason="stocktaking")
+        go_to(broker, clock, TODAY.replace(hour=11, minute=10))
+        resume_delay_schedules("s")
+    go_to(broker, clock, TODAY.replace(hour=11, minute=30))
+    look(broker)
+    assert run_due(broker) == [half(12, 30)]
+    go_to(broker, clock, TODAY.replace(hour=11, minute=40))
+    look(broker)
+    change_zone("Europe/Rome", "Europe/London")
+    resolve()
+    restart()
+    assert due(database) == {half(13, 0): TODAY.replace(hour=13)}
+
+
+def test_what_has_run_does_not_come_again_although_its_row_was_pruned(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    go_to(broker, clock, TODAY.replace(hour=11))
+    run_due(broker)
+    FinishMessage.objects.using(database).all().delete()
+    change_zone("Europe/Rome", "Europe/London")
+    resolve()
+    change_data()
+    assert ids(database) == [local(TOMORROW)]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+def test_what_waits_in_a_zone_that_is_unknown_here_is_stopped(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, overlap: Any
+) -> None:
+    for name in ("paused", "removed", "s"):
+        schedule_delay_message("k", 1, name=name, every=NOON, overlap=overlap)
+    for model in (Schedule, ReadyMessage):
+        for row in model.objects.using(database).all():
+            row.message_id = row.message_id.replace("Europe/Rome", "US/Nowhere")
+            row.save(using=database)
+    pause_delay_schedules("paused", reason="stocktaking")
+    unschedule_delay_messages("removed")
+    schedule_delay_message("k", 2, name="s", every=NOON, overlap=overlap)
+    assert list(ReadyMessage.objects.using(database).values_list("message_id", "data")) == [(local(TODAY), "2")]
+
+
+@pytest.mark.parametrize("year", ["0001-01-01T00:00:00[Asia/Tokyo]", "9999-12-31T23:59:59[America/New_York]"])
+def test_an_id_of_no_instant_holds_up_no_end(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, year: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    send_delay_message("k", 1, id=f"s@{year}")
+    send_delay_message("k", 1, id="x")
+    go_to(broker, clock, START + timedelta(minutes=1))
+    assert run_due(broker) == [f"s@{year}", "x"]
+    pause_delay_schedules("s", reason="stocktaking")
+    assert ids(database) == []
+    message = get_delay_message(f"s@{year}")
+    assert message is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (NOON, Every(days=1, time="12:00", zone="Europe/Vatican")),
+        (Every(hours=24), Cron("0 0 * * *", zone="UTC")),
+    ],
+    ids=["name", "zone"],
+)
+def test_what_was_cancelled_does_not_come_back_where_the_zone_gets_another_name(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, before: Any, after: Any
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=before)
+    (waits,) = ReadyMessage.objects.using(database)
+    at = waits.due_at
+    cancel_delay_messages(waits.message_id)
+    schedule_delay_message("k", 1, name="s", every=after)
+    assert list(due(database).values()) == [at + timedelta(days=1)]
+
+
+def test_what_a_cancel_gives_back_after_its_zone_has_moved_is_moved_then(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    cancel_delay_messages(local(TODAY), action="oops")
+    change_zone("Europe/Rome", "Europe/London")
+    resolve()
+    undo_delay_action("oops")
+    resolve()
+    assert due(database) == {local(TODAY): TODAY.replace(hour=12)}
+
+
+def test_after_one_that_was_cancelled_what_is_past_in_its_zone_comes_at_once(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=HALF_HOURLY, overlap="after")
+    go_to(broker, clock, TODAY.replace(hour=9, minute=40))
+    cancel_delay_messages(half(11, 0))
+    change_zone("Europe/Rome", "Europe/Athens")
+    resolve()
+    look(broker)
+    assert ids(database) == [half(11, 30)]

@@ -26,7 +26,7 @@ from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import progress_words
-from django_delayq.core.occurrences import occurrence_of
+from django_delayq.core.occurrences import schedule_of
 from django_delayq.core.steps import step_of
 from django_delayq.models import AnyMessage, ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
 from django_delayq.support.timestamps import from_ms
@@ -256,12 +256,12 @@ def message_page(admin: Any, request: HttpRequest, object_id: str) -> HttpRespon
 
 def _schedule(admin: Any, request: HttpRequest, row: MessageRow) -> Iterator[Fact]:
     """Yield the schedule of which a message is an occurrence, if there is one that the user may see."""
-    occurrence = occurrence_of(row.message_id)
-    if occurrence is None or not admin.admin_site.is_registered(Schedule):
+    name = schedule_of(row.message_id)
+    if name is None or not admin.admin_site.is_registered(Schedule):
         return
     list_of_schedules = admin.admin_site.get_model_admin(Schedule)
     if list_of_schedules.has_view_permission(request):
-        schedule = list_of_schedules.get_queryset(request).filter(name=occurrence[0]).only("alias", "name").first()
+        schedule = list_of_schedules.get_queryset(request).filter(name=name).only("alias", "name").first()
         if schedule is not None:
             found = address(request, "delayq_schedule_change", schedule.alias, schedule.pk)
             yield Fact(_("of schedule"), format_html('<a href="{}">{}</a>', found, visible(schedule.name)))
