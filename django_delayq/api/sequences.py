@@ -227,19 +227,23 @@ class Following:
     due_at: datetime | None
 
 
+def steps_to_come(row: SequenceRow) -> Iterator[tuple[int, PlannedStep]]:
+    """Yield the steps that have not been put yet, each with its number: none if the sequence was stopped."""
+    from django_delayq.store import sequences  # late, as above
+
+    if row.stopped_at is None or row.restarts:
+        first = 1 if row.restarts else row.step + 1
+        yield from enumerate(sequences.plan_of(row)[first - 1 :], first)
+
+
 def following(row: SequenceRow, ends_at: datetime | None) -> list[Following]:
     """Return the steps that follow the one that a sequence has come to, if that ends at `ends_at`.
 
     None means that nobody knows when it ends: it has failed.
     """
-    from django_delayq.store import sequences  # late, as above
-
-    if row.stopped_at is not None and not row.restarts:
-        return []
     found: list[Following] = []
     at_ms = None if ends_at is None else to_epoch_ms(ends_at)
-    first = 1 if row.restarts else row.step + 1
-    for number, step in enumerate(sequences.plan_of(row)[first - 1 :], first):
+    for number, step in steps_to_come(row):
         at_ms = _due_ms(step, StepName(row.name, row.sequence_id, number), at_ms)
         found.append(Following(number, step.header.key, step.header.queue, None if at_ms is None else from_ms(at_ms)))
     return found

@@ -7,15 +7,22 @@ left out.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from django.db.models import Model, QuerySet
 
 from django_delayq.api.handlers import get_handler
+from django_delayq.api.sequences import steps_to_come
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, Place, Scanner
 from django_delayq.core.codec import read
 from django_delayq.core.errors import DataMismatch, Unsupported
+from django_delayq.core.kept import decode
 from django_delayq.core.lanes import queue_of
 from django_delayq.core.requests import Header
+from django_delayq.core.steps import StepName
+from django_delayq.models import BatchRow, SequenceRow
+from django_delayq.store import batches
 from django_delayq.store.database import Database
 from django_delayq.store.queries import payloads
 from django_delayq.store.schedules import rows_of
@@ -25,8 +32,11 @@ PAGE = 200
 """How many messages are read at once: each may have a large payload."""
 
 
+M = TypeVar("M", bound=Model)
+
+
 class Kept(NamedTuple):
-    """The data of a message, or of a schedule for those to come, and what says who reads it."""
+    """The data of a message, or of what has messages still to come, and what says who reads it."""
 
     what: str
     queue: str
@@ -80,7 +90,8 @@ def check_data(
 ) -> CheckedData:
     """Check the data of the messages that wait, and with `failed` of those that failed, `limit` messages at most.
 
-    With a store, the messages that run and the schedules are checked too. Raises `Unsupported` if the messages are not
+    With a store, these are checked too: messages that run, sends that are kept until a run ends, schedules, the steps
+    to come of sequences, and the messages that will follow batches. Raises `Unsupported` if the messages are not
     in tables, and their broker can't be read page by page.
     """
     result = CheckedData()
@@ -121,6 +132,8 @@ def _all_kept(backend: Backend, *, failed: bool) -> Iterator[Kept]:
     if backend.store is not None:
         yield from _rows(backend.store.database, "delayq_ready")
         yield from _schedules(backend.store.database)
+        yield from _steps(backend.store.database)
+        yield from _follow_batches(backend.store.database)
         if failed:
             yield from _rows(backend.store.database, "delayq_error")
         return
@@ -136,8 +149,11 @@ def _all_kept(backend: Backend, *, failed: bool) -> Iterator[Kept]:
 
 def _rows(database: Database, table: str) -> Iterator[Kept]:
     with database.available():
-        for id, queue, key, version, data in payloads(database, table, PAGE):
+        for id, queue, key, version, data, again in payloads(database, table, PAGE):
             yield Kept(id, queue, key, version, data.encode())
+            if again is not None:
+                send = decode(again)
+                yield Kept(f"{id}, again", send.header.queue, send.header.key, send.header.version, send.body)
 
 
 def _schedules(database: Database) -> Iterator[Kept]:
@@ -146,6 +162,29 @@ def _schedules(database: Database) -> Iterator[Kept]:
     for name, key, header_text, data in rows:
         header = read(header_text, Header)
         yield Kept(f"schedule {name}", header.queue, key, header.version, data.encode())
+
+
+def _steps(database: Database) -> Iterator[Kept]:
+    for row in _each(database, SequenceRow.objects.all()):
+        for number, step in steps_to_come(row):
+            header, name = step.header, StepName(row.name, row.sequence_id, number)
+            yield Kept(name.message_id, header.queue, header.key, header.version, row.data.encode())
+
+
+def _follow_batches(database: Database) -> Iterator[Kept]:
+    for row in _each(database, BatchRow.objects.all()):
+        header = read(row.header, Header)
+        yield Kept(row.batch_id, header.queue, header.key, header.version, batches.body_of(row, {}))
+
+
+def _each(database: Database, rows: QuerySet[M]) -> Iterator[M]:
+    """Yield the rows of the alias in the order of their primary keys."""
+    of_alias = rows.using(database.using).filter(alias=database.alias).order_by("pk")
+    after = 0
+    with database.available(), database.telling_what_it_lacks():
+        while page := list(of_alias.filter(pk__gt=after)[:PAGE]):
+            yield from page
+            after = page[-1].pk
 
 
 def _waiting(scanner: Scanner) -> Iterator[Kept]:

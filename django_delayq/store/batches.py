@@ -9,7 +9,7 @@ sees that none is left. If so many end at once that each sees the others' member
 puts the message.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from django.db.models import QuerySet
@@ -126,6 +126,11 @@ def _data_of(database: Database, row: BatchRow) -> bytes:
             [database.alias, *_span(row.batch_id)] * 2,
         )
     )
+    return body_of(row, counts)
+
+
+def body_of(row: BatchRow, counts: Mapping[str, int]) -> bytes:
+    """Return the data of the message that follows a batch of which so many have ended each way, as JSON."""
     done = {
         "batch": row.batch_id,
         "total": row.total,

@@ -201,11 +201,13 @@ def errors(database: Database, count: int, offset: int) -> list[Info]:
 
 
 def payloads(database: Database, table: str, page: int) -> Iterator[Row]:
-    """Yield the id, queue, key, version and data of each row of a table, in the order of primary keys.
+    """Yield the id, queue, key, version, data and kept send of each row of a table, in the order of primary keys.
 
-    Each statement looks at `page` rows, of whatever alias. Rows that are written meanwhile may be left out.
+    Only open messages have a kept send. Each statement looks at `page` rows, of whatever alias. Rows that are written
+    meanwhile may be left out.
     """
     ((last,),) = database.rows(f"SELECT coalesce(max(id), 0) FROM {table}")
+    again = "r.again" if table == "delayq_ready" else "NULL"
     after = 0
     while after < last:
         ends = database.rows(
@@ -213,7 +215,7 @@ def payloads(database: Database, table: str, page: int) -> Iterator[Row]:
         )
         until = ends[0][0] if ends else last
         yield from database.rows(
-            f"SELECT r.message_id, r.queue, r.key, r.version, r.data FROM {table} r"
+            f"SELECT r.message_id, r.queue, r.key, r.version, r.data, {again} FROM {table} r"
             " WHERE r.id > %s AND r.id <= %s AND r.alias = %s ORDER BY r.id",
             [after, until, database.alias],
         )

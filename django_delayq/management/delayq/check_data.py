@@ -10,8 +10,9 @@ from django_delayq.management.support.terminal import Write, counted
 from django_delayq.monitor.data import CheckedData, KeyData, check_data
 
 HELP = (
-    "Read the data of every waiting message with the code of this process, as before a deploy, and say how many would "
-    "fail. Changes nothing, and shows no data. Exit 1 when one would fail, or would wait for later code."
+    "Read the data of every message that waits or is to come with the code of this process, as before a deploy, and "
+    "say how many would fail. Changes nothing, and shows no data. Exit 1 when one would fail, or would wait for later "
+    "code."
 )
 
 
