@@ -54,8 +54,9 @@ class Batch:
         self._using = using
         self._send = Send(on_done, None, tag=tag, queue=queue, priority=priority, id=self.id)
         self._data = data
-        self._number = self._total = 0
+        self._number = 0
         self._block: Any = None
+        self._is_open = False
 
     def __enter__(self) -> "Batch":
         if self._block is not None:
@@ -72,11 +73,13 @@ class Batch:
             raise SynchronousOnlyOperation(
                 "This block is in async code: write `await Batch(...).asend_all(sends)`."
             ) from error
+        self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
+        self._is_open = False
         if error is not None:
             self._block.__exit__(kind, error, frames)
             return
@@ -90,16 +93,14 @@ class Batch:
     def send(self, key: str, data: Any = None, **when: Unpack[When]) -> Sent:
         """Send one member, with options of `send_delay_message`, except `id` and `on_conflict`."""
         self._refuse_id(when.get("id"))
+        self._check_open()
         when["id"] = self._next_id()
-        sent = send_delay_message(key, data, using=self._using, **when)
-        self._total += 1
-        return sent
+        return send_delay_message(key, data, using=self._using, **when)
 
     def send_many(self, sends: Iterable[Send]) -> SentMany:
         """Send many members, like `send_delay_messages`. None of them has an `id` of its own."""
-        sent = send_delay_messages(self._members(sends), using=self._using)
-        self._total += sent.created
-        return sent
+        self._check_open()
+        return send_delay_messages(self._members(sends), using=self._using)
 
     async def asend_all(self, sends: Iterable[Send] | AsyncIterable[Send]) -> SentMany:
         """Send the batch with all of its members, from async code: the whole block in one call.
@@ -119,9 +120,14 @@ class Batch:
             self._refuse_id(send.id)
             yield replace(send, id=self._next_id())
 
-    def _next_id(self) -> str:
+    def _check_open(self) -> None:
+        if self._is_open:
+            return
         if self._block is None:
             raise DelayqError("a batch takes messages inside its block; write `with Batch(...) as batch:`.")
+        raise DelayqError(f"{self.id} takes no more messages: its block has ended. Make a new Batch for them.")
+
+    def _next_id(self) -> str:
         self._number += 1
         return member_id(self.id, self._number)
 
@@ -134,7 +140,7 @@ class Batch:
 
         store, message = self._store(), self._message
         store.note_lanes([NewMessage(message.id, message.header, b"")])
-        create = partial(batches.create, id=self.id, header=message.header, data=message.body, total=self._total)
+        create = partial(batches.create, id=self.id, header=message.header, data=message.body)
         store.change_follow_ups(lambda database: (None, create(database)))
 
     def _store(self) -> Tables:

@@ -29,8 +29,9 @@ AGAIN = timedelta(seconds=10)
 """How often upkeep looks at a batch."""
 
 
-def create(database: Database, id: str, header: Header, data: bytes, total: int) -> list[Alarm]:
+def create(database: Database, id: str, header: Header, data: bytes) -> list[Alarm]:
     """Write a batch in the transaction that has enqueued its members. One without members is done at once."""
+    total = _sent(database, id)
     row = BatchRow(
         alias=database.alias,
         batch_id=id,
@@ -100,6 +101,23 @@ def _left(database: Database, id: str, most: int) -> int:
     return int(number)
 
 
+def _sent(database: Database, id: str) -> int:
+    """Return how many members this transaction has sent, without those of savepoints that were rolled back.
+
+    Some may have been cancelled by it.
+    """
+    of_members = "AND r.message_id >= %s AND r.message_id < %s"
+    dialect = database.dialect
+    ((number,),) = database.rows(
+        f"SELECT (SELECT count(*) FROM delayq_ready r WHERE {dialect.of_alias_by_id} {of_members})"
+        " + (SELECT count(DISTINCT r.message_id) FROM delayq_finish r"
+        f" WHERE {dialect.of_alias_by_ended_id} {of_members} AND NOT EXISTS"
+        " (SELECT 1 FROM delayq_ready w WHERE w.message_id = r.message_id AND w.alias = r.alias))",
+        [database.alias, *_span(id)] * 2,
+    )
+    return int(number)
+
+
 def _span(id: str) -> tuple[str, str]:
     """Return the ids between which those of all members are."""
     return f"{id}/", f"{id}0"  # the character after "/"
@@ -116,17 +134,23 @@ def _finish(database: Database, rows: Sequence[BatchRow]) -> list[Alarm]:
 
 def _data_of(database: Database, row: BatchRow) -> bytes:
     """Return the data of the message that follows, as JSON."""
+    return body_of(row, ended(database, row.batch_id))
+
+
+def ended(database: Database, id: str) -> dict[str, int]:
+    """Return how many members of a batch have ended each way: as they ended last, if they were sent again."""
     of_alias = database.dialect.of_alias_by_ended_id
-    counts: dict[str, int] = dict(
-        database.rows(
-            f"SELECT outcome, count(*) FROM delayq_finish r WHERE {of_alias} AND r.message_id >= %s"
-            " AND r.message_id < %s GROUP BY outcome UNION ALL"
-            f" SELECT 'failed', count(*) FROM delayq_error r WHERE {of_alias} AND r.message_id >= %s"
-            " AND r.message_id < %s",
-            [database.alias, *_span(row.batch_id)] * 2,
-        )
+    columns = "r.message_id, r.ended_at, r.id"
+    of_members = f"{of_alias} AND r.message_id >= %s AND r.message_id < %s"
+    counts = database.rows(
+        "SELECT outcome, count(*) FROM (SELECT outcome,"
+        " row_number() OVER (PARTITION BY message_id ORDER BY ended_at DESC, id DESC) AS age"
+        f" FROM (SELECT {columns}, r.outcome FROM delayq_finish r WHERE {of_members} UNION ALL"
+        f" SELECT {columns}, 'failed' FROM delayq_error r WHERE {of_members}) AS every_end) AS ends"
+        " WHERE age = 1 GROUP BY outcome",
+        [database.alias, *_span(id)] * 2,
     )
-    return body_of(row, counts)
+    return {str(outcome): int(number) for outcome, number in counts}
 
 
 def body_of(row: BatchRow, counts: Mapping[str, int]) -> bytes:

@@ -22,6 +22,7 @@ from django_delayq import (
     UnknownKey,
     Unsupported,
     cancel_delay_messages,
+    send_delay_messages_again,
 )
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.core.codec import decode_data
@@ -175,6 +176,36 @@ def test_a_rescue_after_the_end_tells_nothing_more(broker: DatabaseBackend, data
     assert len(told(database)) == 1
 
 
+def test_a_member_that_is_sent_again_counts_once_as_it_ended_last(broker: DatabaseBackend, database: str) -> None:
+    batch = batch_of(4)
+    first, second, third, fourth = claim(broker, 4)
+    end(broker, [first, second, third])
+    assert send_delay_messages_again(first.id, second.id, third.id) == 3
+    end(broker, [fourth])
+    assert told(database) == []
+    again = claim(broker, 3)
+    end(broker, again[:1])
+    end(broker, again[1:2], SettleAction.BURY)
+    end(broker, again[2:])
+    counts = {"total": 4, "finished": 3, "failed": 1, "cancelled": 0}
+    assert told(database) == [{"batch": batch.id, **counts, "data": None}]
+
+
+def test_a_member_of_a_savepoint_that_was_rolled_back_does_not_count(broker: DatabaseBackend, database: str) -> None:
+    with Batch("done") as batch:
+        batch.send("k", 1)
+        with transaction.atomic(using=database):
+            batch.send_many([Send("k", 2), Send("k", 3)])
+            transaction.set_rollback(True, using=database)
+        cancelled = batch.send("k", 4)
+        assert cancel_delay_messages(cancelled.id) == 1
+        assert send_delay_messages_again(cancelled.id) == 1
+        cancel_delay_messages(batch.send("k", 5).id)
+    end(broker, claim(broker, 2))
+    counts = {"total": 3, "finished": 2, "failed": 0, "cancelled": 1}
+    assert told(database) == [{"batch": batch.id, **counts, "data": None}]
+
+
 def test_of_two_ends_at_once_the_second_waits_and_puts_it(broker: DatabaseBackend, database: str) -> None:
     if connections[database].vendor != "postgresql":
         pytest.skip("only there the look at locks is exact; the next test runs on all")
@@ -260,6 +291,9 @@ def test_mistakes_are_refused(database: str, stored_delayq: dict[str, Any], sett
         batch.__enter__()
     with pytest.raises(DelayqError, match="inside its block"):
         Batch("done").send("k")
+    for late in (lambda: batch.send("k"), lambda: batch.send_many([])):
+        with pytest.raises(DelayqError, match=f"{batch.id} takes no more messages: its block has ended"):
+            late()
     with Batch("done") as batch:
         for call in (lambda: batch.send("k", id="x"), lambda: batch.send_many([Send("k", id="x")])):
             with pytest.raises((TypeError, DelayqError)):
