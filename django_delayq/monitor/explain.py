@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from django.utils.translation import gettext as _, ngettext
@@ -21,8 +22,10 @@ from django_delayq.core.message import State
 from django_delayq.core.occurrences import occurrence_of, schedule_of
 from django_delayq.core.steps import step_of
 from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
+from django_delayq.monitor import batches
+from django_delayq.monitor.batches import BatchInfo
 from django_delayq.monitor.schedules import in_words, why_never_put
-from django_delayq.monitor.sequences import in_words as in_words_of_step
+from django_delayq.monitor.sequences import in_words as in_words_of_step, when_it_comes
 from django_delayq.store import sequences
 from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.support.timestamps import EPOCH, from_ms
@@ -42,7 +45,7 @@ class Explanation:
     English; it is empty if there was none, or no store to keep it. `schedule` is
     the schedule that the message is an occurrence of, and `schedule_words` says in the active language what that is,
     and what follows. `sequence` and `sequence_words` say the same of the sequence under way that the message is a step
-    of.
+    of, and `batch` and `batch_words` of the batch that it is a member of; `batch` is None if that is done.
     """
 
     info: Info
@@ -59,6 +62,8 @@ class Explanation:
     schedule_words: str = ""
     sequence: SequenceInfo | None = None
     sequence_words: str = ""
+    batch: BatchInfo | None = None
+    batch_words: str = ""
 
 
 def explain(id: str, using: str = DEFAULT_ALIAS) -> Explanation | None:
@@ -83,6 +88,9 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
     explanation, name, occurrence = _explain_facts(backend, store, facts, using), schedule_of(id), occurrence_of(id)
     if step_of(id) is not None:
         return _with_sequence(explanation, store, facts)
+    batch, batch_words = batches.of_member(store.database, id)
+    if batch_words:
+        return replace(explanation, batch=batch, batch_words=batch_words)
     if name is None or (schedule := get_delay_schedule(name, using=using)) is None:
         return explanation
     words = in_words(schedule, occurrence[1] if occurrence else EPOCH, from_ms(facts.now_ms))
@@ -95,18 +103,30 @@ def _with_sequence(explanation: Explanation, store: Tables, facts: MessageFacts)
     row = sequences.of_message(store.database, info.id)
     if row is None or info.state in (State.FINISHED, State.CANCELLED):
         return explanation
-    ends_ms = None if info.state is State.FAILED else max(info.due_ms, facts.now_ms)
-    words = in_words_of_step(row, None if ends_ms is None else from_ms(ends_ms))
+    words = in_words_of_step(row, _ends_at(facts))
     return replace(explanation, sequence=sequence_info(row), sequence_words=words)
 
 
+def _ends_at(facts: MessageFacts) -> datetime | None:
+    """Return when a message ends at the earliest; None if it has failed."""
+    return None if facts.info.state is State.FAILED else from_ms(max(facts.info.due_ms, facts.now_ms))
+
+
 def why_nowhere(id: str, using: str) -> str:
-    """Return in the active language why a schedule has no message with this id; "" if it is of no schedule."""
-    backend, occurrence = get_backend(using), occurrence_of(id)
-    if backend.store is None or occurrence is None:
+    """Return in the active language why there is no message with this id of a schedule, a sequence or a batch.
+
+    Return "" if it is of none of these.
+    """
+    store, occurrence, step = get_backend(using).store, occurrence_of(id), step_of(id)
+    if store is None:
         return ""
-    info = get_delay_schedule(occurrence[0], using=using)
-    return "" if info is None else why_never_put(info, occurrence[1], from_ms(backend.store.database.now_ms()))
+    if occurrence is not None and (info := get_delay_schedule(occurrence[0], using=using)) is not None:
+        return why_never_put(info, occurrence[1], from_ms(store.database.now_ms()))
+    if step is not None and (row := sequences.find(store.database, step.name, step.id)) is not None:
+        facts = message_facts(store.database, row.message_id)
+        return "" if facts is None else when_it_comes(row, step.number, _ends_at(facts))
+    batch = batches.find(store.database, id)
+    return "" if batch is None else batches.in_words(batch)
 
 
 def _explain_facts(backend: Backend, store: Tables, facts: MessageFacts, using: str) -> Explanation:

@@ -1,5 +1,6 @@
-"""Say which sequence a message is a step of, and what follows."""
+"""Say which sequence a message is a step of, what follows, and when a step comes that has no message yet."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from django.utils.translation import gettext as _
@@ -11,13 +12,44 @@ from django_delayq.store import sequences
 
 def in_words(row: SequenceRow, ends_at: datetime | None) -> str:
     """Return in the active language which step of which sequence a message is, and what follows if it ends then."""
-    told = _("It is step %(number)d of %(most)d of the sequence %(name)s, started as %(id)s.") % {
-        "number": row.step,
+    return f"{_which(row, row.step)} {_what_follows(row, ends_at)}"
+
+
+def when_it_comes(row: SequenceRow, number: int, ends_at: datetime | None) -> str:
+    """Return in the active language when a step of a sequence comes that has no message; "" if it had one.
+
+    The message that the sequence has come to ends at `ends_at`; None means that it has failed.
+    """
+    if not (row.step < number or row.restarts) or number > len(sequences.plan_of(row)):
+        return ""
+    return f"{_which(row, number)} {' '.join(_how_far(row, number, ends_at))}"
+
+
+def _which(row: SequenceRow, number: int) -> str:
+    return _("It is step %(number)d of %(most)d of the sequence %(name)s, started as %(id)s.") % {
+        "number": number,
         "most": len(sequences.plan_of(row)),
         "name": repr(row.name),
         "id": repr(row.sequence_id),
     }
-    return f"{told} {_what_follows(row, ends_at)}"
+
+
+def _how_far(row: SequenceRow, number: int, ends_at: datetime | None) -> Iterator[str]:
+    message = {"message": repr(row.message_id)}
+    due_at = next((step.due_at for step in following(row, ends_at) if step.number == number), None)
+    if row.restarts:
+        yield _("It is still to come: the sequence was stopped, and begins anew when %(message)s has ended.") % message
+    elif row.stopped_at is not None:
+        yield _("It does not come: the sequence was stopped while %(message)s ran.") % message
+        return
+    else:
+        yield _("It is still to come: the sequence has come to %(message)s.") % message
+    if ends_at is None:
+        yield _("That has failed: what follows comes once it was rescued and has finished.")
+    elif due_at is None:
+        yield _("When it is due can't be said, as a calendar fails.")
+    else:
+        yield _("It is due at %(at)s UTC at the earliest.") % {"at": f"{due_at:%Y-%m-%d %H:%M:%S}"}
 
 
 def _what_follows(row: SequenceRow, ends_at: datetime | None) -> str:

@@ -51,8 +51,8 @@ def end(database: Database, ids: Iterable[str]) -> list[Alarm]:
 
     Return alarms to schedule.
     """
-    near = [id for id in sorted(set(ids)) if _left(database, id, FEW) < FEW]
-    done = [row for id in near if (row := _locked(database, id)) and not _left(database, id, 1)]
+    near = [id for id in sorted(set(ids)) if count_left(database, id, FEW) < FEW]
+    done = [row for id in near if (row := _locked(database, id)) and not count_left(database, id, 1)]
     return _finish(database, done)
 
 
@@ -63,12 +63,31 @@ def mend(database: Database) -> tuple[list[Alarm], bool]:
     now = from_ms(database.now_ms())
     due = _rows(database).filter(look_at__lte=now).order_by("look_at")
     rows = list(database.lock_free(due)[:PAGE])
-    done = [row for row in rows if not _left(database, row.batch_id, 1)]
+    done = [row for row in rows if not count_left(database, row.batch_id, 1)]
     left = [row for row in rows if row not in done]
     for row in left:
         row.look_at = now + AGAIN
     _rows(database).bulk_update(left, ["look_at"])
     return _finish(database, done), len(rows) == PAGE
+
+
+def find(database: Database, id: str) -> BatchRow | None:
+    """Return the batch with this id, if it is not done."""
+    return _rows(database).filter(batch_id=id).first()
+
+
+def count_left(database: Database, id: str, most: int) -> int:
+    """Return how many members wait or run, counted up to `most`.
+
+    They are read from the last that was sent on, because the entries of those that have ended are at the other end.
+    """
+    ((number,),) = database.rows(
+        "SELECT count(*) FROM (SELECT 1 AS one FROM delayq_ready r"
+        f" WHERE {database.dialect.of_alias_by_id} AND r.message_id >= %s AND r.message_id < %s"
+        f" ORDER BY r.message_id DESC LIMIT {most}) AS members",
+        [database.alias, *_span(id)],
+    )
+    return int(number)
 
 
 def are_any(database: Database) -> bool:
@@ -85,20 +104,6 @@ def end_unnoticed(database: Database) -> tuple[None, list[Alarm]]:
 
 def _locked(database: Database, id: str) -> BatchRow | None:
     return _rows(database).filter(batch_id=id).select_for_update().first()
-
-
-def _left(database: Database, id: str, most: int) -> int:
-    """Return how many members wait or run, counted up to `most`.
-
-    They are read from the last that was sent on, because the entries of those that have ended are at the other end.
-    """
-    ((number,),) = database.rows(
-        "SELECT count(*) FROM (SELECT 1 AS one FROM delayq_ready r"
-        f" WHERE {database.dialect.of_alias_by_id} AND r.message_id >= %s AND r.message_id < %s"
-        f" ORDER BY r.message_id DESC LIMIT {most}) AS members",
-        [database.alias, *_span(id)],
-    )
-    return int(number)
 
 
 def _sent(database: Database, id: str) -> int:

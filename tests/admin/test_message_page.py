@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_delayq import At, Cron, Window, cancel_delay_messages, schedule_delay_message
+from django_delayq import At, Batch, Cron, Send, Window, cancel_delay_messages, schedule_delay_message
 from django_delayq.admin.log import log_rows
 from django_delayq.brokers.base import CancelRequest, SettleAction
 from django_delayq.core.errors import BrokerUnavailable
@@ -54,6 +54,18 @@ def test_a_waiting_message_says_when_it_is_due_here_and_in_utc(
     assert "Due in 1h" in shown
     assert '"order": 42' in shown
     assert "it stays parked until a worker comes" in shown  # no worker runs
+
+
+def test_a_member_names_its_batch_in_whatever_state(broker: DatabaseBackend, superuser: Client, database: str) -> None:
+    with Batch("done") as batch:
+        batch.send_many(Send("k", number) for number in range(3))
+    finished, buried, runs = (claim(broker, "k") for _ in range(3))
+    settle(broker, finished, SettleAction.FINISH)
+    settle(broker, buried, SettleAction.BURY)
+    models: dict[str, type[MessageRow]] = {finished.id: FinishMessage, buried.id: ErrorMessage, runs.id: ReadyMessage}
+    for id, model in models.items():
+        shown = text_of(open_page(superuser, database, id, model))
+        assert f"It is a member of the batch '{batch.id}'. Members that have ended: 2 of 3." in shown
 
 
 def test_an_occurrence_names_its_schedule(broker: DatabaseBackend, superuser: Client, database: str) -> None:

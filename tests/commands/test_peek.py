@@ -89,5 +89,16 @@ def test_the_json_of_a_message_has_one_shape_wherever_it_is(broker: Backend) -> 
         *("version", "data", "unreadable"),
     ]
     assert [list(each) for each in delayq_json("peek", "default") + delayq_json("errors")] == [shape, shape]
-    more = ["now_at", "now_ms", "parked", "pauses", "max_attempts", "happens_next", "schedule", "sequence", "facts"]
+    more = [
+        "now_at",
+        "now_ms",
+        "parked",
+        "pauses",
+        "max_attempts",
+        "happens_next",
+        "schedule",
+        "sequence",
+        "batch",
+        "facts",
+    ]
     assert list(delayq_json("explain", "held")) == shape + more

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import SynchronousOnlyOperation
+from django.core.management import CommandError
 from django.db import connections, transaction
 from pytest_django import Settings
 
@@ -30,6 +31,7 @@ from django_delayq.models import BatchRow, FinishMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend, batches
 from django_delayq.worker import attempt
 from tests.brokers.rig import settlement
+from tests.commands.support import delayq, delayq_json
 from tests.races import while_another_did
 from tests.scale import scaled
 from tests.worker.rig import PATIENCE_S, make_handler
@@ -283,6 +285,26 @@ def test_a_block_in_async_code_is_told_what_to_write(broker: DatabaseBackend) ->
 
     with pytest.raises(SynchronousOnlyOperation, match=r"await Batch\(\.\.\.\)\.asend_all\(sends\)"):
         async_to_sync(wrong)()
+
+
+def test_explain_names_the_batch_and_how_far_it_is(broker: DatabaseBackend, database: str) -> None:
+    batch = batch_of(3)
+    first, second, third = claim(broker, 3)
+    end(broker, [first])
+    end(broker, [second], SettleAction.BURY)
+    progress = "Members that have ended: 2 of 3. Once all have, a message for 'done' follows."
+    with pytest.raises(CommandError, match=f"{batch.id}'. It is a batch that is not done. {progress}"):
+        delayq("explain", batch.id)
+    for one in first, second, third:
+        assert f"batch: It is a member of the batch '{batch.id}'. {progress}" in delayq("explain", one.id)
+        assert delayq_json("explain", one.id)["batch"] == {"id": batch.id, "key": "done", "total": 3, "ended": 2}
+    end(broker, [third])
+    assert f"batch: It is a member of the batch '{batch.id}', which is done." in delayq("explain", first.id)
+    assert delayq_json("explain", first.id)["batch"] is None
+    ReadyMessage.objects.using(database).all().delete()
+    assert "batch: " not in delayq("explain", first.id)
+    with pytest.raises(CommandError, match="it was pruned or purged, or never sent"):
+        delayq("explain", batch.id)
 
 
 def test_mistakes_are_refused(database: str, stored_delayq: dict[str, Any], settings: Settings) -> None:

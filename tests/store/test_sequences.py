@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 from pytest_django import Settings
@@ -37,7 +37,7 @@ from django_delayq.api.handlers import Handler
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction, Transition
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, SequenceRow, SequenceTag
-from django_delayq.monitor import explain
+from django_delayq.monitor import explain, why_nowhere
 from django_delayq.signals import message_started
 from django_delayq.store import DatabaseBackend, sequences
 from django_delayq.support.timestamps import from_ms
@@ -786,6 +786,36 @@ def test_explain_names_the_sequence_and_what_follows(broker: DatabaseBackend, cl
     shape = json.loads(out.getvalue())["sequence"]
     assert (shape["name"], shape["id"], shape["step"], shape["keys"]) == ("s", "x", 1, ["a", "b"])
     assert (shape["message_id"], shape["stopped_at"]) == ("s:x@1", None)
+
+
+def test_explain_of_a_step_to_come_says_when_it_comes(broker: DatabaseBackend, clock: DatabaseClock) -> None:
+    s = Sequence("s", [Step("a", "3d"), Step("b", "7d"), Step("c", "1d")])
+    s.start(1, id="x")
+    told = explain("s:x@1")
+    assert told is not None
+    at = from_ms(told.info.due_ms) + 8 * DAY
+    assert why_nowhere("s:x@3", "default") == (
+        "It is step 3 of 3 of the sequence 's', started as 'x'. It is still to come: the sequence has come to 's:x@1'."
+        f" It is due at {at:%Y-%m-%d %H:%M:%S} UTC at the earliest."
+    )
+    with pytest.raises(CommandError, match=r"No table has a message 's:x@2'\. It is step 2 of 3 of"):
+        call_command("delayq", "explain", "s:x@2")
+    assert why_nowhere("s:x@4", "default") == why_nowhere("s:y@2", "default") == why_nowhere("other", "default") == ""
+    pass_time(clock, 3 * DAY)
+    end(broker, claim(broker, "a"), SettleAction.BURY)
+    assert why_nowhere("s:x@2", "default").endswith(
+        "That has failed: what follows comes once it was rescued and has finished."
+    )
+
+
+def test_explain_of_a_step_to_come_says_that_its_sequence_was_stopped(broker: DatabaseBackend) -> None:
+    s = Sequence("s", [Step("a"), Step("b", "1d")])
+    s.start(1, id="x")
+    claim(broker, "a")
+    s.stop("x")
+    assert why_nowhere("s:x@2", "default").endswith("It does not come: the sequence was stopped while 's:x@1' ran.")
+    s.start(1, id="x")
+    assert "the sequence was stopped, and begins anew when 's:x@1' has ended." in why_nowhere("s:x@2", "default")
 
 
 @pytest.mark.usefixtures("broker")

@@ -22,6 +22,7 @@ from django_delayq.admin.message.errors import hide_errors, may_view_errors
 from django_delayq.admin.message.payload import Payload, may_view, payload_in, payload_of
 from django_delayq.admin.visibility import visible_rows
 from django_delayq.conf import get_alias
+from django_delayq.core.batches import batch_of
 from django_delayq.core.errors import DelayqError
 from django_delayq.core.history import Ended, read
 from django_delayq.core.lanes import split_lane
@@ -108,9 +109,9 @@ def what_next(row: MessageRow) -> str:
 def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
     """Return in words what happens next to a message if no operator acts, and the rule of its due time."""
     if isinstance(row, FinishMessage):
-        return _("Nothing: it is over."), _rule(row)
+        return _with_batch(row, _("Nothing: it is over.")), _rule(row)
     if isinstance(row, ErrorMessage) and step_of(row.message_id) is None:
-        return _("Nothing until it is rescued, purged or pruned."), _rule(row)
+        return _with_batch(row, _("Nothing until it is rescued, purged or pruned.")), _rule(row)
     from django_delayq.monitor import explain  # late, as in dashboard/urls.py
 
     try:
@@ -122,8 +123,27 @@ def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
         return _("It can't be said now: %(error)s") % {"error": translated(error)}, ()
     if explanation is None:
         return _("It has just moved on."), ()
-    words = explanation.happens_next, explanation.schedule_words, explanation.sequence_words
+    words = (
+        explanation.happens_next,
+        explanation.schedule_words,
+        explanation.sequence_words,
+        explanation.batch_words,
+    )
     return " ".join(filter(None, words)), explanation.rule
+
+
+def _with_batch(row: MessageRow, words: str) -> str:
+    """Add to the words on a message that has ended which batch it is a member of, and how far that is."""
+    from django_delayq.monitor import batches  # late, as above
+
+    if batch_of(row.message_id) is None:
+        return words
+    try:
+        with time_limit(get_alias(row.alias).database):
+            _batch, batch_words = batches.of_member(database_of(row.alias), row.message_id)
+    except TooSlow:
+        return words
+    return " ".join(filter(None, (words, batch_words)))
 
 
 def _run(row: ReadyMessage) -> Iterator[Fact]:

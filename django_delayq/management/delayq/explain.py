@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -85,9 +86,12 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     yield f"data: {data_text(info.body)}"
     yield from facts_lines(explanation)
     yield f"next: {explanation.happens_next}"
-    for name, words in (("schedule", explanation.schedule_words), ("sequence", explanation.sequence_words)):
-        if words:
-            yield f"{name}: {words}"
+    of_others = {
+        "schedule": explanation.schedule_words,
+        "sequence": explanation.sequence_words,
+        "batch": explanation.batch_words,
+    }
+    yield from (f"{name}: {words}" for name, words in of_others.items() if words)
     if explanation.facts is None:
         for line in info.detail.splitlines():
             yield f"    {line}"
@@ -153,6 +157,7 @@ def _shape(explanation: Explanation) -> dict[str, object]:
         "happens_next": explanation.happens_next,
         "schedule": None if schedule is None else schedule_shape(schedule, from_ms(explanation.now_ms)),
         "sequence": None if explanation.sequence is None else sequence_shape(explanation.sequence),
+        "batch": None if explanation.batch is None else asdict(explanation.batch),
         "facts": facts_shape(explanation),
     }
 
