@@ -1,7 +1,7 @@
 """Send many messages as one batch: another message follows once all of them have ended."""
 
 from collections.abc import AsyncIterable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
@@ -10,15 +10,18 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 
-from django_delayq.api.bulk import send_delay_messages
+from django_delayq.api import registry
+from django_delayq.api.bulk import checked_sends, send_delay_messages
 from django_delayq.api.send import new_id, prepare, send_delay_message
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import NewMessage, Tables
-from django_delayq.conf import DEFAULT_ALIAS
-from django_delayq.core.batches import PREFIX, member_id
-from django_delayq.core.codec import dumps, loads
+from django_delayq.conf import DEFAULT_ALIAS, Alias
+from django_delayq.core.batches import PREFIX, BatchDone, member_id
+from django_delayq.core.codec import dumps, fields_of, loads, type_name
 from django_delayq.core.errors import DelayqError, Unsupported
 from django_delayq.core.message import Send, Sent, SentMany, Tags, When
+
+_DONE = frozenset(field.name for field in fields(BatchDone))
 
 
 class Batch:
@@ -63,6 +66,7 @@ class Batch:
             raise DelayqError(f"{self.id} was entered already; make a new Batch for each set.")
         backend = get_backend(self._using)
         store = self._store()
+        self._check_on_done(backend.alias)
         told = {"batch": self.id, "total": 0, "finished": 0, "failed": 0, "cancelled": 0, "data": self._data}
         message = prepare(replace(self._send, data=told), backend.alias)
         self._message = replace(message, body=dumps(loads(message.body)["data"]))
@@ -93,6 +97,8 @@ class Batch:
     def send(self, key: str, data: Any = None, **when: Unpack[When]) -> Sent:
         """Send one member, with options of `send_delay_message`, except `id` and `on_conflict`."""
         self._refuse_id(when.get("id"))
+        if "using" in when:
+            raise TypeError(f"using is an option of Batch(...): {self.id} has {self._using!r}; leave it out here.")
         self._check_open()
         when["id"] = self._next_id()
         return send_delay_message(key, data, using=self._using, **when)
@@ -116,9 +122,19 @@ class Batch:
             return self.send_many(sends)
 
     def _members(self, sends: Iterable[Send]) -> Iterator[Send]:
-        for send in sends:
+        for send in checked_sends(sends):
             self._refuse_id(send.id)
             yield replace(send, id=self._next_id())
+
+    def _check_on_done(self, alias: Alias) -> None:
+        """Raise `TypeError` if the handler of what follows takes data without any field of a `BatchDone`."""
+        handler = registry.find(alias.name, self._send.key)
+        taken = None if handler is None else fields_of(handler.data_type)
+        if handler is not None and taken is not None and taken.isdisjoint(_DONE):
+            raise TypeError(
+                f"on_done={self._send.key!r} gets a BatchDone, but its handler {registry.name_of(handler.func)} takes "
+                f"{type_name(handler.data_type)}; annotate its argument Message[BatchDone]."
+            )
 
     def _check_open(self) -> None:
         if self._is_open:

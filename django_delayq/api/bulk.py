@@ -122,7 +122,7 @@ class Batches:
 
     def of(self, sends: Iterable[Send]) -> Iterator[Batch]:
         """Yield `sends` in batches. Before it yields a batch, it reads only one send more than the batch has."""
-        for send in _iterable(sends):
+        for send in checked_sends(sends):
             if full := self._add(send):
                 yield full
         if self._batch:
@@ -169,8 +169,6 @@ class Batches:
 
     def _add(self, send: Send) -> Batch | None:
         """Add a send to the current batch. If it can't join, begin a new batch, and return the one before."""
-        if not isinstance(send, Send):
-            raise TypeError(f"{short_repr(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
         backend = get_backend(self._using or send.using)
         message = prepare(send, backend.alias, self._make_id)
         before, batch = None, self._batch
@@ -197,15 +195,23 @@ def _await_answer(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], l
 async def _each(sends: Iterable[Send] | AsyncIterable[Send]) -> AsyncIterator[Send]:
     if isinstance(sends, AsyncIterable):
         async for send in sends:
-            yield send
+            yield _checked(send)
     else:
-        for send in _iterable(sends):
+        for send in checked_sends(sends):
             yield send
 
 
-def _iterable(sends: Iterable[Send]) -> Iterable[Send]:
+def checked_sends(sends: Iterable[Send]) -> Iterator[Send]:
+    """Yield the sends. Raises `TypeError` for anything else, naming the value and the fix."""
     if isinstance(sends, Send):
         raise TypeError("sends is one Send; give an iterable of them, such as [Send(...)].")
     if not isinstance(sends, Iterable):
         raise TypeError(f"sends={short_repr(sends)} is {type(sends).__name__}; give an iterable of Send.")
-    return sends
+    for send in sends:
+        yield _checked(send)
+
+
+def _checked(send: Send) -> Send:
+    if not isinstance(send, Send):
+        raise TypeError(f"{short_repr(send)} is {type(send).__name__}; give Send(...) or handler.prepare(...).")
+    return send

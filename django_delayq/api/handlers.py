@@ -202,8 +202,10 @@ class Handler(Generic[T, R]):
     def from_version(self, version: int, data: Any) -> T:
         """Return JSON values of an older version as the function would receive them now, for a unit test.
 
-        Raises `DataMismatch` if they can't be upgraded, or don't fit the type afterwards.
+        Raises `DataMismatch` if they can't be upgraded, or don't fit the type afterwards, and `TypeError` or
+        `ValueError` for a version that is no whole number from 1.
         """
+        check_count(version, "version", most=_MOST_VERSION)
         return cast("T", self.data_of(encode_data(data), version))
 
     # Only a handler whose T may be None takes no data: type checkers refuse it for the others, and so does sending.

@@ -23,6 +23,7 @@ from django_delayq import (
     UnknownKey,
     Unsupported,
     cancel_delay_messages,
+    delay_execute,
     send_delay_messages_again,
 )
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
@@ -307,15 +308,52 @@ def test_explain_names_the_batch_and_how_far_it_is(broker: DatabaseBackend, data
         delayq("explain", batch.id)
 
 
+def test_wrong_members_are_refused_with_the_value_and_the_fix(broker: DatabaseBackend) -> None:
+    wrong: list[tuple[Any, str]] = [
+        ([1, 2], r"1 is int; give Send\(\.\.\.\)"),
+        (Send("k"), "sends is one Send"),
+        (5, "sends=5"),
+    ]
+    with Batch("done") as batch:
+        for sends, why in wrong:
+            with pytest.raises(SendError, match=why):
+                batch.send_many(sends)
+        with pytest.raises(
+            TypeError, match=rf"using is an option of Batch\(\.\.\.\): {batch.id} has 'default'; leave it"
+        ):
+            batch.send("k", using="other")  # type: ignore[call-arg]
+
+
+@pytest.mark.usefixtures("broker", "registry")
+def test_a_handler_that_takes_no_batch_done_is_refused(database: str) -> None:
+    def number(message: Message[int]) -> None: ...
+    def whole(message: Message[BatchDone]) -> None: ...
+    def loose(message: Message[dict[str, Any]]) -> None: ...
+
+    delay_execute("number")(number)
+    with pytest.raises(
+        TypeError, match=r"on_done='number' gets a BatchDone, .*number takes int; annotate its argument"
+    ):
+        Batch("number").__enter__()
+    delay_execute("whole")(whole)
+    delay_execute("loose")(loose)
+    for key in "whole", "loose":
+        with Batch(key):
+            pass
+    assert ReadyMessage.objects.using(database).count() == 2
+
+
 def test_mistakes_are_refused(database: str, stored_delayq: dict[str, Any], settings: Settings) -> None:
     batch = batch_of(1)
     with pytest.raises(DelayqError, match="entered already"):
         batch.__enter__()
     with pytest.raises(DelayqError, match="inside its block"):
         Batch("done").send("k")
-    for late in (lambda: batch.send("k"), lambda: batch.send_many([])):
-        with pytest.raises(DelayqError, match=f"{batch.id} takes no more messages: its block has ended"):
-            late()
+    ended = f"{batch.id} takes no more messages: its block has ended"
+    with pytest.raises(DelayqError, match=ended):
+        batch.send("k")
+    with pytest.raises(DelayqError, match=ended):
+        batch.send_many([])
     with Batch("done") as batch:
         for call in (lambda: batch.send("k", id="x"), lambda: batch.send_many([Send("k", id="x")])):
             with pytest.raises((TypeError, DelayqError)):

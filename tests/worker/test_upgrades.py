@@ -172,6 +172,10 @@ def test_a_unit_test_runs_a_handler_with_old_data() -> None:
     assert handler.run(handler.from_version(1, 17)) == Order(17, "EUR")
     with pytest.raises(DataMismatch, match="its data is of version 9"):
         handler.from_version(9, 17)
+    with pytest.raises(TypeError, match="version='1' is str; give a whole number"):
+        handler.from_version("1", 17)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="version=0 is too small; give 1 or more"):
+        handler.from_version(0, 17)
 
 
 def test_an_upgrade_stays_a_plain_function() -> None:
