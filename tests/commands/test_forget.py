@@ -12,14 +12,14 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management.base import CommandError
 from pytest_django import Settings
 
-from django_delayq import send_delay_message
+from django_delayq import Batch, send_delay_message
 from django_delayq.admin.bulk import jobs
 from django_delayq.admin.bulk.changes import KEY, Change
 from django_delayq.admin.log import Chosen, chosen_in, hashed, log_rows, log_selection
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Backend, SettleAction
 from django_delayq.core.codec import decode_data
-from django_delayq.models import ErrorMessage, FinishMessage, PayloadDifference, ReadyMessage, Tally
+from django_delayq.models import BatchRow, ErrorMessage, FinishMessage, PayloadDifference, ReadyMessage, Tally
 from tests.brokers.rig import settlement
 from tests.commands.support import bury, claim, delayq, send
 from tests.databases import SiteTables
@@ -163,6 +163,20 @@ def test_by_tag_and_what_runs_is_left_and_named(stored: Backend, sqlite_database
         delayq("forget", "--tag", "customer:7", "--no-input")
     assert ids_left(sqlite_database) == ["other", "runs"]
     assert dict(Tally.objects.using(sqlite_database).values_list("name", "count")) == {"purged": 2}
+
+
+def test_the_data_of_a_batch_is_reached_once_its_members_are_cancelled(stored: Backend, sqlite_database: str) -> None:
+    with Batch("done", data="secret", tag="customer:7") as batch:
+        batch.send("order.close", delay="1h")
+    delayq("forget", "--tag", "customer:7", "--no-input")
+    assert BatchRow.objects.using(sqlite_database).exists()
+    delayq("cancel", "--id-prefix", f"{batch.id}/", "--no-input")
+    BatchRow.objects.using(sqlite_database).update(look_at=0)
+    assert stored.store is not None
+    stored.store.mend_follow_ups()
+    assert delayq("forget", "--tag", "customer:7", "--no-input").startswith("removed 1: 1 waiting")
+    assert not BatchRow.objects.using(sqlite_database).exists()
+    assert ids_left(sqlite_database) == [f"{batch.id}/000000001"]
 
 
 def test_the_files_of_a_lake_that_hold_them_are_listed(stored: Backend, tmp_path: Path) -> None:
