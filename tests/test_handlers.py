@@ -209,6 +209,20 @@ def test_a_handler_of_many_decodes_the_data_of_each() -> None:
     assert (handler.batch, handler.wait_ms, handler.data_type) == (500, 2_000, int)
 
 
+def test_a_batch_and_a_function_of_one_message_are_refused_where_they_are_written() -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"index_one \(key 'k'\): .*with batch= it takes a list\[Message"):
+        delay_execute("k", batch=5)(index_one)
+    with pytest.raises(ImproperlyConfigured, match=r"index \(key 'k'\): .*to take many messages, give batch= too"):
+        delay_execute("k")(index)
+    assert registered_handlers() == []
+
+
+def test_an_annotation_that_is_defined_later_is_left_to_the_checks() -> None:
+    def later(messages: "list[Message[Later]]") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    assert delay_execute("k", batch=5)(later).batch == 5
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -232,10 +246,3 @@ def test_options_of_a_batch_that_can_not_hold_are_refused(options: dict[str, Any
 def test_a_spread_without_a_rule_is_refused() -> None:
     with pytest.raises(ImproperlyConfigured, match=r"spread='2s' is .* give every= too"):
         delay_execute("k", spread="2s")(index_one)
-
-
-def test_an_annotation_that_does_not_go_with_the_batch_is_named() -> None:
-    with pytest.raises(TypeError, match=r"with batch= it takes a list\[Message\[...\]\]"):
-        _ = delay_execute("k", batch=2)(index_one).data_type
-    with pytest.raises(TypeError, match="to take many messages, give batch= too"):
-        _ = delay_execute("l")(index).data_type

@@ -411,6 +411,7 @@ def delay_execute(
             )
             _check_own(handler)
             _check_batch(handler)
+            _check_takes_many(handler)
             registry.register(handler)
         except (TypeError, ValueError) as error:
             raise ImproperlyConfigured(f"Handler {name_of(func)} (key {short_repr(key)}): {error}") from error
@@ -498,6 +499,18 @@ def _check_batch(handler: Handler[Any, Any]) -> None:
         )
 
 
+def _check_takes_many(handler: Handler[Any, Any]) -> None:
+    """Raise `TypeError` if the function takes one message and has a `batch`, or takes a list and has none.
+
+    An annotation that can't be resolved yet, because its module is not complete, is left to the checks.
+    """
+    try:
+        annotation = _resolved(handler.func)
+    except TypeError:
+        return
+    _of_one(annotation, of_many=handler.batch is not None)
+
+
 def _check_own(handler: Handler[Any, Any]) -> None:
     """Raise `ValueError` if a function of the site has a key that is reserved for django-delayq itself."""
     if handler.func.__module__.startswith("django_delayq."):
@@ -532,15 +545,7 @@ def _data_type_of(func: Callable[..., Any], *, of_many: bool) -> Any:
     Return `Any` for `Message` or `Any` alone, and if there is no annotation. Raises `TypeError` for an annotation that
     can't be resolved or is no `Message`, and for a T that msgspec can't convert.
     """
-    annotation = _resolved(func)
-    if of_many:
-        if annotation in (Any, list, Sequence):
-            return Any
-        if typing.get_origin(annotation) not in (list, Sequence):
-            raise TypeError(f"its argument is annotated {annotation!r}; with batch= it takes a list[Message[...]].")
-        (annotation,) = typing.get_args(annotation)
-    elif typing.get_origin(annotation) is list:
-        raise TypeError(f"its argument is annotated {annotation!r}; to take many messages, give batch= too.")
+    annotation = _of_one(_resolved(func), of_many=of_many)
     if annotation in (Any, Message):
         return Any
     if typing.get_origin(annotation) is not Message:
@@ -550,6 +555,20 @@ def _data_type_of(func: Callable[..., Any], *, of_many: bool) -> Any:
         return Any
     decoder_for(data_type)
     return data_type
+
+
+def _of_one(annotation: Any, *, of_many: bool) -> Any:
+    """Return the annotation of one message, from that of the argument of a function that is `of_many` or not."""
+    if not of_many:
+        if typing.get_origin(annotation) in (list, Sequence):
+            raise TypeError(f"its argument is annotated {annotation!r}; to take many messages, give batch= too.")
+        return annotation
+    if annotation in (Any, list, Sequence):
+        return Any
+    if typing.get_origin(annotation) not in (list, Sequence):
+        raise TypeError(f"its argument is annotated {annotation!r}; with batch= it takes a list[Message[...]].")
+    (of_one,) = typing.get_args(annotation)
+    return of_one
 
 
 def _resolved(func: Callable[..., Any]) -> Any:

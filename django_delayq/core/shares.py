@@ -12,13 +12,14 @@ Messages in due order are claimed faster than in turns, because their rows lie n
 messages in due order are *mixed*, which gives each share about its part, they are claimed in that order.
 """
 
+import inspect
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django_delayq.core.templates import checked_template, fields_in, filled
-from django_delayq.support.validation import check_count
+from django_delayq.support.validation import check_count, short_repr
 
 T = TypeVar("T")
 
@@ -83,7 +84,22 @@ def check_shares(share_key: str | None, share_weight: Weights | None) -> Shares 
             f"share_weight={share_weight!r} is {type(share_weight).__name__}; give a dict of share and weight, or a "
             "function of the share."
         )
+    elif share_weight is not None and not _takes_one(share_weight):
+        raise TypeError(
+            f"share_weight={short_repr(share_weight)} takes {inspect.signature(share_weight)}; it must take one "
+            "positional argument: (share)."
+        )
     return Shares(checked_template("share_key", share_key), share_weight)
+
+
+def _takes_one(func: Callable[[str], int]) -> bool:
+    try:
+        inspect.signature(func).bind("")
+    except TypeError:
+        return False
+    except ValueError:  # a function of C may have none
+        pass
+    return True
 
 
 @dataclass(slots=True)

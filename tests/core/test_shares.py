@@ -31,6 +31,10 @@ from django_delayq.core.shares import (
         ({"share_weight": {"shop:1": 2}}, "share_weight weighs nothing alone; add share_key"),
         ({"share_key": "s:{a}", "share_weight": {"s:1": 0}}, "the weight of 's:1' in share_weight=0 is too small"),
         ({"share_key": "s:{a}", "share_weight": {"s:1": 101}}, "give 100 or less"),
+        (
+            {"share_key": "s:{a}", "share_weight": lambda: 1},
+            "takes (); it must take one positional argument: (share)",
+        ),
         ({"share_key": "s:{a}", "share_weight": 3}, "share_weight=3 is int; give a dict of share and weight"),
     ],
 )
