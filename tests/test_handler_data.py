@@ -105,6 +105,22 @@ def test_run_returns_what_the_function_returns() -> None:
     assert delay_execute("k")(typed).run(Parcel(5)) == 5
 
 
+def test_run_gives_a_handler_of_many_a_message_for_each_value() -> None:
+    @delay_execute("k", batch=5)
+    def index(messages: list[Message[int]]) -> list[tuple[str, int, int]]:
+        return [(message.id, message.data, message.attempt) for message in messages]
+
+    assert index.run(7) == [("run", 7, 1)]
+    assert index.run(1, -1, 2, attempt=2) == [("run", 1, 2), ("run-2", -1, 2), ("run-3", 2, 2)]
+    assert index.run(1, 2, id="x") == [("x", 1, 1), ("x-2", 2, 1)]
+    with pytest.raises(TypeError, match=r"data doesn't fit int: .*got `array`\. .* write run\(\*\[1, -1, 2\]\)"):
+        index.run([1, -1, 2])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"data doesn't fit int: Expected `int`, got `str`$"):
+        index.run(1, "x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a message has one value as data, not 2; send a list or a dict"):
+        delay_execute("one")(typed).run(Parcel(5), Parcel(6))
+
+
 def test_run_of_an_async_handler_is_awaited() -> None:
     @delay_execute("k")
     async def double(message: Message[int]) -> int:

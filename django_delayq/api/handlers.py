@@ -213,15 +213,27 @@ class Handler(Generic[T, R]):
     @overload
     def run(self: "Handler[S | None, R]", **message_fields: Any) -> R: ...
     @overload
-    def run(self, data: T, **message_fields: Any) -> R: ...
+    def run(self, data: T, *more: T, **message_fields: Any) -> R: ...
 
-    def run(self, data: Any = None, **message_fields: Any) -> R:
+    def run(self, data: Any = None, *more: Any, **message_fields: Any) -> R:
         """Call the function in a unit test, with `data` as it would arrive, and return its result.
 
         If the function is `async def`, the result is a coroutine, which the test awaits. `message_fields` are fields of
-        `Message`, such as `attempt=2`. A handler with a `batch` gets a list of this one message; for more of them, call
-        it with a list of your own.
+        `Message`, such as `attempt=2`. A handler with a `batch` gets a list of one message for each value: `run(1, -1)`
+        has the ids "run" and "run-2".
         """
+        if self.batch is None:
+            if more:
+                raise one_value((data, *more))
+            return self(self._message(data, message_fields))
+        first: Message[T] = self._message(data, message_fields)
+        rest = [
+            self._message(each, message_fields | {"id": f"{first.id}-{number}"}) for number, each in enumerate(more, 2)
+        ]
+        return self([first, *rest])
+
+    def _message(self, data: Any, message_fields: dict[str, Any]) -> Message[T]:
+        """Return a message for a unit test, with its data as they would arrive."""
         now_ms = wall_clock_ms()
         fields: dict[str, Any] = {
             "id": "run",
@@ -230,9 +242,15 @@ class Handler(Generic[T, R]):
             "started_ms": now_ms,
             "queue": self.queue,
         }
-        arrived = decode_data(encode_data(data, self.data_type), self.data_type)
-        message: Message[T] = Message(**(fields | message_fields), key=self.key, data=arrived)
-        return self(message if self.batch is None else [message])
+        try:
+            arrived = decode_data(encode_data(data, self.data_type), self.data_type)
+        except TypeError as error:
+            if self.batch is None or not isinstance(data, list):
+                raise
+            raise TypeError(
+                f"{error}. Each value is the data of one message: write run(*{short_repr(data)})."
+            ) from None
+        return Message(**(fields | message_fields), key=self.key, data=arrived)
 
     if not typing.TYPE_CHECKING:  # else a type checker would take them for attributes
         delay = NoMethod("send(data)")
