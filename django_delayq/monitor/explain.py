@@ -176,14 +176,16 @@ def _explanation(
 
 def _before(info: Info, handler: Handler[Any, Any]) -> Iterator[str]:
     """Yield the sentence on what a leased message may wait for before its handler runs."""
-    if info.state is State.RUNNING and handler.batch is not None:
-        yield _of_batch(handler.batch, handler.wait_ms)
+    if info.state is State.RUNNING:
+        yield from _with_others(info, handler)
 
 
 def _unless(info: Info, handler: Handler[Any, Any], *, parked: bool) -> Iterator[str]:
-    """Yield sentences on what may keep a message that waits from starting when it is due."""
+    """Yield sentences on what may keep a message that waits from starting when it is due, or from running alone."""
     if info.state not in (State.PENDING, State.READY):
         return
+    if not parked:
+        yield from _with_others(info, handler)
     if (info.header.version or 1) > handler.version:
         yield _later(info.header.version or 1, handler.version)
     if handler.limits is not None and not parked:
@@ -284,11 +286,17 @@ def _when_run(info: Info, now_ms: int) -> str:
     return f"{ends} {dies % {'lapse': lapse}}"
 
 
-def _of_batch(batch: int, wait_ms: int) -> str:
-    return _(
+def _with_others(info: Info, handler: Handler[Any, Any]) -> Iterator[str]:
+    """Yield the sentence on the messages with which a message runs; none if it runs by itself, as a suspect does."""
+    if handler.batch is None or info.crashes >= SUSPECT_CRASHES:
+        return
+    if not handler.wait_ms:
+        yield _("It runs together with others that are due, %(batch)s at most.") % {"batch": handler.batch}
+        return
+    yield _(
         "It runs together with others, %(batch)s at most. Until there are so many, it may wait in its worker for "
         "%(wait)s."
-    ) % {"batch": batch, "wait": to_text(wait_ms)}
+    ) % {"batch": handler.batch, "wait": to_text(handler.wait_ms)}
 
 
 def _when_lapsed(info: Info) -> str:

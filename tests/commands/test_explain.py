@@ -146,6 +146,29 @@ def test_a_leased_message_of_a_handler_of_many_may_wait_for_others(broker: Backe
 
 
 @pytest.mark.usefixtures("registry")
+def test_a_message_that_waits_for_a_handler_of_many_says_that_it_runs_with_others(
+    clocked_broker: Backend, clock: Clock
+) -> None:
+    @delay_execute(key="order.close", batch=500, wait="2s")
+    def index(messages: list[Message[None]]) -> None: ...
+
+    @delay_execute(key="order.remind", batch=20)
+    def remind(messages: list[Message[None]]) -> None: ...
+
+    serve(clocked_broker, "order.close", "order.remind")
+    send(clocked_broker, "a")
+    send(clocked_broker, "b", key="order.remind", delay_ms=60_000)
+    assert (
+        "next: The first worker with a free slot runs it. It runs together with others, 500 at most. Until there are so"
+        " many, it may wait in its worker for 2s.\n"
+    ) in delayq("explain", "a")
+    assert "runs it. It runs together with others that are due, 20 at most.\n" in delayq("explain", "b")
+    lapse(clocked_broker, clock, times=2)
+    serve(clocked_broker, "order.close", "order.remind")
+    assert "together" not in delayq("explain", "a")
+
+
+@pytest.mark.usefixtures("registry")
 def test_a_message_that_waits_says_which_limits_it_may_wait_for(broker: Backend) -> None:
     @delay_execute("order.close", max_concurrency=2, rate_limit="100/m", rate_key="account:{account}", burst=20)
     def handle(message: Message[object]) -> None: ...
