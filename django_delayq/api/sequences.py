@@ -232,7 +232,7 @@ def steps_to_come(row: SequenceRow) -> Iterator[tuple[int, PlannedStep]]:
     from django_delayq.store import sequences  # late, as above
 
     if row.stopped_at is None or row.restarts:
-        first = 1 if row.restarts else row.step + 1
+        first = 1 if row.stopped_at else row.step + 1
         yield from enumerate(sequences.plan_of(row)[first - 1 :], first)
 
 

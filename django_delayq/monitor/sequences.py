@@ -12,6 +12,9 @@ from django_delayq.store import sequences
 
 def in_words(row: SequenceRow, ends_at: datetime | None) -> str:
     """Return in the active language which step of which sequence a message is, and what follows if it ends then."""
+    if row.restarts and row.stopped_at is None:
+        told = _("Another message has the id of this step, which is put when that has ended.")
+        return f"{_which(row, row.step + 1)} {told}"
     return f"{_which(row, row.step)} {_what_follows(row, ends_at)}"
 
 
@@ -20,7 +23,8 @@ def when_it_comes(row: SequenceRow, number: int, ends_at: datetime | None) -> st
 
     The message that the sequence has come to ends at `ends_at`; None means that it has failed.
     """
-    if not (row.step < number or row.restarts) or number > len(sequences.plan_of(row)):
+    begins_anew = row.restarts and row.stopped_at is not None
+    if not (row.step < number or begins_anew) or number > len(sequences.plan_of(row)):
         return ""
     return f"{_which(row, number)} {' '.join(_how_far(row, number, ends_at))}"
 
@@ -37,7 +41,7 @@ def _which(row: SequenceRow, number: int) -> str:
 def _how_far(row: SequenceRow, number: int, ends_at: datetime | None) -> Iterator[str]:
     message = {"message": repr(row.message_id)}
     due_at = next((step.due_at for step in following(row, ends_at) if step.number == number), None)
-    if row.restarts:
+    if row.restarts and row.stopped_at is not None:
         yield _("It is still to come: the sequence was stopped, and begins anew when %(message)s has ended.") % message
     elif row.stopped_at is not None:
         yield _("It does not come: the sequence was stopped while %(message)s ran.") % message

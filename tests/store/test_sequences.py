@@ -499,6 +499,12 @@ def test_a_sequence_begins_when_another_message_that_runs_under_its_id_has_ended
     sent = s.start(2, id="x")
     assert (sent.created, sent.running, sent.due_at) == (True, True, None)
     assert not s.start(3, id="x").created  # it is under way
+    explanation = explain("s:x@1")
+    assert explanation is not None
+    assert explanation.sequence_words == (
+        "It is step 1 of 2 of the sequence 's', started as 'x'. "
+        "Another message has the id of this step, which is put when that has ended."
+    )
     assert end(broker, held, action) == [True]
     assert list(ReadyMessage.objects.using(database).values_list("message_id", "data")) == [("s:x@1", "2")]
     end(broker, claim(broker))
