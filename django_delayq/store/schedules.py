@@ -152,7 +152,7 @@ def _put_following(database: Database, found: Mapping[str, Collection[object]]) 
         end = ends.get(row.message_id)
         ended_at = None if end is None or end.ended_ms is None else from_ms(end.ended_ms)
         try:
-            messages += _following(row, rule_of(row.rule), now, ended_at)
+            messages += _following(database, row, rule_of(row.rule), now, ended_at)
         except Exception as error:  # noqa: BLE001 - a calendar is the site's code
             row.look_at, row.error = now + MISTAKE, f"{type(error).__name__}: {error}"
             logger.error("The rule of schedule %r can not be resolved: %s", row.name, row.error)
@@ -161,14 +161,22 @@ def _put_following(database: Database, found: Mapping[str, Collection[object]]) 
     return _enqueued(database, messages)
 
 
-def _following(row: Schedule, rule: Rule, now: datetime, ended_at: datetime | None) -> Iterator[NewMessage]:
-    """Yield the messages to put now, and note them in the row."""
+def _following(
+    database: Database, row: Schedule, rule: Rule, now: datetime, ended_at: datetime | None
+) -> Iterator[NewMessage]:
+    """Yield the messages to put now, and note them in the row.
+
+    What has ended already is left out: it ran early, or ran before the schedule's times were changed or clocks put
+    back.
+    """
     row.error = ""
-    while row.overlap != "allow" or row.last_at <= now + AHEAD:
+    while row.overlap != "allow" or _covered(row) <= now + AHEAD:
         following = rule.after(not_before(_covered(row), row.start_at))
         at = next_to_put(
             rule, following, now, ended_at, cast("CatchUp", row.catch_up), cast("Overlap", row.overlap), row.until_at
         )
+        while at is not None and not _is_past_end(row, at) and _has_ended(database, [id_of(row, at)]):
+            at = rule.after(at)
         if at is None or _is_past_end(row, at):
             row.look_at = None
             return
@@ -280,12 +288,12 @@ def save(database: Database, wanted: NewSchedule) -> Changed:
         _check_count(database, row, wanted)
     for name, value in asked.items():
         setattr(row, name, value)
-    row.gone_at = None
+    gone_at, row.gone_at = row.gone_at, None
     if row.paused_at:
         _paused_of(database, row).update(error=WITHDRAWN)  # it was put as the schedule was before
         if has_other_times and not _open_among(database, [row.message_id]):
             row.last_at, row.message_id = None, ""  # the new times begin when the pause ends
-    alarms = [] if row.paused_at else _restart(database, row, has_other_times=has_other_times)
+    alarms = [] if row.paused_at else _restart(database, row, gone_at, has_other_times=has_other_times)
     row.save(using=database.using)
     return Changed([row.name], alarms)
 
@@ -331,8 +339,12 @@ def _to_the_ms(at: datetime | None) -> datetime | None:
     return None if at is None else from_ms(to_epoch_ms(at))
 
 
-def _restart(database: Database, row: Schedule, *, has_other_times: bool = False) -> list[Alarm]:
+def _restart(
+    database: Database, row: Schedule, stopped_at: datetime | None = None, *, has_other_times: bool = False
+) -> list[Alarm]:
     """Put the next occurrence from now on, in place of those that wait for their time.
+
+    At `stopped_at` what waited was withdrawn, because the schedule was paused or gone; None if it was not.
 
     One that is overdue, runs, or waits for a retry or after a snooze stays, and its end puts the next, so that
     `catch_up` and `overlap` hold. One whose time is past, but waits for a window or was rescheduled, is put again. One
@@ -354,7 +366,11 @@ def _restart(database: Database, row: Schedule, *, has_other_times: bool = False
             return _enqueued(database, [_put(row, covered)])
     after, start, kept = now, row.start_at, None
     if covered and not has_other_times:  # clocks that were put back must not bring earlier local times again
-        kept = covered if last_id in cancelled or _was_withdrawn(database, last_id) else None
+        was_to_come = stopped_at is not None and row.last_at > stopped_at
+        was_overdue = stopped_at is not None and not was_to_come and _was_withdrawn(database, last_id)
+        if was_overdue and covered > now:  # it still counts
+            row.put_count = max(row.put_count - 1, 0)
+        kept = covered if last_id in cancelled or was_to_come or was_overdue else None
         after = max(now, covered - _MOMENT if kept else covered)
         start = min(start, kept) if start and kept else start
     for at in to_come(rule_of(row.rule), after, start, None, None):
@@ -494,11 +510,11 @@ def _put_back(database: Database, row: Schedule) -> list[Alarm]:
     id, now = row.message_id, from_ms(database.now_ms())
     withdrawn = _paused_of(database, row).order_by("-ended_at").first()
     if withdrawn is None or row.last_at is None or row.overlap == "allow":
-        return _restart(database, row)
+        return _restart(database, row, row.paused_at)
     own, is_moved = _covered(row), not _is_at_its_time(database, row, withdrawn)
     due_ms = to_epoch_ms(withdrawn.due_at) if is_moved else message_of(row, own).at_ms or 0
     if due_ms <= to_epoch_ms(now) or _open_among(database, [id]) or _has_ended(database, [id]):  # it ran meanwhile
-        return _restart(database, row)
+        return _restart(database, row, row.paused_at)
     counted, still_counts = row.put_count, row.paused_at is not None and row.last_at <= row.paused_at
     message = _put(row, own)
     if still_counts:

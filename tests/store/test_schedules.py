@@ -39,6 +39,7 @@ from django_delayq import (
     undo_delay_action,
     unschedule_delay_messages,
 )
+from django_delayq.api import registry
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.core.message import State
@@ -1605,3 +1606,108 @@ def test_after_one_that_was_cancelled_what_is_past_in_its_zone_comes_at_once(
     resolve()
     look(broker)
     assert ids(database) == [half(11, 30)]
+
+
+@pytest.mark.parametrize("how", ["is cancelled", "runs early"])
+def test_what_is_over_does_not_come_after_a_change_to_a_denser_rule(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, how: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=Cron("0 * * * *", zone="Europe/Rome"))
+    (over,) = ids(database)
+    if how == "is cancelled":
+        cancel_delay_messages(over)
+    else:
+        reschedule_delay_messages(over, delay=0)
+        go_to(broker, clock, START + timedelta(minutes=1))
+        assert run_due(broker) == [over]
+    schedule_delay_message("k", 1, name="s", every=Cron("0,45 * * * *", zone="Europe/Rome"))
+    go_to(broker, clock, hours(0.75))
+    assert run_due(broker) == [half(10, 45)]
+    look(broker)
+    assert ids(database) == [half(11, 45)]
+
+
+def test_after_a_change_of_the_rule_clocks_that_were_put_back_bring_nothing_again(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=Cron("0 * * * *", zone="Europe/Rome"))
+    ran = []
+    for hour in (1, 2):
+        go_to(broker, clock, hours(hour))
+        ran += run_due(broker)
+    go_to(broker, clock, hours(2) + timedelta(minutes=10))
+    change_zone("Europe/Rome", "Europe/London")
+    resolve()
+    schedule_delay_message("k", 1, name="s", every=HALF_HOURLY)
+    for half_hours in (5, 6, 7, 8):
+        go_to(broker, clock, hours(half_hours / 2))
+        ran += run_due(broker)
+    assert Counter(ran).most_common(1)[0][1] == 1, ran
+
+
+@pytest.mark.parametrize("overlap", ["skip", "after", "allow"])
+def test_after_one_that_was_cancelled_what_follows_comes_at_its_new_time(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone, overlap: Any
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON_AND_ONE, overlap=overlap)
+    cancel_delay_messages(local(TODAY))
+    change_zone("Europe/Rome", "Etc/GMT-3")
+    resolve()
+    go_to(broker, clock, TODAY.replace(hour=10))
+    look(broker)
+    assert run_due(broker) == [local(TODAY, 13)]
+    assert schedules.put_due(broker.database)[1] > 0
+
+
+MONTHLY = Every(months=1, day=28, time="12:00", zone="Europe/Rome")
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["as it was", "changed"])
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+def test_a_pause_that_outlasts_the_row_of_what_it_withdrew_leaves_out_nothing_to_come(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, changes: bool, overlap: Any
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=MONTHLY, overlap=overlap)
+    before = due(database)
+    pause_delay_schedules("s", reason="stocktaking")
+    FinishMessage.objects.using(database).all().delete()
+    if changes:
+        schedule_delay_message("k", 2, name="s", every=MONTHLY, overlap=overlap)
+    resume_delay_schedules("s")
+    assert due(database) == before
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize("hour", [9, 11])
+def test_a_schedule_that_comes_back_into_the_code_goes_on_with_what_was_withdrawn_and_counts_it_once(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    change_zone: ChangeZone,
+    monkeypatch: pytest.MonkeyPatch,
+    hour: int,
+) -> None:
+    delay_execute("s", every=NOON, count=1)(handle)
+    sync_delay_schedules()
+    go_to(broker, clock, TODAY.replace(hour=hour, minute=40))
+    monkeypatch.setattr(registry, "by_alias", {})
+    sync_delay_schedules()
+    assert ids(database) == []
+    if hour == 9:
+        FinishMessage.objects.using(database).all().delete()
+    change_zone("Europe/Rome", "Europe/London")
+    delay_execute("s", every=NOON, count=1)(handle)
+    sync_delay_schedules()
+    assert due(database) == {local(TODAY): TODAY.replace(hour=12)}
+    assert info_of().so_far == 1
+
+
+def test_one_that_was_withdrawn_once_counts_once_where_it_is_open_again(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, overlap="allow", count=1)
+    _resume()
+    reschedule_delay_messages(local(TODAY), delay=0)
+    go_to(broker, clock, START + timedelta(minutes=1))
+    schedule_delay_message("k", 2, name="s", every=NOON, overlap="allow", count=1)
+    assert info_of().so_far == 1
