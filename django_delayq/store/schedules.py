@@ -183,6 +183,7 @@ def _following(
         yield _put(row, at)
         if row.overlap != "allow":
             return
+    row.look_at = _covered(row) - AHEAD  # clocks may have been put back since it was put
 
 
 def _is_past_end(row: Schedule, at: datetime) -> bool:

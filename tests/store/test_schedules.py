@@ -1659,6 +1659,17 @@ def test_after_one_that_was_cancelled_what_follows_comes_at_its_new_time(
     assert schedules.put_due(broker.database)[1] > 0
 
 
+def test_after_clocks_were_put_back_maintenance_rests_until_the_next_one(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, overlap="allow")
+    go_to(broker, clock, TODAY.replace(hour=10, minute=59, second=55))
+    change_zone("Europe/Rome", "Europe/London")
+    look(broker)
+    assert schedules.put_due(broker.database)[1] > 0
+    assert Schedule.objects.using(database).get().look_at == TODAY.replace(hour=12) - schedules.AHEAD
+
+
 MONTHLY = Every(months=1, day=28, time="12:00", zone="Europe/Rome")
 
 
