@@ -32,10 +32,13 @@ KEPT_S = 1.0
 
 Others may have to wait for them so long. With less, who seldom needs a permit would take a new one each time.
 """
-LOOK_S = 0.1
-"""The time, in seconds, from one look for unused permits to the next: few calls release those of many blocks."""
+LOOK_S = 0.25
+"""The time, in seconds, from one look at the blocks to the next: few calls release or renew permits of many blocks."""
 BLOCK_S = 2.0
 """How long, in seconds, a block takes new leases. Later ones ask for a new block, so that others get a chance."""
+EXTEND_S, LONGEST_BLOCK_S = 0.5, 10.0
+"""How long before its end a block that is in use and has few permits is made to last longer, and for how long it may
+last in all, in seconds."""
 
 PermitCall = Callable[[Sequence[PermitRequest]], None]
 """A call about permits of one key."""
@@ -149,11 +152,14 @@ class Block:
     permits are enough for as many leases. So permits are neither acquired nor released for each message.
 
     A block keeps permits that no lease needs for `KEPT_S`, for its next leases, but no more of them than `most_kept`.
+    A block that never has more than that lasts longer while it is in use, because most of the permits are others'.
     """
 
     most_kept: int
     until: float
     """Until when it takes new leases."""
+    last_until: float
+    """Until when it may be made to take new leases."""
     requests: list[PermitRequest] = field(default_factory=list)
     """The requests that got the permits."""
     leases: set[Lease] = field(default_factory=set)
@@ -169,6 +175,12 @@ class Block:
     def kept_until(self) -> float:
         """Return until when it keeps permits that no lease needs."""
         return min(self.used_at + KEPT_S, self.until)
+
+    @property
+    def extend_at(self) -> float:
+        """Return when to make it last longer; infinity if it is not to, by what is known now."""
+        may_last = self.until < self.last_until and 0 < len(self.requests) <= self.most_kept
+        return self.until - EXTEND_S if may_last else math.inf
 
     def take_surplus(self, now: float) -> list[PermitRequest]:
         """Take out the permits that no lease needs, except those that are kept, and return them."""
@@ -414,13 +426,28 @@ class Leases:
                 block.leases.discard(lease)
         return leaving
 
-    def release_unused(self) -> float:
-        """Release the permits that no lease has needed for a while. Return when to look again; infinity for never."""
+    def look_after_blocks(self) -> float:
+        """Release the permits that no lease has needed for a while, and make blocks that are in use last longer.
+
+        Return when to look again; infinity for never.
+        """
+        now = monotonic()
         with self._blocks_lock:
             requests = self._take_surplus()
-            ends = [block.kept_until for block in self._blocks if len(block.requests) > len(block.leases)]
+            kept = [block for block in self._blocks if len(block.requests) > len(block.leases)]
+            ending = [block for block in kept if block.extend_at <= now < block.kept_until]
         self._release_requests(requests)
+        self._extend(ending, now + self.block_s)
+        ends = [min(block.kept_until, block.extend_at) for block in kept]
         return max(min(ends), monotonic() + LOOK_S) if ends else math.inf
+
+    def _extend(self, blocks: Iterable[Block], until: float) -> None:
+        """Renew the permits of blocks, and let these last until then. Without a renewal a block ends when it would."""
+        holders = {request: block for block in blocks for request in list(block.requests)}
+        for key, page in _by_key(holders):
+            if key not in self._away and self._try_permits(key, partial(self._renew_page_of_permits, holders), page):
+                for request in page:
+                    holders[request].until = min(until, holders[request].last_until)
 
     def release_all_unused(self) -> None:
         """Release all permits that no lease needs, because this worker stops."""

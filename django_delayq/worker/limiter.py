@@ -13,7 +13,7 @@ from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch, StoreUnavailable
 from django_delayq.core.limits import SHARE_AHEAD, Limits, turns_later
 from django_delayq.support.tokens import random_numbers
-from django_delayq.worker.leases import KEPT_S, Block, Lease, Leases
+from django_delayq.worker.leases import KEPT_S, LONGEST_BLOCK_S, Block, Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer
 from django_delayq.worker.starts import ALONE_S, REMEMBERED_S, StartBlock
@@ -96,10 +96,13 @@ class Limiter:
         now = monotonic()
         return min([self._look_at, *(until for until in self._closed_until.values() if until > now)])
 
-    def release_unused(self) -> None:
-        """Release permits that this worker has kept for its next messages, once they are unused for a while."""
+    def look_after_blocks(self) -> None:
+        """Release permits that this worker has kept for its next messages, once they are unused for a while.
+
+        Keep those that are in use for longer.
+        """
         if monotonic() >= self._look_at:
-            self._look_at = self._leases.release_unused()
+            self._look_at = self._leases.look_after_blocks()
             self._blocks = {place: block for place, block in self._blocks.items() if block.requests or block.leases}
 
     def waits(self) -> bool:
@@ -200,7 +203,7 @@ class Limiter:
         block = self._blocks.get(place)
         if block is None or now >= block.until or not (block.requests or block.leases):
             most_kept = (limits.max_concurrency or 0) // SHARE_AHEAD
-            block = self._blocks[place] = Block(most_kept, now + self._leases.block_s)
+            block = self._blocks[place] = Block(most_kept, now + self._leases.block_s, now + LONGEST_BLOCK_S)
         return block
 
     def _request(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:

@@ -604,8 +604,49 @@ def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_sec
     while len(other.admitted) < 20:
         now = keeper.limiter.next_at
         assert now <= began_at + 0.3 + 1.0 + leases.LOOK_S
-        keeper.limiter.release_unused()
+        keeper.limiter.look_after_blocks()
         other.admit(20 - len(other.admitted))
+
+
+def test_a_value_that_is_in_use_asks_for_a_permit_once_in_ten_seconds(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_at = now = time.monotonic()
+    for module in (leases, limiter):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    slots, asked_s = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1), list[int]()
+    acquire = rig.broker.limiter.acquire
+
+    def note(requests: Sequence[PermitRequest], *, lease_ms: int) -> Sequence[Throttled | None]:
+        asked_s.append(round(now - began_at))
+        return acquire(requests, lease_ms=5_000)
+
+    monkeypatch.setattr(rig.broker.limiter, "acquire", note)
+    while now < began_at + 22:
+        slots.admit(1)
+        (end,) = rig.broker._limits._permits["k", "1"].ends.values()
+        assert end > rig.broker._clock_ms()  # it is renewed
+        slots.end(1)
+        now += 0.2
+        rig.broker.advance(200)
+        slots.limiter.look_after_blocks()
+    assert asked_s == [0, 10, 20]
+
+
+def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    for module in (leases, limiter):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1)
+    for _ in range(20):
+        slots.admit(1)
+        slots.end(1)
+        now += 0.2
+        slots.limiter.look_after_blocks()
+    assert rig.broker._limits._permits["k", "1"].ends
+    now += 1.1
+    slots.limiter.look_after_blocks()
+    assert not rig.broker._limits._permits["k", "1"].ends
 
 
 @given(
@@ -628,7 +669,7 @@ def test_whatever_two_workers_do_they_hold_a_permit_for_each_message_that_may_ru
             for block in worker.leases._blocks:
                 block.until = block.used_at = 0.0  # as after a while
             worker.limiter._look_at = 0.0
-            worker.limiter.release_unused()
+            worker.limiter.look_after_blocks()
         held = sum(len(permits.ends) for permits in rig.broker._limits._permits.values())
         assert sum(worker.most_running for worker in workers) <= held <= most
     for worker in workers:
