@@ -101,6 +101,12 @@ def test_the_comparison_divides_by_ours_within_a_round_and_tells_what_could_not_
     assert "**Not measured**, install: there is no such version." in text
 
 
+def test_a_drain_that_was_over_within_a_millisecond_can_be_told() -> None:
+    rates = {"delayq_redis": 1_000.0, "rq": 0.0}
+    text = report.text([Result("1", "drain", name, {"per_s": per_s}) for name, per_s in rates.items()])
+    assert "0 (0/s)" in next(line for line in text.splitlines() if "RQ" in line)
+
+
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.name)
 def test_each_contender_has_an_adapter_with_all_that_is_asked_of_it(contender: Contender) -> None:
     if (install.REQUIREMENTS / contender.name / "package.json").exists():

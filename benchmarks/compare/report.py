@@ -129,7 +129,8 @@ def _cell(results: Sequence[Result], column: Column, contender: Contender) -> st
     lowest, measured, highest = (column.shape.format(of(found)) for of in (min, median, max))
     if not column.is_ratio:
         return measured if lowest == highest else f"{measured} ({lowest} to {highest})"
-    if half := round(50 * (max(found) - min(found)) / median(found)):
+    middle = median(found)  # 0 where all ended in the millisecond in which the first one did
+    if middle and (half := round(50 * (max(found) - min(found)) / middle)):
         measured += f" ±{half} %"
     times = ratio(results, column, contender)
     return measured if times is None else f"{times:.2g} ({measured})" if times < 100 else f"{times:,.0f} ({measured})"
