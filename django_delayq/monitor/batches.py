@@ -44,8 +44,8 @@ def of_member(database: Database, message_id: str) -> tuple[BatchInfo | None, st
     id = batch_of(message_id)
     info = None if id is None else find(database, id)
     if info is not None:
-        told = _("It is a member of the batch %(id)s.") % {"id": repr(id)}
-        return info, f"{told} {_progress(info)}"
+        words = _("It is a member of the batch %(id)s.") % {"id": repr(id)}
+        return info, f"{words} {_progress(info)}"
     if id is None or queries.get(database, id) is None:
         return None, ""
     return None, _("It is a member of the batch %(id)s, which is done.") % {"id": repr(id)}

@@ -13,8 +13,8 @@ from django_delayq.store import sequences
 def in_words(row: SequenceRow, ends_at: datetime | None) -> str:
     """Return in the active language which step of which sequence a message is, and what follows if it ends then."""
     if row.restarts and row.stopped_at is None:
-        told = _("Another message has the id of this step, which is put when that has ended.")
-        return f"{_which(row, row.step + 1)} {told}"
+        words = _("Another message has the id of this step, which is put when that has ended.")
+        return f"{_which(row, row.step + 1)} {words}"
     return f"{_which(row, row.step)} {_what_follows(row, ends_at)}"
 
 

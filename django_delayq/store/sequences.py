@@ -295,11 +295,10 @@ def under_way(database: Database, tag: str, most: int) -> list[SequenceRow]:
 
 def find(database: Database, name: str, id: str) -> SequenceRow | None:
     """Return the sequence under way with this id. One whose message was cancelled or purged is over."""
-    rows = list(_rows(database).filter(name=name, sequence_id=id))
-    is_open = _open_states(database, [row.message_id for row in rows])
-    ended = [row for row in rows if row.message_id not in is_open]
-    finished = _finished_among(database, ended)
-    return next((row for row in rows if row not in ended or row.restarts or row.message_id in finished), None)
+    row = _rows(database).filter(name=name, sequence_id=id).first()
+    if row is None or row.restarts or _open_states(database, [row.message_id]) or _finished_among(database, [row]):
+        return row
+    return None
 
 
 def of_message(database: Database, message_id: str) -> SequenceRow | None:

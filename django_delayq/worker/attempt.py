@@ -55,16 +55,18 @@ FORKED = (
 
 def begin_leased(lease: Lease) -> Message[Any] | Transition:
     """Return the message of a lease to run, or the transition that ends the lease if it must not start."""
-    if stopped_among([lease.claimed], lease.handler):
-        return transitions.release(lease.claimed)  # which cancels it
-    return begin_lease_looked(lease)
+    return _begin_leased(lease, begin)
 
 
 def begin_lease_looked(lease: Lease) -> Message[Any] | Transition:
     """Do what `begin_leased` does, without a look whether a sequence was stopped: the caller looks."""
+    return _begin_leased(lease, begin_looked)
+
+
+def _begin_leased(lease: Lease, begin: Callable[..., Message[Any] | Transition]) -> Message[Any] | Transition:
     if lease.cancel_request is not None:
         return transitions.cancel(lease.claimed, lease.cancel_request)
-    begun = begin_looked(lease.claimed, lease.handler, lease.now_ms(), lease.check_held)
+    begun = begin(lease.claimed, lease.handler, lease.now_ms(), lease.check_held)
     if isinstance(begun, Message):
         begun._is_cancelled, begun._note_progress = lease.is_cancelled, lease.note_progress
     return begun
