@@ -61,6 +61,15 @@ def occurrence_of(id: str) -> tuple[str, datetime] | None:
     return None
 
 
+def local_time_of(id: str) -> tuple[datetime, str] | None:
+    """Return the local time and the name of the zone that an id tells of; None if it tells of an instant, or of none.
+
+    Raises `ValueError` if there is no such day or time.
+    """
+    match = _match(id)
+    return None if match is None or match[3] is None else (datetime.fromisoformat(match[2]), match[3])
+
+
 def instant_now(id: str, put_for: datetime) -> datetime:
     """Return when an occurrence that was put for the instant `put_for` is by the time-zone database of this process."""
     found = occurrence_of(id)

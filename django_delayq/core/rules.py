@@ -6,12 +6,21 @@ is a function, or an object without a name, can't be written: a rule with one ha
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, time as clock_time
+from datetime import date, datetime, time as clock_time
 from zoneinfo import ZoneInfo
 
 from django_delayq.core import codec
 from django_delayq.core.codec import Instant, Natural
-from django_delayq.core.human_time import At, Calendar, Window, check_dates, due_in_window_ms, steps
+from django_delayq.core.human_time import (
+    At,
+    Calendar,
+    Window,
+    check_dates,
+    check_zone,
+    due_in_window_ms,
+    instant_of,
+    steps,
+)
 from django_delayq.support.timestamps import due_time_ms, from_ms
 from django_delayq.support.translatable import text as _
 from django_delayq.support.units import to_text
@@ -19,15 +28,27 @@ from django_delayq.support.validation import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """The words of a send or a reschedule from which a due time was found: a local time, windows, or both.
+class LocalTime:
+    """What the clocks of a zone show at an occurrence of a schedule."""
 
-    `from_ms` is the instant from which `at` was found. Without an `at` it is the first at which the message could be
+    time: datetime
+    zone: str
+
+    def resolve(self, _now: datetime) -> datetime:
+        """Return the instant at which they do, by the time-zone database of this process. Raises like `instant_of`."""
+        return instant_of(self.time, self.zone)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a due time was found from: a local time, windows, or both.
+
+    `from_ms` is the instant from which an `At` was found. Without `at` it is the first at which the message could be
     due.
     """
 
-    from_ms: int
-    at: At | None = None
+    from_ms: int = 0
+    at: At | LocalTime | None = None
     windows: tuple[Window, ...] = ()
     spread_ms: int = 0
 
@@ -41,7 +62,7 @@ class Rule:
     def steps(self, id: str) -> Iterator[str]:
         """Yield the steps to the due time in words, a line each. Raises like `due_ms`."""
         first_ms = self._first_ms()
-        if self.at is not None:
+        if isinstance(self.at, At):
             yield from steps(self.at, from_ms(self.from_ms), _("asked for"))
         if self.windows:
             first = from_ms(first_ms)
@@ -68,6 +89,12 @@ class _At:
 
 
 @dataclass(frozen=True, slots=True)
+class _LocalTime:
+    time: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Window:
     weekdays: str
     start: str
@@ -80,6 +107,7 @@ class _Window:
 class _Rule:
     from_ms: Instant
     at: _At | None = None
+    local: _LocalTime | None = None
     windows: list[_Window] = field(default_factory=list)
     spread_ms: Natural = 0
 
@@ -98,7 +126,7 @@ def in_words(text: str, id: str, *, is_due_by_it: bool) -> list[str]:
         found = list(rule.steps(id))
     except Exception as error:  # noqa: BLE001 - a calendar is the site's code
         return [_("it can't be said: %(error)s", error=error)]
-    if is_due_by_it:
+    if is_due_by_it or not found:  # of an occurrence its schedule says the rest
         return found
     other = _("the message is due at another time than it gave")
     return [_("%(other)s; its window holds for retries and snoozes", other=other) if rule.windows else other, *found]
@@ -110,9 +138,10 @@ def encode(rule: Rule) -> str | None:
     try:
         written = _Rule(
             rule.from_ms,
-            None
-            if at is None
-            else _At(_text(at.time), _name(at.zone), at.months, at.days, at.business_days, _calendar(at.calendar)),
+            _At(_text(at.time), _name(at.zone), at.months, at.days, at.business_days, _calendar(at.calendar))
+            if isinstance(at, At)
+            else None,
+            _LocalTime(at.time.isoformat(), at.zone) if isinstance(at, LocalTime) else None,
             [
                 _Window(each.weekdays, _text(each.start), _text(each.end), _name(each.zone), _calendar(each.calendar))
                 for each in rule.windows
@@ -128,19 +157,9 @@ def decode(text: str) -> Rule:
     """Return the rule of a text. Raises `ValueError`, also if a zone of it is not known here."""
     try:
         written = codec.read(text, _Rule)
-        at = written.at
         return Rule(
             written.from_ms,
-            None
-            if at is None
-            else At(
-                time=at.time,
-                zone=at.zone,
-                months=at.months,
-                days=at.days,
-                business_days=at.business_days,
-                calendar=_read_calendar(at.calendar),
-            ),
+            _read_at(written),
             tuple(
                 Window(each.weekdays, each.start, each.end, zone=each.zone, calendar=_read_calendar(each.calendar))
                 for each in written.windows
@@ -161,6 +180,30 @@ def zones(rule: Rule) -> frozenset[str]:
 def like_zone(zone: str) -> str:
     """Return a pattern for LIKE that matches each text of a rule with the zone, and few others."""
     return f'%"zone":"{zone}"%'
+
+
+def is_due_by(rule_due_ms: int | None, due_ms: int, sent_ms: int) -> bool:
+    """Return whether a message has the due time that its rule gave: it was not rescheduled, retried or snoozed since.
+
+    Where that was past, the message was due when it was sent.
+    """
+    return rule_due_ms is not None and due_ms == max(rule_due_ms, sent_ms)
+
+
+def _read_at(written: _Rule) -> At | LocalTime | None:
+    at, local = written.at, written.local
+    if local is not None:
+        return LocalTime(datetime.fromisoformat(local.time), check_zone(local.zone))
+    if at is None:
+        return None
+    return At(
+        time=at.time,
+        zone=at.zone,
+        months=at.months,
+        days=at.days,
+        business_days=at.business_days,
+        calendar=_read_calendar(at.calendar),
+    )
 
 
 def _text(at: str | clock_time) -> str:

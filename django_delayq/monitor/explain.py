@@ -133,7 +133,7 @@ def _explain_facts(backend: Backend, store: Tables, facts: MessageFacts, using: 
     header = facts.info.header
     rule: tuple[str, ...] = ()
     if facts.rule:
-        is_due_by_it = facts.rule_due_ms == facts.info.due_ms
+        is_due_by_it = rules.is_due_by(facts.rule_due_ms, facts.info.due_ms, header.sent_ms)
         rule = tuple(rules.in_words(facts.rule, facts.info.id, is_due_by_it=is_due_by_it))
     alarms, why = None, _why_no_alarms(store, backend.alias)
     try:

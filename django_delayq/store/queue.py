@@ -622,9 +622,11 @@ class DatabaseQueue:
         return operations.answers(ids, found)
 
     def correct(self, corrections: Sequence[rules.Correction]) -> list[bool]:
+        from django_delayq.store import schedules  # late, as above
+
         check_batch(corrections)
         asked_at = monotonic()
-        found, alarms = rules.correct(self.database, corrections)
+        found, alarms = schedules.correct(self.database, corrections)
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return operations.answers([each.id for each in corrections], found)
 

@@ -4,6 +4,8 @@ A row of `delayq_rule` has the primary key of its message, which stays the same 
 that moves a message writes here. A retry, a snooze or a plain reschedule gives the message another due time than that
 of the row: then the row says nothing of it any more. Its window still holds for retries and snoozes
 (worker/attempt.py). What removes a message for good removes its row in the same transaction.
+
+The messages of schedules whose rules are in a zone have such rows too: their local times.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,10 +65,7 @@ def add_to(database: Database, messages: Iterable[Claimed]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A waiting message that is due at `old_ms`, while its rule gives `new_ms` now.
-
-    `rule` is "" for a message that keeps none, because its schedule says when it is due.
-    """
+    """A waiting message that is due at `old_ms`, while its rule gives `new_ms` now."""
 
     id: str
     pk: int
@@ -112,18 +111,20 @@ def _look_at(database: Database, zone: str, after: int, until: int) -> Looked:
         "(SELECT * FROM delayq_rule WHERE id > %s AND id <= %s AND alias = %s AND rule LIKE %s) AS x",
         [after, until, database.alias, like_zone(zone)],
     )
-    due_by_it = Sql(
-        f"r.id = x.id AND r.due_at = x.due_at AND r.alias = %s AND {WAITING}"
-        f" AND (r.expires_at IS NULL OR r.expires_at > {database.dialect.now})",
+    dialect = database.dialect
+    due_by_it = Sql(  # like core/rules.py's `is_due_by`
+        f"r.id = x.id AND r.due_at = {dialect.greatest}(x.due_at, r.sent_at) AND r.alias = %s AND {WAITING}",
         [database.alias],
     )
-    found = database.dialect.joined(page, due_by_it)
+    found = dialect.joined(page, due_by_it)
     rows = database.rows(
-        f"SELECT r.id, r.message_id, r.due_at, x.rule FROM {found.text} ORDER BY x.id", found.parameters
+        f"SELECT r.id, r.message_id, r.due_at, x.due_at, x.rule, r.expires_at, r.scheduled_at FROM {found.text}"
+        " ORDER BY x.id",
+        found.parameters,
     )
     looked = Looked(0, [], [])
-    seen = 0
-    for pk, id, old_ms, text in rows:
+    seen, now_ms = 0, database.now_ms()
+    for pk, id, old_ms, given_ms, text, expires_at_ms, scheduled_ms in rows:
         try:
             rule = decode(text)
             if zone not in zones(rule):
@@ -132,7 +133,8 @@ def _look_at(database: Database, zone: str, after: int, until: int) -> Looked:
         except Exception as error:  # noqa: BLE001 - a calendar is the site's code
             looked.unresolved.append(Unresolved(id, str(error) or type(error).__name__))
         else:
-            if new_ms != old_ms:
+            is_over = expires_at_ms is not None and expires_at_ms + max(new_ms - scheduled_ms, 0) <= now_ms
+            if new_ms != given_ms and not is_over:
                 looked.corrections.append(Correction(id, pk, text, old_ms, new_ms))
         seen += 1
     return looked._replace(seen=seen)
@@ -163,6 +165,6 @@ def correct(database: Database, corrections: Sequence[Correction]) -> tuple[set[
     )
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for _, pk, queue, key, wait_ms, *_ in changed]
     moved = [by_pk[pk] for _, pk, *_ in changed]
-    if kept := [(one.pk, one.rule, one.new_ms) for one in moved if one.rule]:
-        put(database, kept)
+    if moved:
+        put(database, [(one.pk, one.rule, one.new_ms) for one in moved])
     return {id for id, *_ in changed}, alarms

@@ -9,7 +9,7 @@ was due.
 With `overlap="allow"` nothing waits for an end: maintenance puts each occurrence some seconds before its time.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import wraps
@@ -21,7 +21,14 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, loads, read
 from django_delayq.core.errors import BrokerRefused
-from django_delayq.core.occurrences import in_form_of, instant_now, occurrence_id, occurrence_of, schedule_of
+from django_delayq.core.occurrences import (
+    in_form_of,
+    instant_now,
+    local_time_of,
+    occurrence_id,
+    occurrence_of,
+    schedule_of,
+)
 from django_delayq.core.recurrence import (
     GRACE,
     CatchUp,
@@ -34,7 +41,7 @@ from django_delayq.core.recurrence import (
     rule_of,
     to_come,
 )
-from django_delayq.core.rules import Rule as DueRule, decode, encode
+from django_delayq.core.rules import LocalTime, Rule as DueRule, decode, encode, is_due_by
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.store import rules
 from django_delayq.store.database import Database, in_transaction, is_away
@@ -223,11 +230,15 @@ def id_of(row: Schedule, at: datetime) -> str:
 
 def message_of(row: Schedule, at: datetime) -> NewMessage:
     """Return the message of an occurrence, in the schedule's window."""
-    id, at_ms, rule = id_of(row, at), to_epoch_ms(at), ""
-    if row.window:
-        of_due_time = _rule_of_due_time(row, at)
-        at_ms, rule = of_due_time.due_ms(id), encode(of_due_time) or ""
-    return NewMessage(id, _header_of(row), row.data.encode(), at_ms=at_ms, rule=rule)
+    return _message(row, id_of(row, at), at, decode(row.window) if row.window else DueRule())
+
+
+def _message(row: Schedule, id: str, at: datetime, due: DueRule) -> NewMessage:
+    """Return the message of an occurrence. It keeps the rule `due` if it has a window or its id has a local time."""
+    local = local_time_of(id)
+    due = replace(due, from_ms=to_epoch_ms(at)) if local is None else replace(due, at=LocalTime(*local))
+    rule = encode(due) if local is not None or due.windows or due.spread_ms else None
+    return NewMessage(id, _header_of(row), row.data.encode(), at_ms=due.due_ms(id), rule=rule or "")
 
 
 def _header_of(row: Schedule) -> Header:
@@ -236,16 +247,6 @@ def _header_of(row: Schedule) -> Header:
         grace_ms = GRACE // timedelta(milliseconds=1)
         header.expires_ms = min(header.expires_ms or grace_ms, grace_ms)
     return header
-
-
-def _rule_of_due_time(row: Schedule, at: datetime) -> DueRule:
-    """Return the rule that gives the message of an occurrence its due time, in the schedule's window."""
-    return replace(decode(row.window), from_ms=to_epoch_ms(at))
-
-
-def _by_hand(row: Schedule, at: datetime, id: str) -> NewMessage:
-    """Return the message of an occurrence that somebody asked for: it is due at its own time, whatever the window."""
-    return NewMessage(id, _header_of(row), row.data.encode(), at_ms=to_epoch_ms(at))
 
 
 def _enqueued(database: Database, messages: Sequence[NewMessage]) -> list[Alarm]:
@@ -398,82 +399,47 @@ def _has_ended(database: Database, ids: Collection[str]) -> bool:
 # Occurrences that a change of the time-zone database has moved
 
 
-class Moved(NamedTuple):
-    """A schedule whose last occurrence was put for `old`, while its local time is at `new` now.
+@in_transaction
+def correct(database: Database, corrections: Sequence[rules.Correction]) -> tuple[set[str], list[Alarm]]:
+    """Correct due times like `rules.correct`, and note in the schedules where their last occurrences are now.
 
-    `correction` is what moves its message; None if no message waits for it, because it has begun or ended, or has
-    another due time.
+    With `catch_up="none"` an occurrence whose new time is past expires there.
     """
-
-    name: str
-    old: datetime
-    new: datetime
-    correction: rules.Correction | None
-
-
-def names_in(database: Database, zone: str) -> list[str]:
-    """Return the names of the schedules whose rules are in a zone, and which go on."""
-    rows = rows_of(database).filter(last_at__isnull=False, look_at__isnull=False, rule__contains=f'"zone":"{zone}"')
-    return list(rows.values_list("name", flat=True))
-
-
-def look_at(database: Database, name: str) -> Moved | None:
-    """Return what `correct` would move now; None for nothing. Raises what the rule raises."""
-    row = rows_of(database).filter(name=name).first()
-    return None if row is None else _moved(database, row)
+    names = {name for each in corrections if (name := schedule_of(each.id)) is not None}
+    rows = list(_locked(database).filter(name__in=names)) if names else []
+    moved, alarms = rules.correct(database, corrections)
+    for row in rows:
+        of_row = {each.id: each for each in corrections if each.id in moved and schedule_of(each.id) == row.name}
+        if row.catch_up == "none":
+            _expire_past(database, of_row.values())
+        if row.last_at is not None and row.message_id in of_row:
+            row.last_at = _covered(row)
+            row.look_at = row.look_at and _look_at(row, from_ms(of_row[row.message_id].new_ms))
+            row.save(using=database.using)
+    return moved, alarms
 
 
-@_writing
-def correct(database: Database, name: str) -> tuple[Moved | None, list[Alarm]]:
-    """Move the message of a schedule's last occurrence to where its local time is now, if it waits for that.
+def _expire_past(database: Database, corrections: Iterable[rules.Correction]) -> None:
+    now_ms = database.now_ms()
+    for each in corrections:
+        if each.new_ms <= now_ms:
+            row = ReadyMessage.objects.using(database.using).filter(pk=each.pk, token=None)
+            row.update(expires_at=from_ms(each.new_ms) + GRACE)
 
-    With `catch_up="none"` it expires there if that is past. Return what was moved, None for nothing, and alarms. Raises
-    what the rule raises.
+
+def look_again(database: Database, zone: str) -> None:
+    """Have maintenance look now at the schedules whose rules are in a zone: what comes next may come earlier."""
+    now = from_ms(database.now_ms())
+    rows_of(database).filter(look_at__gt=now, rule__contains=f'"zone":"{zone}"').update(look_at=now)
+
+
+def _is_at_its_time(database: Database, row: Schedule, message: FinishMessage, own: NewMessage) -> bool:
+    """Return whether a message of the last occurrence was due when its schedule put it.
+
+    `own` is what the schedule would put for the occurrence now.
     """
-    row = _locked(database).filter(name=name).first()
-    found = None if row is None else _moved(database, row)
-    if row is None or found is None:
-        return None, []
-    correction = found.correction
-    moved, alarms = rules.correct(database, [correction] if correction else [])
-    if correction is not None and moved:
-        row.last_at = found.new
-        row.look_at = _look_at(row, from_ms(correction.new_ms))
-        if row.catch_up == "none" and correction.new_ms <= database.now_ms():
-            expires_at = from_ms(correction.new_ms) + GRACE
-            ReadyMessage.objects.using(database.using).filter(pk=correction.pk).update(expires_at=expires_at)
-    else:
-        row.look_at = min(row.look_at, found.new - AHEAD if row.overlap == "allow" else found.new)
-    row.save(using=database.using)
-    return found if moved else found._replace(correction=None), alarms  # it may have begun meanwhile
-
-
-def _moved(database: Database, row: Schedule) -> Moved | None:
-    if row.last_at is None or row.look_at is None or (covered := _covered(row)) == row.last_at:
-        return None
-    waiting = ReadyMessage.objects.using(database.using).filter(alias=database.alias, token=None)
-    message = waiting.filter(message_id=row.message_id).first()
-    correction = None
-    if message is not None and _is_at_its_time(database, row, message):
-        put, now = message_of(row, covered), from_ms(database.now_ms())
-        new_ms = put.at_ms or 0
-        if message.expires_at is None or max(message.expires_at, from_ms(new_ms)) > now:
-            correction = rules.Correction(row.message_id, message.pk, put.rule, to_epoch_ms(message.due_at), new_ms)
-    return Moved(row.name, row.last_at, covered, correction)
-
-
-def _is_at_its_time(database: Database, row: Schedule, message: ReadyMessage | FinishMessage) -> bool:
-    """Return whether a message is due when its schedule put it: it was not rescheduled, retried or snoozed.
-
-    One that was put late was due at once.
-    """
-    at: datetime = row.last_at
-    if row.window:
-        rule, due_ms = rules.read(database, [message.pk]).get(message.pk, ("", 0))
-        if rule != encode(_rule_of_due_time(row, at)):  # somebody has rescheduled it by a rule
-            return False
-        at = from_ms(due_ms)
-    return bool(message.due_at == at or message.due_at == message.sent_at > at)
+    rule, given_ms = rules.read(database, [message.pk]).get(message.pk, ("", to_epoch_ms(row.last_at)))
+    return rule == own.rule and is_due_by(given_ms, to_epoch_ms(message.due_at), to_epoch_ms(message.sent_at))
 
 
 @_writing
@@ -512,12 +478,14 @@ def _put_back(database: Database, row: Schedule) -> list[Alarm]:
     withdrawn = _paused_of(database, row).order_by("-ended_at").first()
     if withdrawn is None or row.last_at is None or row.overlap == "allow":
         return _restart(database, row, row.paused_at)
-    own, is_moved = _covered(row), not _is_at_its_time(database, row, withdrawn)
-    due_ms = to_epoch_ms(withdrawn.due_at) if is_moved else message_of(row, own).at_ms or 0
+    at = _covered(row)
+    own = message_of(row, at)
+    is_moved = not _is_at_its_time(database, row, withdrawn, own)
+    due_ms = to_epoch_ms(withdrawn.due_at) if is_moved else own.at_ms or 0
     if due_ms <= to_epoch_ms(now) or _open_among(database, [id]) or _has_ended(database, [id]):  # it ran meanwhile
         return _restart(database, row, row.paused_at)
     counted, still_counts = row.put_count, row.paused_at is not None and row.last_at <= row.paused_at
-    message = _put(row, own)
+    message = _put(row, at)
     if still_counts:
         row.put_count = counted
     alarms = _enqueued(database, [message])
@@ -614,15 +582,19 @@ def run_now(database: Database, name: str) -> Changed:
     if row is None:
         return Changed([], [])
     at = from_ms(database.now_ms() // 1000 * 1000)
-    message = _by_hand(row, at, occurrence_id(row.name, at, None))  # whatever the rule, this is no local time of it
+    id = occurrence_id(row.name, at, None)  # whatever the rule, this is no local time of it
+    message = _message(row, id, at, DueRule())
     return Changed([message.id], _enqueued(database, [message]))
 
 
 @_writing
 def backfill(database: Database, name: str, occurrences: Sequence[datetime]) -> Changed:
-    """Enqueue a message for each of these occurrences, which if past is due now. An id that waits or runs is kept."""
+    """Enqueue a message for each of these occurrences, which if past is due now. An id that waits or runs is kept.
+
+    Each is due at its own time, whatever the window.
+    """
     row = rows_of(database).filter(name=name).first()
-    messages = [] if row is None else [_by_hand(row, at, id_of(row, at)) for at in occurrences]
+    messages = [] if row is None else [_message(row, id_of(row, at), at, DueRule()) for at in occurrences]
     return Changed([message.id for message in messages], _enqueued(database, messages))
 
 

@@ -11,12 +11,13 @@ from hypothesis import given, strategies as st
 
 from django_delayq import At, Window
 from django_delayq.core.human_time import due_in_window_ms
-from django_delayq.core.rules import Rule, decode, encode, in_words, like_zone, zones
+from django_delayq.core.rules import LocalTime, Rule, decode, encode, in_words, like_zone, zones
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 
 SATURDAY = to_epoch_ms(datetime(2026, 3, 21, 12, tzinfo=UTC))
 OFFICE = Window("mon-fri", "09:00", "18:00", zone="Europe/Rome")
 EASTER = date(2026, 4, 6)
+EVENING = LocalTime(datetime(2026, 3, 21, 19), "Asia/Tokyo")
 AT = At(months=1, days=2, business_days=3, time="09:00", zone="America/New_York", calendar=[EASTER])
 
 
@@ -28,6 +29,8 @@ AT = At(months=1, days=2, business_days=3, time="09:00", zone="America/New_York"
         Rule(SATURDAY, AT, (OFFICE, Window("sat,sun", "22:00", "02:00", zone="UTC", calendar={EASTER})), 1_800_000),
         Rule(SATURDAY, At(time=time(9, 0, 30), zone=ZoneInfo("Asia/Tokyo"))),
         Rule(SATURDAY, windows=(Window("mon-sun", time(8), "24:00", zone=ZoneInfo("UTC"), calendar=()),)),
+        Rule(at=EVENING),
+        Rule(at=EVENING, windows=(OFFICE,), spread_ms=1_800_000),
     ],
 )
 def test_a_rule_that_is_read_again_gives_the_same_due_time(rule: Rule) -> None:
@@ -94,6 +97,8 @@ def test_a_rule_without_a_name_for_its_calendar_or_zone_has_no_text(rule: Rule) 
         '{"from_ms":1,"at":{"time":"25:00","zone":"UTC"}}',
         '{"from_ms":1,"at":{"time":"09:00","zone":"Mars/Olympus"}}',
         '{"from_ms":1,"at":{"time":"09:00","zone":"UTC","calendar":["25.12."]}}',
+        '{"from_ms":0,"local":{"time":"2026-03-21T25:00:00","zone":"UTC"}}',
+        '{"from_ms":0,"local":{"time":"2026-03-21T19:00:00","zone":"Mars/Olympus"}}',
         '{"from_ms":1,"windows":[{"weekdays":"mon","start":"09:00","end":"09:00","zone":"UTC"}]}',
     ],
 )
@@ -108,6 +113,9 @@ def test_the_zones_of_a_rule_are_those_of_each_part() -> None:
     assert zones(decode(text)) == {"America/New_York", "Europe/Rome"}
     for zone in zones(decode(text)):
         assert like_zone(zone).strip("%") in text
+    text = encode(Rule(at=EVENING)) or ""
+    assert zones(decode(text)) == {"Asia/Tokyo"}
+    assert like_zone("Asia/Tokyo").strip("%") in text
 
 
 def said(rule: Rule, **options: Any) -> list[str]:
@@ -127,6 +135,12 @@ def test_a_rule_in_words_has_each_step() -> None:
         "Mon 2026-03-23 08:00 UTC: the instant",
         f"spread over 30m: {spread_ms // 60_000}m{spread_ms % 60_000 // 1000}s later",
     ]
+
+
+@pytest.mark.parametrize("is_due_by_it", [True, False])
+def test_the_local_time_of_an_occurrence_is_left_to_its_schedule(is_due_by_it: bool) -> None:
+    assert said(Rule(at=EVENING), is_due_by_it=is_due_by_it) == []
+    assert "in the window from here on in Europe/Rome" in said(Rule(at=EVENING, windows=(OFFICE,)))[0]
 
 
 def test_a_rule_that_gave_another_due_time_says_so() -> None:

@@ -30,7 +30,7 @@ from django_delayq.core.message import progress_words
 from django_delayq.core.occurrences import schedule_of
 from django_delayq.core.steps import step_of
 from django_delayq.models import AnyMessage, ErrorMessage, FinishMessage, MessageRow, ReadyMessage, Schedule
-from django_delayq.support.timestamps import from_ms
+from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.support.units import to_text
 from django_delayq.translation import translated
 
@@ -315,14 +315,16 @@ def _returned(row: MessageRow, request: HttpRequest) -> Payload | None:
 
 def _rule(row: MessageRow) -> Sequence[str]:
     """Return the rule of the due time of a message that is over in words, a line for each step."""
-    from django_delayq.core.rules import in_words  # late: most messages have none
+    from django_delayq.core.rules import in_words, is_due_by  # late: most messages have none
     from django_delayq.store import rules  # late, as in dashboard/urls.py
 
     kept = rules.read(database_of(row.alias), [row.pk]).get(row.pk)
     if kept is None:
         return ()
     text, due_ms = kept
-    return in_words(text, row.message_id, is_due_by_it=from_ms(due_ms) == row.due_at)
+    return in_words(
+        text, row.message_id, is_due_by_it=is_due_by(due_ms, to_epoch_ms(row.due_at), to_epoch_ms(row.sent_at))
+    )
 
 
 def _tags(row: MessageRow) -> tuple[str, ...]:
