@@ -1,15 +1,16 @@
 """Schedules put each occurrence once: after the one before it, whoever ends that, and however long nobody looked."""
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 from django.core.management.base import CommandError
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from django.db.models import QuerySet
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 from pytest_django import Settings
@@ -41,13 +42,15 @@ from django_delayq import (
 )
 from django_delayq.api import registry
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
+from django_delayq.brokers.base import Claimed, ClaimRequest, NewMessage, SettleAction
+from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.message import State
 from django_delayq.core.occurrences import occurrence_of
 from django_delayq.core.recurrence import Rule
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage, Schedule
 from django_delayq.monitor.schedules import upcoming
 from django_delayq.store import DatabaseBackend, schedules
+from django_delayq.store.database import Database
 from django_delayq.store.queries import message_facts
 from django_delayq.support.timestamps import from_ms
 from tests.brokers.rig import settlement
@@ -145,11 +148,92 @@ def test_an_atomic_handlers_end_puts_the_next(broker: DatabaseBackend, clock: Da
     schedule_delay_message("k", name="s", every=HOURLY)
     go_to(broker, clock, hours(1))
     (claimed,) = claim(broker)
-    transition = settlement(claimed, SettleAction.FINISH)
-    transition.is_written = True
     with transaction.atomic(using=database):
-        assert broker.database.dialect.finish_here(broker.database, int(claimed.pk), claimed.token, 0)
-    broker.queue.apply([transition])
+        assert broker.store.finish_here(claimed.id, int(claimed.pk), claimed.token, 0)
+        assert ids(database) == [id_at(2)]
+    assert ids(database) == [id_at(2)]
+
+
+def test_an_end_that_is_not_committed_puts_nothing(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+    (claimed,) = claim(broker)
+    with contextlib.suppress(ZeroDivisionError), transaction.atomic(using=database):
+        broker.queue.apply([settlement(claimed, SettleAction.FINISH)])
+        assert ids(database) == [id_at(2)]  # it is in the transaction of the end
+        raise ZeroDivisionError
+    assert ids(database) == [id_at(1)]
+    assert info_of().message_id == id_at(1)
+
+
+def test_an_occurrence_that_cannot_be_put_leaves_the_end_of_the_one_before_it_standing(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    schedule_delay_message("k", name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+
+    def fail(database: Database, messages: Sequence[NewMessage]) -> NoReturn:
+        database.rows("SELECT no_such_column FROM delayq_schedule")
+        pytest.fail("it is refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(schedules, "_enqueued", fail)
+        assert run_due(broker) == [id_at(1)]
+    assert FinishMessage.objects.using(database).filter(message_id=id_at(1)).exists()
+    assert ids(database) == []
+    assert "are left to maintenance" in caplog.text
+    look(broker)
+    assert ids(database) == [id_at(2)]
+
+
+def test_an_end_whose_transaction_is_lost_while_the_next_is_put_is_none(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deadlock of MariaDB rolls back the whole transaction, and so does the end of a connection."""
+    schedule_delay_message("k", name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+    ends = [settlement(one, SettleAction.FINISH) for one in claim(broker)]
+
+    def lose(database: Database, messages: Sequence[NewMessage]) -> NoReturn:
+        database.rows("ROLLBACK")
+        raise OperationalError("it is rolled back")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(schedules, "_enqueued", lose)
+        with pytest.raises(StoreUnavailable, match="it is rolled back"):
+            broker.queue.apply(ends)
+    assert ids(database) == [id_at(1)]
+    broker.queue.apply(ends)
+    assert ids(database) == [id_at(2)]
+
+
+def test_an_end_does_not_wait_for_a_schedule_that_another_transaction_has_locked(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str
+) -> None:
+    if not connections[database].features.has_select_for_update_skip_locked:
+        pytest.skip("its transactions come one after the other")
+    schedule_delay_message("k", name="s", every=HOURLY)
+    go_to(broker, clock, hours(1))
+
+    def end() -> None:
+        try:
+            run_due(broker)
+        finally:
+            connections[database].close()
+
+    with transaction.atomic(using=database):
+        Schedule.objects.using(database).select_for_update().get()
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join(10)
+        assert ids(database) == []
+    look(broker)
     assert ids(database) == [id_at(2)]
 
 
