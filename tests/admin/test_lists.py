@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_delayq import cancel_delay_messages
+from django_delayq import Message, cancel_delay_messages, delay_execute
 from django_delayq.admin.lists import bounded, filters, search
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
@@ -49,6 +49,30 @@ def test_a_row_says_what_waits_for_what(broker: DatabaseBackend, superuser: Clie
     shown = text_of(superuser.get(url("readymessage")))
     for words in ("order.close", "pending", "tried again in", "2 of 4", "TimeoutError: the bank", "order:42"):
         assert words in shown
+
+
+@pytest.mark.parametrize("name", ALL_LISTS)
+def test_the_share_of_each_message_is_shown_where_a_handler_has_shares(
+    broker: DatabaseBackend, superuser: Client, registry: None, name: str
+) -> None:
+    @delay_execute("order.close")
+    def close(message: Message[Any]) -> None: ...
+
+    data = {"shop": "<1>\N{RIGHT-TO-LEFT OVERRIDE}"}
+    finish(broker, "finished")
+    bury(broker, "buried")
+    send("waits")
+    assert "column-share" not in superuser.get(url(name)).content.decode()
+
+    @delay_execute("news", share_key="shop:{shop}")
+    def handle(message: Message[dict[str, str]]) -> None: ...
+
+    finish(broker, "news finished", data=data, key="news")
+    bury(broker, "news buried", data=data, key="news")
+    send("news waits", data, key="news")
+    shown = superuser.get(url(name)).content.decode()
+    assert "column-share" in shown
+    assert "shop:&#x27;&lt;1&gt;\\u202e&#x27;" in shown
 
 
 def test_what_is_due_waits_for_a_worker_which_there_may_not_be(

@@ -55,6 +55,7 @@ from django_delayq.admin.message.errors import may_view_errors
 from django_delayq.admin.message.page import message_page
 from django_delayq.admin.message.payload import may_search
 from django_delayq.admin.visibility import narrowed, sees_all
+from django_delayq.api.handlers import handlers_by_key
 from django_delayq.conf import get_alias
 from django_delayq.models import MessageRow, ReadyMessage, ReportRow
 from django_delayq.support.units import to_text
@@ -87,6 +88,11 @@ class MessageAdmin(Columns, BoundedAdmin):
     edit_permissions: tuple[str, ...] = ()
     """The permissions that a change of a payload needs: it shows the payload, and may run the message."""
     not_in_lists: tuple[str, ...] = ("data", "history")  # may be large, and no column shows them
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Return the columns: the last one has the shares, if a handler has any."""
+        has_shares = any(handler.shares for handler in handlers_by_key(alias_of(request)).values())
+        return (*self.list_display, "share") if has_shares else self.list_display
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return narrowed(request.user, super().get_queryset(request), alias_of(request))
