@@ -25,7 +25,7 @@ from django_delayq.core.transitions import SUSPECT_CRASHES, max_attempts
 from django_delayq.monitor import batches
 from django_delayq.monitor.batches import BatchInfo
 from django_delayq.monitor.schedules import in_words, why_never_put
-from django_delayq.monitor.sequences import in_words as in_words_of_step, when_it_comes
+from django_delayq.monitor.sequences import in_words as in_words_of_step, stop_in_words, when_it_comes
 from django_delayq.store import sequences
 from django_delayq.store.queries import MessageFacts, message_facts
 from django_delayq.support.timestamps import EPOCH, from_ms
@@ -45,7 +45,8 @@ class Explanation:
     English; it is empty if there was none, or no store to keep it. `schedule` is
     the schedule that the message is an occurrence of, and `schedule_words` says in the active language what that is,
     and what follows. `sequence` and `sequence_words` say the same of the sequence under way that the message is a step
-    of, and `batch` and `batch_words` of the batch that it is a member of; `batch` is None if that is done.
+    of; if a stop of the sequence has cancelled it, `sequence` is None, and the words say so. `batch` and `batch_words`
+    say it of the batch that it is a member of; `batch` is None if that is done.
     """
 
     info: Info
@@ -98,10 +99,12 @@ def _explain_row(backend: Backend, store: Tables, id: str, using: str) -> Explan
 
 
 def _with_sequence(explanation: Explanation, store: Tables, facts: MessageFacts) -> Explanation:
-    """Add the sequence under way that has come to a message, if there is one."""
+    """Add the sequence under way that has come to a message, if there is one, or the stop that cancelled it."""
     info = facts.info
+    if info.state is State.CANCELLED:
+        return replace(explanation, sequence_words=stop_in_words(info.id, info.error))
     row = sequences.of_message(store.database, info.id)
-    if row is None or info.state in (State.FINISHED, State.CANCELLED):
+    if row is None or info.state is State.FINISHED:
         return explanation
     words = in_words_of_step(row, _ends_at(facts))
     return replace(explanation, sequence=sequence_info(row), sequence_words=words)

@@ -6,6 +6,7 @@ from datetime import datetime
 from django.utils.translation import gettext as _
 
 from django_delayq.api.sequences import following
+from django_delayq.core.steps import step_of
 from django_delayq.models import SequenceRow
 from django_delayq.store import sequences
 
@@ -27,6 +28,26 @@ def when_it_comes(row: SequenceRow, number: int, ends_at: datetime | None) -> st
     if not (row.step < number or begins_anew) or number > len(sequences.plan_of(row)):
         return ""
     return f"{_which(row, number)} {' '.join(_how_far(row, number, ends_at))}"
+
+
+def stop_in_words(message_id: str, error: str) -> str:
+    """Return in the active language that a message with this error was cancelled by a stop of its sequence.
+
+    Return "" if it was not.
+    """
+    step = step_of(message_id)
+    if step is None or not error.startswith(sequences.STOPPED):
+        return ""
+    at, by_tag, tag = error.removeprefix(sequences.STOPPED).removesuffix(" UTC").partition(sequences.BY_TAG)
+    which = _("It was step %(number)d of the sequence %(name)s, started as %(id)s.") % {
+        "number": step.number,
+        "name": repr(step.name),
+        "id": repr(step.id),
+    }
+    stop = _("That was stopped at %(at)s UTC, and this message was cancelled.")
+    if by_tag:
+        stop = _("That was stopped at %(at)s UTC, by the tag %(tag)s, and this message was cancelled.")
+    return f"{which} {stop % {'at': at, 'tag': tag}}"
 
 
 def _which(row: SequenceRow, number: int) -> str:

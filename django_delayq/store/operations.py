@@ -19,15 +19,15 @@ from django_delayq.store.sql.stepwise import PAGE, count, delete
 
 
 @in_transaction
-def cancel(database: Database, ids: Sequence[str], running_by: str | None = None) -> set[str]:
-    """Move waiting rows from ready to finish, with the outcome cancelled. Return the ids that waited.
+def cancel(database: Database, ids: Sequence[str], running_by: str | None = None, why: str = "") -> set[str]:
+    """Move waiting rows from ready to finish, with the outcome cancelled, and `why`. Return the ids that waited.
 
     If `running_by` says who asks, rows that run are marked too, and are among the ids. Who asked first stays the one
     who asked. What was kept for the ends of their runs (kept.py) is cancelled with them; what is sent later is kept.
     """
     if running_by is None:
         by_pk = _locked(database, ids, WAITING)
-        stepwise.cancel(database, list(by_pk))
+        stepwise.cancel(database, list(by_pk), why)
         return set(by_pk.values())
     found = database.dialect.under_ids(database.alias, ids, "", database.dialect.lock) if ids else None
     rows = database.rows(f"SELECT r.id, r.message_id, r.token FROM {found.text}", found.parameters) if found else []

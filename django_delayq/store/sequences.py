@@ -15,7 +15,7 @@ removes those whose message was cancelled or purged.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
@@ -39,6 +39,9 @@ LATE = timedelta(minutes=1)
 """How long after a step was due upkeep looks whether it has ended unnoticed."""
 OPEN = timedelta(minutes=10)
 """How long upkeep leaves a sequence alone whose message still waits, runs or has failed."""
+STOPPED = "cancelled by the stop of its sequence at "
+"""How the error of a message begins whose sequence was stopped, before the time in UTC and the tag."""
+BY_TAG = " UTC, by its tag "
 _PROGRESS = ("step", "message_id", "look_at", "stopped_at", "restarts")
 
 
@@ -94,8 +97,19 @@ def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[
     The caller's transaction has locked `rows`, and ended the leases. Return alarms to schedule.
     """
     ends = [(rows[one.id], one) for one in ended if one.id in rows]
-    stepwise.cancel(database, [one.pk for row, one in ends if row.stopped_at and one.state is State.PENDING])
+    stopped: dict[datetime, list[int]] = {}
+    for row, one in ends:
+        if row.stopped_at and one.state is State.PENDING:
+            stopped.setdefault(row.stopped_at, []).append(one.pk)
+    for at, pks in stopped.items():
+        stepwise.cancel(database, pks, _why_cancelled(at))
     return _go_on(database, [row for row, one in ends if _is_over(row, one.state)])
+
+
+def _why_cancelled(stopped_at: datetime, tag: str | None = None) -> str:
+    """Return the error of a message that was cancelled because its sequence was stopped, by a tag if it is given."""
+    at = f"{STOPPED}{stopped_at:%Y-%m-%d %H:%M:%S}"
+    return f"{at} UTC" if tag is None else f"{at}{BY_TAG}{tag!r}"
 
 
 def _is_over(row: SequenceRow, state: State) -> bool:
@@ -220,7 +234,9 @@ def stop(database: Database, name: str | None, ids: Collection[str], tag: str | 
         pks = list(_tags(database).filter(tag=tag).values_list("sequence_pk", flat=True))
         rows |= {row.pk: row for row in named.filter(pk__in=pks).order_by("pk").select_for_update()}
     ids_of_messages = [row.message_id for row in rows.values()]
-    cancelled = {id for page in pages(ids_of_messages, BATCH) for id in cancel(database, page)}
+    now = from_ms(database.now_ms())
+    why = _why_cancelled(now, None if ids else tag)
+    cancelled = {id for page in pages(ids_of_messages, BATCH) for id in cancel(database, page, why=why)}
     states = _open_states(database, ids_of_messages)
     under_way = [
         row
@@ -229,7 +245,6 @@ def stop(database: Database, name: str | None, ids: Collection[str], tag: str | 
     ]
     _remove(database, [row.pk for row in rows.values() if row.message_id in cancelled])
     left = [row for row in rows.values() if row.message_id not in cancelled]
-    now = from_ms(database.now_ms())
     for row in left:
         row.stopped_at, row.restarts = row.stopped_at or now, False
     _rows(database).bulk_update(left, _PROGRESS, batch_size=BATCH)

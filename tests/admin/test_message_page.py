@@ -13,8 +13,20 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_delayq import At, Batch, Cron, Send, Window, cancel_delay_messages, schedule_delay_message
+from django_delayq import (
+    At,
+    Batch,
+    Cron,
+    Send,
+    Sequence,
+    Step,
+    Window,
+    cancel_delay_messages,
+    schedule_delay_message,
+    stop_delay_sequences,
+)
 from django_delayq.admin.log import log_rows
+from django_delayq.api import sequences as api
 from django_delayq.brokers.base import CancelRequest, SettleAction
 from django_delayq.core.errors import BrokerUnavailable
 from django_delayq.core.transitions import Span, cancel
@@ -66,6 +78,18 @@ def test_a_member_names_its_batch_in_whatever_state(broker: DatabaseBackend, sup
     for id, model in models.items():
         shown = text_of(open_page(superuser, database, id, model))
         assert f"It is a member of the batch '{batch.id}'. Members that have ended: 2 of 3." in shown
+
+
+def test_a_step_that_a_stop_has_cancelled_names_the_stop(
+    broker: DatabaseBackend, staff: Callable[..., Client], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "by_alias", {})
+    dunning = Sequence("dunning", [Step("k", "3d"), Step("k", "7d")])
+    dunning.start(id="invoice:17", tag="customer:3")
+    stop_delay_sequences(tag="customer:3")
+    shown = text_of(open_page(staff("view_finishmessage"), database, "dunning:invoice:17@1", FinishMessage))
+    assert "Nothing: it is over. It was step 1 of the sequence 'dunning', started as 'invoice:17'." in shown
+    assert "UTC, by the tag 'customer:3', and this message was cancelled." in shown
 
 
 def test_an_occurrence_names_its_schedule(broker: DatabaseBackend, superuser: Client, database: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -822,6 +823,43 @@ def test_explain_of_a_step_to_come_says_that_its_sequence_was_stopped(broker: Da
     assert why_nowhere("s:x@2", "default").endswith("It does not come: the sequence was stopped while 's:x@1' ran.")
     s.start(1, id="x")
     assert "the sequence was stopped, and begins anew when 's:x@1' has ended." in why_nowhere("s:x@2", "default")
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["waits", "runs"])
+def test_explain_of_a_step_that_a_stop_has_cancelled_names_the_stop(
+    broker: DatabaseBackend, clock: DatabaseClock, is_running: bool
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b", "1d")])
+    s.start(1, id="x", tag="customer:3")
+    s.start(1, id="y")
+    held = claim(broker, "a") if is_running else []
+    at = f"{now(broker):%Y-%m-%d %H:%M}"
+    s.stop(tag="customer:3")
+    s.stop("y")
+    pass_time(clock, DAY)
+    end(broker, held, SettleAction.RETRY)
+    by_tag, by_id = explain("s:x@1"), explain("s:y@1")
+    assert by_tag is not None
+    assert by_id is not None
+    assert (by_tag.sequence, by_tag.happens_next) == (None, "Nothing: it is over.")
+    by = "" if is_running else ", by the tag 'customer:3'"  # what runs knows the time of the stop, and no more
+    assert re.fullmatch(
+        r"It was step 1 of the sequence 's', started as 'x'\."
+        rf" That was stopped at {at}:\d\d UTC{by}, and this message was cancelled\.",
+        by_tag.sequence_words,
+    )
+    assert re.search(rf"That was stopped at {at}:\d\d UTC, and this message was cancelled\.", by_id.sequence_words)
+    out = StringIO()
+    call_command("delayq", "explain", "s:x@1", stdout=out)
+    assert f"sequence: {by_tag.sequence_words}" in out.getvalue()
+
+
+def test_explain_of_a_step_that_was_cancelled_by_its_id_tells_of_no_stop(broker: DatabaseBackend) -> None:
+    Sequence("s", THREE).start(id="x")
+    cancel_delay_messages("s:x@1")
+    told = explain("s:x@1")
+    assert told is not None
+    assert told.sequence_words == ""
 
 
 @pytest.mark.usefixtures("broker")

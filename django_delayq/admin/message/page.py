@@ -109,7 +109,11 @@ def what_next(row: MessageRow) -> str:
 def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
     """Return in words what happens next to a message if no operator acts, and the rule of its due time."""
     if isinstance(row, FinishMessage):
-        return _with_batch(row, _("Nothing: it is over.")), _rule(row)
+        from django_delayq.monitor.sequences import stop_in_words  # late, as in dashboard/urls.py
+
+        is_over = _("Nothing: it is over.")
+        stopped = stop_in_words(row.message_id, row.error)
+        return (f"{is_over} {stopped}" if stopped else _with_batch(row, is_over)), _rule(row)
     if isinstance(row, ErrorMessage) and step_of(row.message_id) is None:
         return _with_batch(row, _("Nothing until it is rescued, purged or pruned.")), _rule(row)
     from django_delayq.monitor import explain  # late, as in dashboard/urls.py

@@ -106,14 +106,18 @@ def finish(database: Executor, rows: Sequence[tuple[int, int, int]]) -> None:
         delete(database, [pk for pk, _, _ in rows])
 
 
-def cancel(database: Executor, pks: Sequence[int]) -> None:
-    """Move rows from ready to finish, with the outcome cancelled. The caller's transaction has locked them."""
+def cancel(database: Executor, pks: Sequence[int], why: str = "") -> None:
+    """Move rows from ready to finish, with the outcome cancelled. The caller's transaction has locked them.
+
+    `why` takes the place of the last error, which the history has too.
+    """
     if pks:
         of_pks = database.dialect.among("id", pks)
+        columns, parameters = (shared_with(error="%s"), [why]) if why else (SHARED, [])
         database.changed(
             f"INSERT INTO delayq_finish (id, {SHARED}, outcome, ended_at)"
-            f" SELECT id, {SHARED}, %s, {database.dialect.now} FROM delayq_ready WHERE {of_pks.text}",
-            ["cancelled", *of_pks.parameters],
+            f" SELECT id, {columns}, %s, {database.dialect.now} FROM delayq_ready WHERE {of_pks.text}",
+            [*parameters, "cancelled", *of_pks.parameters],
         )
         delete(database, pks)
 
