@@ -33,9 +33,11 @@ KEPT_MS = 7 * DAY_MS
 PAGE = 500
 """How many messages are put back in one transaction."""
 
-Kind = Literal["reschedule", "cancel", "send_again"]
+Kind = Literal["reschedule", "run_now", "cancel", "send_again"]
+_RESCHEDULED = ("reschedule", "run_now")
 _DID = {
     "reschedule": _("rescheduled messages"),
+    "run_now": _("rescheduled messages"),
     "cancel": _("cancelled messages"),
     "send_again": _("sent messages again"),
 }
@@ -58,7 +60,8 @@ def reschedule(
     database: Database, action: Action, ids: Sequence[str], delay_ms: int, at_ms: int | None, by_ms: int | None
 ) -> tuple[set[str], list[Alarm]]:
     """Reschedule waiting rows like `operations.reschedule`, as a part of the action."""
-    action_pk = _begin(database, action, "reschedule")
+    is_now = delay_ms == 0 and at_ms is None and by_ms is None
+    action_pk = _begin(database, action, "run_now" if is_now else "reschedule")
     before = _lock_waiting(database, ids)
     found, alarms = operations.reschedule(database, [each.id for each in before], delay_ms, at_ms, by_ms)
     now = _as_left(database, [each.pk for each in before])
@@ -124,7 +127,7 @@ def _begin(database: Database, action: Action, kind: Kind) -> int:
         raise unknown(action.name)
     if found[0][0] is not None:
         raise DelayqError(_("The action %(name)s was undone: give this one a name of its own.", name=repr(row.name)))
-    if row.kind != kind:
+    if row.kind != kind and not {row.kind, kind} <= set(_RESCHEDULED):
         facts = {"name": repr(row.name), "did": _DID[row.kind]}
         raise DelayqError(_("The action %(name)s has %(did)s: give this one a name of its own.", **facts))
     return int(row.pk)
@@ -220,7 +223,7 @@ def _put_back(database: Database, row: ActionRow, pks: Sequence[int]) -> tuple[P
     if row.kind == "send_again":
         cancelled = _cancel_sent(database, left)
         return PutBack(cancelled, len(left) - len(cancelled)), []
-    changed = (_give_back if row.kind == "reschedule" else _restore)(database, left)
+    changed = (_give_back if row.kind in _RESCHEDULED else _restore)(database, left)
     alarms = [Alarm(queue, key, str(pk), max(wait_ms, 0)) for pk, queue, key, wait_ms, *_rest in changed]
     return PutBack({pk for pk, *_rest in changed}, len(left) - len(changed)), alarms
 

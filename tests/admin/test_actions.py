@@ -72,7 +72,7 @@ def test_selected_failed_messages_run_again_and_the_log_says_so(
 
 
 def test_an_operation_has_the_name_that_the_command_has() -> None:
-    operations = {"rescue", "send_again", "cancel", "cancel_running", "reschedule", "purge", "purge_failed"}
+    operations = {"rescue", "send_again", "cancel", "cancel_running", "reschedule", "run_now", "purge", "purge_failed"}
     assert set(changes.LABELS) == operations
     for name, label in changes.LABELS.items():
         own_name = name.removesuffix("_failed").removesuffix("_running")

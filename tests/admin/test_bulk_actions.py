@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.test import Client
 
 from django_delayq import cancel_delay_messages, reschedule_delay_messages
 from django_delayq.models import ActionRow, ReadyMessage
 from django_delayq.store import DatabaseBackend
-from tests.admin.support import ids_in, page, send, url
+from tests.admin.support import confirm, due_times, ids_in, page, pk_of, send, text_of, url
 from tests.admin.tenants import FOREIGN, OWN
 
 ACTIONS = url("actionrow")
@@ -55,6 +56,19 @@ def test_it_tells_who_did_what_newest_first_and_leads_to_the_undo(
     _newer_row, (*_same, left, undone, link) = cells(superuser.get(ACTIONS))
     assert (left, link) == ("0", "-")
     assert undone.endswith(", root")
+
+
+def test_what_was_made_due_now_is_told_so_and_undone(broker: DatabaseBackend, superuser: Client, database: str) -> None:
+    send("a", delay="1h")
+    before = due_times(database)
+    confirm(superuser, ReadyMessage, "run_now", [pk_of(database, "a")])
+    shown = superuser.get(ACTIONS)
+    assert [row[:2] for row in cells(shown)] == [["root", "Run now"]]
+    (address,) = _LINK.findall(page(shown))
+    assert "Undo: Run now" in text_of(superuser.get(address))
+    assert "Undone: 1 message." in text_of(superuser.post(address, follow=True))
+    assert due_times(database) == before
+    assert LogEntry.objects.latest("pk").get_change_message().startswith("Run now undone: due_at ")
 
 
 def test_what_changed_nothing_is_not_to_be_undone(broker: DatabaseBackend, superuser: Client) -> None:

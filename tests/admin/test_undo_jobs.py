@@ -1,5 +1,6 @@
 """What a job in the background did is undone once it has ended: by another job, if it is much."""
 
+import logging
 import re
 from typing import Any
 
@@ -69,6 +70,31 @@ def test_much_is_undone_by_a_job_and_logged(cancelling: str, superuser: Client, 
     said = [entry.get_change_message().partition("\n")[0] for entry in LogEntry.objects.order_by("-pk")[:2]]
     assert said == ["Undo: Cancel: 3 messages", "Undo: Cancel: begun, so far 3 moved"]
     assert "This was undone already, by root." in text_of(answer())
+
+
+def test_a_job_that_makes_messages_due_now_is_told_so_and_undone(
+    broker: DatabaseBackend,
+    registry: None,
+    superuser: Client,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "django_delayq.audit")
+    monkeypatch.setattr(actions, "AT_ONCE", 1)
+    jobs.register("default")
+    for id in sorted(ALL):
+        send(id, delay="2h")
+    before = {id: due for id, due in due_times(database).items() if id in ALL}
+    confirm(superuser, ReadyMessage, "run_now", [0], all_that_match=True, query="?key=order.close")
+    for _to_move_to_end_and_to_tell in range(3):
+        take_a_step(broker, database)
+    begun = superuser.post(undo_address(database), {"job": "a" * 32}, follow=True)
+    assert "<h2>Undo: Run now</h2>" in page(begun)
+    take_a_step(broker, database)
+    assert {id: due for id, due in due_times(database).items() if id in ALL} == before
+    acts = {each.getMessage().partition(" who=")[0] for each in caplog.records if "audit" in each.name}
+    assert acts == {"run_now", "undo run_now"}
 
 
 def test_it_is_not_undone_while_it_goes_on(

@@ -39,7 +39,7 @@ def waiting() -> dict[str, object]:
         (["cancel", "--tag", "order:7"], "cancel"),
         (["cancel", "a", "b", "c", "--running"], "cancel"),
         (["reschedule", "--tag", "order:7", "--delay", "2h"], "reschedule"),
-        (["run-now", "a", "b", "c"], "reschedule"),
+        (["run-now", "a", "b", "c"], "run_now"),
     ],
 )
 def test_what_a_command_did_is_undone(

@@ -69,7 +69,7 @@ def test_due_times_are_given_back_exactly(broker: DatabaseBackend, database: str
     assert undo_delay_action("x", by="bert") == Undone(2, 0)
     assert [times(database, id) for id in ("a", "b", "other")] == before
     row = ActionRow.objects.using(database).get()
-    assert (row.kind, row.by, row.undone_by) == ("reschedule", "anna", "bert")
+    assert (row.kind, row.by, row.undone_by) == ("run_now", "anna", "bert")
 
 
 def test_what_runs_has_run_or_has_changed_since_is_left(broker: DatabaseBackend, database: str) -> None:
@@ -129,6 +129,20 @@ def test_of_two_moves_in_one_action_the_first_due_time_is_given_back(broker: Dat
     reschedule_delay_messages("a", delay="3h", action="x")
     assert undo_delay_action("x") == Undone(1, 0)
     assert times(database, "a") == before
+
+
+def test_what_was_rescheduled_to_now_and_to_later_in_one_action_is_undone(
+    broker: DatabaseBackend, database: str
+) -> None:
+    for id in "ab":
+        send_delay_message("k", 1, id=id, delay="1h")
+    before = [times(database, id) for id in "ab"]
+    reschedule_delay_messages("a", delay=0, action="x")
+    reschedule_delay_messages("b", delay="3h", action="x")
+    with pytest.raises(DelayqError, match="The action 'x' has rescheduled messages"):
+        cancel_delay_messages("a", action="x")
+    assert undo_delay_action("x") == Undone(2, 0)
+    assert [times(database, id) for id in "ab"] == before
 
 
 def test_a_rule_can_not_be_given_back_so_it_is_refused(broker: DatabaseBackend) -> None:

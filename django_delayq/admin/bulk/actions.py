@@ -110,7 +110,7 @@ SEND_AGAIN = Move(
 )
 RUN_NOW = Move(
     "run_now",
-    gettext_lazy("Run now"),
+    LABELS["run_now"],
     gettext_lazy("They are due at once, before their time."),
     gettext_lazy("Made due now"),
     Change("reschedule"),

@@ -37,9 +37,12 @@ class Change:
     `send_again` makes at most as many due in a time as `rate` says, if there is one.
     `cancel_running` also asks messages that run to end; `by` says who asks.
     If `undoes` names an action that made this move, it is undone, for messages that are still as it left them.
+    `run_now` is only undone: it is made as a `reschedule` to now.
     """
 
-    move: Literal["rescue", "send_again", "cancel", "cancel_running", "reschedule", "shift", "purge", "purge_failed"]
+    move: Literal[
+        "rescue", "send_again", "cancel", "cancel_running", "reschedule", "run_now", "shift", "purge", "purge_failed"
+    ]
     delay_ms: int = 0
     shift_ms: int = 0
     at_ms: int | None = None
@@ -54,6 +57,7 @@ LABELS: dict[str, Any] = {
     "cancel": gettext_lazy("Cancel"),
     "cancel_running": gettext_lazy("Cancel, also what runs"),
     "reschedule": gettext_lazy("Reschedule"),
+    "run_now": gettext_lazy("Run now"),
     "purge": gettext_lazy("Purge"),
     "purge_failed": gettext_lazy("Purge"),
 }
@@ -65,6 +69,7 @@ _PERMISSIONS = {
     "cancel": "cancel_message",
     "cancel_running": "cancel_message",
     "reschedule": "reschedule_message",
+    "run_now": "reschedule_message",
     "purge": "delete_readymessage",  # Django's own, but its views would delete running messages, and count none
     "purge_failed": "delete_errormessage",
 }
@@ -85,7 +90,7 @@ def label_of(change: Change) -> str:
     if change.undoes:
         return _("Undo: %(what)s") % {"what": LABELS[change.move]}
     if change == Change("reschedule"):
-        return _("Run now")
+        return str(LABELS["run_now"])
     label = str(LABELS[action_name(change)])
     if change.rate:
         return f"{label} ({change.rate})"
@@ -111,6 +116,8 @@ def amount_of(change: Change) -> str | None:
 
 def audited_name(change: Change) -> str:
     """Return the name of a change in audit lines."""
+    if change == Change("reschedule"):
+        return "run_now"
     return f"undo {change.move}" if change.undoes else action_name(change)
 
 

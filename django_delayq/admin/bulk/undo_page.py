@@ -39,14 +39,17 @@ from django_delayq.translation import translated
 _UNDONE = {
     "cancel": gettext_lazy("Cancel undone"),
     "reschedule": gettext_lazy("Reschedule undone"),
+    "run_now": gettext_lazy("Run now undone"),
     "send_again": gettext_lazy("Send again undone"),
 }
 """Words for the log of a message that was put back, by the kind of the action."""
 
 
+_GIVEN_BACK = gettext_lazy("Each gets back its due time from before the action; if that is past, it is due now.")
 _QUESTIONS = {
     "cancel": gettext_lazy("Each waits again, until its due time; if that is past, it is due now."),
-    "reschedule": gettext_lazy("Each gets back its due time from before the action; if that is past, it is due now."),
+    "reschedule": _GIVEN_BACK,
+    "run_now": _GIVEN_BACK,
     "send_again": gettext_lazy("Each is cancelled."),
 }
 """Words for what the undo does with each message, by the kind of the action."""
