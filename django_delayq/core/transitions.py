@@ -9,7 +9,7 @@ the history and the data that the claim returned, and no backend has to decide a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -124,6 +124,8 @@ class Transition:
       written only if the lease still ends at this time.
     - `is_written`: whether the handler's own transaction has ended the row already, so that only its alarm is left to
       drop or rearm.
+    - `is_replaced`: whether a send that was kept until the end of the run (kept.py) was sent with it. The backend says
+      so, once the transition is written.
     """
 
     id: str
@@ -144,6 +146,7 @@ class Transition:
     history: str | None = None
     lease_until_ms: int | None = None
     is_written: bool = False
+    is_replaced: bool = field(default=False, compare=False)
 
     @property
     def state(self) -> State:

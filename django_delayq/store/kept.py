@@ -28,6 +28,8 @@ def end(
     kept = _take(database, [(int(one.pk), one.id, one.token) for one in transitions], yielding)
     ended = [one for one in transitions if (one.id, one.token) in kept]
     found = database.dialect.apply(database, ended) if ended else {}
+    for one in ended:
+        one.is_replaced = True
     return found, send(database, {id: each for (id, _), each in kept.items()})
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from django_delayq.brokers.base import BATCH, Backend, CancelRequest, SettleAction, Transition
 from django_delayq.core import transitions
 from django_delayq.core.errors import BrokerUnavailable
+from django_delayq.core.message import State
 from django_delayq.support.logging import logger
 from django_delayq.worker import attempt, failure
 from django_delayq.worker.failure_kinds import FailureKinds
@@ -198,6 +199,9 @@ class Settler:
             self._release_permits(over)
             self._leases.remove(over)
             written = [ended for ended, was_held in answers if was_held is True]
+            for lease, transition in written:
+                if transition.is_replaced and transition.state is State.PENDING:
+                    _log_replaced(lease, transition)
             if self._count is not None:
                 self._count(written)
             # Each item that is set costs a supervised worker a write into shared memory
@@ -256,6 +260,16 @@ def _cancelled(lease: Lease, transition: Transition, request: CancelRequest) -> 
             extra={"id": claimed.id, "key": transition.key, "queue": transition.queue, "token": claimed.token},
         )  # fmt: skip
     return lease, cancelled
+
+
+def _log_replaced(lease: Lease, transition: Transition) -> None:
+    """Log that a message does not wait again, as its end said, because a send was kept until then."""
+    claimed = lease.claimed
+    logger.info(
+        "Message %r (%s): in place of its %s, the send that was kept until its run ended runs.",
+        claimed.id, transition.key, transition.action.value,
+        extra={"id": claimed.id, "key": transition.key, "queue": transition.queue, "token": claimed.token},
+    )  # fmt: skip
 
 
 def _log_lost(lease: Lease, transition: Transition, repeated: bool) -> None:

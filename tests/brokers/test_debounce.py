@@ -166,12 +166,22 @@ def test_what_is_kept_replaces_a_message_that_waits_again(rig: Rig, verb: Settle
     rig.send("a", body=b"1")
     claimed = rig.claim_one()
     put(rig, body=b"2")
-    assert rig.settle(claimed, verb, delay_ms=HOUR, error="once")
+    end = settlement(claimed, verb, delay_ms=HOUR, error="once")
+    assert rig.broker.queue.apply([end]) == [True]
+    assert end.is_replaced
     rig.advance(0)
     again = rig.claim_one()
     assert (again.body, again.failures, again.crashes) == (b"2", 0, 0)
     assert rig.get("a").merged == 1
     assert rig.total("sent") == 1
+
+
+def test_a_message_for_which_nothing_is_kept_is_not_replaced(rig: Rig) -> None:
+    rig.send("a")
+    end = settlement(rig.claim_one(), SettleAction.RETRY, delay_ms=HOUR)
+    assert rig.broker.queue.apply([end]) == [True]
+    assert not end.is_replaced
+    rig.advance(0)
 
 
 def test_what_is_kept_takes_the_place_of_a_suspect(rig: Rig) -> None:

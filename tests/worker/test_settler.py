@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from django_delayq import BrokerRefused, BrokerUnavailable, Message
+from django_delayq import BrokerRefused, BrokerUnavailable, Message, Snooze
 from django_delayq.brokers.base import (
     CancelRequest,
     Claimed,
     ClaimRequest,
+    Header,
+    NewMessage,
     SettleAction,
     Transition,
 )
@@ -69,6 +71,28 @@ def test_a_settlement_is_sent_again_until_the_broker_takes_it(
     rig.stop()
     assert rig.broker.batches == [1]
     assert rig.broker.counts().totals["finished"] == 1
+
+
+@pytest.mark.parametrize(("error", "action"), [(ValueError("no"), "retry"), (Snooze("1h"), "snooze")], ids=repr)
+def test_a_message_that_would_wait_again_is_told_to_give_way_to_the_send_that_was_kept(
+    error: Exception, action: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    again = NewMessage("a", Header("default", "k"), b"2", while_running="again")
+
+    def handler(message: Message[Any]) -> None:
+        if message.data == 2:
+            return
+        rig.broker.queue.enqueue([again], "replace")
+        raise error
+
+    with caplog.at_level(logging.INFO, "django_delayq"):
+        rig.send("a")
+        rig.start(make_handler(handler))
+        rig.until_gone("a")
+        rig.stop()
+    told = f"Message 'a' (k): in place of its {action}, the send that was kept until its run ended runs."
+    assert caplog.text.count(told) == caplog.text.count("in place of") == 1
 
 
 def test_fast_messages_are_settled_in_batches() -> None:

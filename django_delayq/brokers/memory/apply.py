@@ -98,6 +98,7 @@ def _write(places: Places, entry: Entry, transition: Transition, now_ms: int, du
     if total := TOTALS.get(transition.action):
         places.totals[total] += 1
     if kept is not None:
+        transition.is_replaced = True
         _send_kept(places, entry.id, kept, now_ms)
 
 

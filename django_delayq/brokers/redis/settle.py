@@ -24,6 +24,8 @@ def settle(keys: Keys, transitions: Sequence[Transition]) -> Operation[list[bool
     who has asked to cancel its message, which was left alone then.
     """
     answers = yield from settle_or_send(keys, transitions)
+    for one, answer in zip(transitions, answers, strict=True):
+        one.is_replaced = answer == SENT
     return [answer if isinstance(answer, CancelRequest) else answer != LOST for answer in answers]
 
 
