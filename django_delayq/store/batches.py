@@ -19,6 +19,7 @@ from django_delayq.core.codec import dumps, read
 from django_delayq.models import BatchRow
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.enqueue import enqueue
+from django_delayq.store.undo import UNSENT
 from django_delayq.support.timestamps import from_ms
 
 FEW = 2 * BATCH
@@ -143,17 +144,20 @@ def _data_of(database: Database, row: BatchRow) -> bytes:
 
 
 def ended(database: Database, id: str) -> dict[str, int]:
-    """Return how many members of a batch have ended each way: as they ended last, if they were sent again."""
+    """Return how many members of a batch have ended each way: as they ended last, if they were sent again.
+
+    A send that was undone is none.
+    """
     of_alias = database.dialect.of_alias_by_ended_id
     columns = "r.message_id, r.ended_at, r.id"
     of_members = f"{of_alias} AND r.message_id >= %s AND r.message_id < %s"
     counts = database.rows(
         "SELECT outcome, count(*) FROM (SELECT outcome,"
         " row_number() OVER (PARTITION BY message_id ORDER BY ended_at DESC, id DESC) AS age"
-        f" FROM (SELECT {columns}, r.outcome FROM delayq_finish r WHERE {of_members} UNION ALL"
+        f" FROM (SELECT {columns}, r.outcome FROM delayq_finish r WHERE {of_members} AND r.error <> %s UNION ALL"
         f" SELECT {columns}, 'failed' FROM delayq_error r WHERE {of_members}) AS every_end) AS ends"
         " WHERE age = 1 GROUP BY outcome",
-        [database.alias, *_span(id)] * 2,
+        [database.alias, *_span(id), UNSENT, database.alias, *_span(id)],
     )
     return {str(outcome): int(number) for outcome, number in counts}
 

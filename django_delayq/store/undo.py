@@ -33,6 +33,9 @@ KEPT_MS = 7 * DAY_MS
 PAGE = 500
 """How many messages are put back in one transaction."""
 
+UNSENT = "cancelled by the undo of its send"
+"""The error of a message that was sent again, until an undo took that back: its id has ended as it did before."""
+
 Kind = Literal["reschedule", "run_now", "cancel", "send_again"]
 _RESCHEDULED = ("reschedule", "run_now")
 _DID = {
@@ -271,7 +274,7 @@ def _cancel_sent(database: Database, left: Sequence[Sequence[int]]) -> set[int]:
         of_pks.parameters,
     )
     pks = [pk for pk, *times in rows if tuple(times) == as_left[pk]]
-    stepwise.cancel(database, pks)
+    stepwise.cancel(database, pks, UNSENT)
     return set(pks)
 
 

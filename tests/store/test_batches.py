@@ -25,6 +25,7 @@ from django_delayq import (
     cancel_delay_messages,
     delay_execute,
     send_delay_messages_again,
+    undo_delay_action,
 )
 from django_delayq.brokers.base import Claimed, ClaimRequest, SettleAction
 from django_delayq.core.codec import decode_data
@@ -191,6 +192,22 @@ def test_a_member_that_is_sent_again_counts_once_as_it_ended_last(broker: Databa
     end(broker, again[1:2], SettleAction.BURY)
     end(broker, again[2:])
     counts = {"total": 4, "finished": 3, "failed": 1, "cancelled": 0}
+    assert told(database) == [{"batch": batch.id, **counts, "data": None}]
+
+
+def test_a_member_that_was_sent_again_counts_as_before_once_that_is_undone(
+    broker: DatabaseBackend, database: str
+) -> None:
+    batch = batch_of(3)
+    first, second, third = claim(broker, 3)
+    end(broker, [first])
+    end(broker, [second], SettleAction.BURY)
+    assert send_delay_messages_again(first.id, action="x") == 1
+    assert undo_delay_action("x").put_back == 1
+    assert batches.ended(broker.database, batch.id) == {"finished": 1, "failed": 1}
+    cancel_delay_messages(third.id, running=True)
+    end(broker, [third], SettleAction.CANCEL)
+    counts = {"total": 3, "finished": 1, "failed": 1, "cancelled": 1}
     assert told(database) == [{"batch": batch.id, **counts, "data": None}]
 
 
