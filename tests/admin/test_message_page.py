@@ -92,6 +92,24 @@ def test_a_step_that_a_stop_has_cancelled_names_the_stop(
     assert "UTC, by the tag 'customer:3', and this message was cancelled." in shown
 
 
+def test_a_failed_step_is_explained_itself_and_not_what_came_later_under_its_id(
+    broker: DatabaseBackend, superuser: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "by_alias", {})
+    dunning = Sequence("dunning", [Step("k"), Step("k", "7d")])
+    dunning.start(id="invoice:17")
+    settle(broker, claim(broker, "k"), SettleAction.BURY)
+    shown = text_of(open_page(superuser, database, "dunning:invoice:17@1", ErrorMessage))
+    assert "It is step 1 of 2 of the sequence 'dunning', started as 'invoice:17'. Once it was rescued" in shown
+    dunning.stop("invoice:17")
+    dunning.start(id="invoice:17")
+    shown = text_of(open_page(superuser, database, "dunning:invoice:17@1", ErrorMessage))
+    assert "Nothing until it is rescued, purged or pruned." in shown
+    assert "It is step" not in shown
+    shown = text_of(open_page(superuser, database, "dunning:invoice:17@1"))
+    assert "It is step 1 of 2 of the sequence 'dunning'" in shown
+
+
 def test_an_occurrence_names_its_schedule(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     schedule_delay_message("k", name="report.daily", every=Cron("0 9 * * *", zone="Europe/Rome"))
     row = ReadyMessage.objects.using(database).get()

@@ -114,8 +114,9 @@ def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
         is_over = _("Nothing: it is over.")
         stopped = stop_in_words(row.message_id, row.error)
         return (f"{is_over} {stopped}" if stopped else _with_batch(row, is_over)), _rule(row)
+    stands_still = _("Nothing until it is rescued, purged or pruned.")
     if isinstance(row, ErrorMessage) and step_of(row.message_id) is None:
-        return _with_batch(row, _("Nothing until it is rescued, purged or pruned.")), _rule(row)
+        return _with_batch(row, stands_still), _rule(row)
     from django_delayq.monitor import explain  # late, as in dashboard/urls.py
 
     try:
@@ -127,6 +128,8 @@ def explained(row: MessageRow) -> tuple[str, Sequence[str]]:
         return _("It can't be said now: %(error)s") % {"error": translated(error)}, ()
     if explanation is None:
         return _("It has just moved on."), ()
+    if isinstance(row, ErrorMessage) and explanation.facts is not None and explanation.facts.pk != str(row.pk):
+        return stands_still, _rule(row)  # what is explained is a newer message with its id
     words = (
         explanation.happens_next,
         explanation.schedule_words,
