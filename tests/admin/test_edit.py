@@ -102,6 +102,7 @@ def test_it_keeps_its_primary_key_and_all_that_it_was_sent_with(
     [
         ('{"number": "many"}', "Expected `int`, got `str` - at `data.number`"),
         ('{"number": 42', "Input data was truncated"),
+        ("[1", """The data is no JSON: Input data was truncated. You typed '[1'; write it like {"id": 17},"""),
         ("{}", "missing required field `number`"),
     ],
 )

@@ -404,6 +404,16 @@ def test_what_is_wrong_is_told_beside_its_field(
     assert not Schedule.objects.using(database).exists()
 
 
+def test_a_payload_that_is_no_json_is_told_so_whatever_the_handler_takes(operator: Client, database: str) -> None:
+    @delay_execute("number")
+    def number(message: Message[int]) -> None: ...
+
+    shown = text_of(operator.post(url("schedule", "add"), {**TYPED, "key": "number", "payload": "{"}))
+    assert """The data is no JSON: Input data was truncated. You typed '{'; write it like {"id": 17},""" in shown
+    assert "Expected `int`" not in shown
+    assert not Schedule.objects.using(database).exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

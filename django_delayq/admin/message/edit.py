@@ -25,7 +25,7 @@ from django_delayq.admin.bulk.confirmation import FIELD, mark_of
 from django_delayq.admin.formatting import now_utc
 from django_delayq.admin.log import hashed, log_rows
 from django_delayq.admin.message.page import message_page
-from django_delayq.admin.message.payload import kept_difference, payload_of, pretty
+from django_delayq.admin.message.payload import kept_difference, payload_of, pretty, typed_json
 from django_delayq.api.handlers import get_handler
 from django_delayq.api.send import body_of, check_has_fields, header_of, send_delay_message, share_of
 from django_delayq.brokers import get_backend
@@ -59,6 +59,10 @@ class PayloadForm(forms.Form):
         widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 20, "spellcheck": "false"}),
         help_text=gettext_lazy("JSON, as the handler is to receive it. It is checked against the handler's type."),
     )
+
+    def clean_payload(self) -> str:
+        """Return the payload, if it is JSON: a handler's type would say something else of what is none."""
+        return typed_json(self.cleaned_data["payload"])
 
 
 @redirected_on_outage

@@ -8,13 +8,17 @@ from difflib import SequenceMatcher
 from itertools import takewhile, zip_longest
 from typing import Any
 
+from django import forms
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext as _
 
 from django_delayq.conf import alias_names, get_alias
-from django_delayq.core.codec import loads
+from django_delayq.core.codec import decode_data, loads
+from django_delayq.core.errors import DataMismatch
 from django_delayq.models import MessageRow, Schedule
+from django_delayq.support.validation import short_repr
+from django_delayq.translation import translated
 
 INDENT = 2
 MOST_LINES = 200
@@ -42,6 +46,17 @@ class Payload:
     text: str | None
     why_hidden: str = ""
     masked: bool = False
+
+
+def typed_json(text: str) -> str:
+    """Return a payload that was typed, unchanged. Raises `forms.ValidationError` if it is no JSON."""
+    try:
+        decode_data(text.encode())
+    except (DataMismatch, UnicodeEncodeError) as error:
+        told = _("%(why)s. You typed %(data)s; write it like %(example)s, and a text in double quotes.")
+        said = {"why": translated(error), "data": short_repr(text), "example": '{"id": 17}'}
+        raise forms.ValidationError(told % said) from error
+    return text
 
 
 def may_view(request: HttpRequest) -> bool:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _, gettext_lazy
 
 from django_delayq.admin.formatting import visible
-from django_delayq.admin.message.payload import Payload
+from django_delayq.admin.message.payload import Payload, typed_json
 from django_delayq.admin.schedules.occurrences import rule_in
 from django_delayq.admin.schedules.page import CATCH_UP, OVERLAP
 from django_delayq.admin.schedules.words import help_for_rules, local_time_of, rule_of_words, words_of_rule
@@ -226,6 +226,10 @@ class ScheduleForm(forms.Form):
         if not name.isprintable():
             raise forms.ValidationError(_("It has a character that can't be seen; leave it out."))
         return name
+
+    def clean_payload(self) -> str:
+        """Return the payload, if it is JSON: a handler's type would say something else of what is none."""
+        return typed_json(self.cleaned_data["payload"])
 
     def clean_start(self) -> datetime | None:
         """Return the local time that was typed."""
