@@ -90,7 +90,7 @@ def _info(row: Any, state: State) -> MessageInfo:
         lease_until=row.lease_until if is_running else None,
         priority=priority,
         more_tags=row.more_tags,
-        merged=row.merged or 0,
+        merged=row.merged_sends,
         again_at=row.again_at,
         progress=read_progress(row.progress or "") if is_running else None,
         cancelled_by=(row.cancel_by or "") if is_running and row.cancel_at is not None else None,

@@ -68,6 +68,11 @@ class MessageRow(models.Model):
         return one_line(f"{self.key} {self.message_id}")  # Django shows it as it is, in its log too
 
     @property
+    def merged_sends(self) -> int:
+        """Return how many sends were merged, also into the one that was kept until the run ends."""
+        return (self.merged or 0) + (0 if self.again is None else decode(self.again).merged)
+
+    @property
     def again_at(self) -> datetime | None:
         """Return when the send is due that was kept until the run ends; None if there is none."""
         return None if self.again is None else from_ms(decode(self.again).due_ms)

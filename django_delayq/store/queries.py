@@ -273,7 +273,9 @@ def _ready(
     for row in found:
         now_ms, is_free, end_ms, merged, again, cancel_by, cancel_at, progress, *message = row[len(columns) :]
         info = _info(now_ms, is_free, end_ms, tuple(message))
-        info.merged, info.again_ms = merged or 0, None if again is None else decode(again).due_ms
+        kept = None if again is None else decode(again)
+        info.merged = (merged or 0) + (0 if kept is None else kept.merged)
+        info.again_ms = None if kept is None else kept.due_ms
         if not is_free:
             info.cancel_request, info.progress = request_of(cancel_by, cancel_at), progress or ""
         infos.append((info, row[: len(columns)]))

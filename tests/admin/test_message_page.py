@@ -22,6 +22,7 @@ from django_delayq import (
     Step,
     Window,
     cancel_delay_messages,
+    list_delay_messages,
     schedule_delay_message,
     stop_delay_sequences,
 )
@@ -123,6 +124,20 @@ def test_a_running_message_says_who_holds_it(broker: DatabaseBackend, superuser:
     shown = text_of(open_page(superuser, database, "a"))
     assert "running on host:7" in shown
     assert "It ends as its handler does" in shown
+
+
+def test_a_running_message_says_how_many_sends_were_merged_into_the_one_that_is_kept(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    send("a")
+    claim(broker)
+    for number in range(3):
+        send("a", number, on_conflict="replace", while_running="again")
+    shown = text_of(open_page(superuser, database, "a"))
+    assert "Merged sends 2" in shown
+    (listed,) = list_delay_messages()
+    assert listed.merged == 2
+    assert listed.again_at is not None
 
 
 def test_a_failed_message_shows_its_traceback(broker: DatabaseBackend, superuser: Client, database: str) -> None:

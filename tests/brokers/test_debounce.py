@@ -117,6 +117,7 @@ def test_the_newest_of_many_sends_during_a_run_counts(rig: Rig) -> None:
     claimed = rig.claim_one()
     for n in range(2, 6):
         put(rig, body=b"%d" % n)
+    assert rig.get("a").merged == 3  # the first is kept, and each of the others took the place of the one before
     assert rig.settle(claimed, SettleAction.FINISH)
     rig.advance(0)
     assert rig.get("a").merged == 3

@@ -73,8 +73,8 @@ def facts(row: MessageRow) -> Iterator[Fact]:
     yield Fact(_("failed attempts"), row.failures)
     yield Fact(_("most attempts"), most_attempts(row) or _("as its handler says, which is not known here"))
     yield Fact(_("deaths of its worker"), row.crashes)
-    if row.merged:
-        yield Fact(_("merged sends"), row.merged)
+    if row.merged_sends:
+        yield Fact(_("merged sends"), row.merged_sends)
     if row.again_at is not None:
         yield _when(_("runs again after this run"), row.again_at)
     yield from _options(row)

@@ -15,7 +15,7 @@ def see(places: Places, entry: Entry, now_ms: int) -> Info:
         holder=entry.holder,
         lease_end_ms=places.running.time_of(entry.id),
         suspect=entry.id in places.suspects,
-        merged=entry.merged,
+        merged=entry.merged + (0 if entry.again is None else entry.again.merged),
         again_ms=None if entry.again is None else entry.again.due_ms,
         cancel_request=entry.cancel_request,
         progress=entry.progress,

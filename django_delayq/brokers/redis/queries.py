@@ -11,7 +11,15 @@ from typing import Any
 from django_delayq.brokers.base import Header, Page, Place, Waiting, earliest, pages
 from django_delayq.brokers.redis.client import Call, Operation, Reply, as_int, as_ms, clock_ms, colocated, pairs, plain
 from django_delayq.brokers.redis.operations import find_entries
-from django_delayq.brokers.redis.records import US, entry_id, kept_due_ms, merged_into, unpack_message, unpack_state
+from django_delayq.brokers.redis.records import (
+    US,
+    entry_id,
+    kept_due_ms,
+    merged_into,
+    merged_into_kept,
+    unpack_message,
+    unpack_state,
+)
 from django_delayq.brokers.redis.shards import Keys, load, names_of_sets, read, set_name
 from django_delayq.core.message import State
 from django_delayq.core.requests import LEFT, TOTALS, Audit, Counts, Info, SetCount
@@ -159,6 +167,7 @@ def _see(id: str | bytes, values: list[Reply], now: int) -> Info | None:
     info.merged = merged_into(merged, info.header.sent_ms)
     if running:
         info.again_ms = kept_due_ms(kept, record.token)
+        info.merged += 0 if info.again_ms is None else merged_into_kept(kept)
         info.state, info.holder, info.lease_end_ms = State.RUNNING, record.worker, at
         info.cancel_request, info.progress = record.cancel_request, record.progress
     elif error:

@@ -157,6 +157,12 @@ def kept_due_ms(kept: bytes, token: str) -> int | None:
     return as_ms(due) if of == token.encode() and due.isdigit() else None
 
 
+def merged_into_kept(kept: bytes) -> int:
+    """Return how many sends were merged into the one that is kept until a run ends, from lua/lib/kept.lua."""
+    parts = kept.split(US, 4)
+    return as_int(parts[3]) if len(parts) > 4 and parts[3].isdigit() and len(parts[3]) < 16 else 0
+
+
 def read_cancel_request(text: str) -> CancelRequest | None:
     """Return the request that a state has as "<when> <who>"; None for '' and for what someone else wrote."""
     at_ms, _, by = text.partition(" ")

@@ -87,7 +87,7 @@ def row_shape(row: Any, state: State) -> dict[str, Any]:
         **instant("sent", to_epoch_ms(row.sent_at)),
         **instant("expires", None if row.expires_at is None else to_epoch_ms(row.expires_at)),
         "failures": row.failures,
-        "merged": row.merged or 0,
+        "merged": row.merged_sends,
         **instant("again", None if row.again_at is None else to_epoch_ms(row.again_at)),
         "progress": progress_shape((row.progress or "") if state is State.RUNNING else ""),
         "error": row.error,
