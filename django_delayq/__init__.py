@@ -58,12 +58,13 @@ if TYPE_CHECKING:
         sync_delay_schedules,
         unschedule_delay_messages,
     )
-    from django_delayq.api.sequences import Sequence, SequenceInfo, Step, stop_delay_sequences
+    from django_delayq.api.sequences import Sequence, SequenceInfo, Start, Step, stop_delay_sequences
 
 _MODULES = {
     "Batch": "batches",
     "Sequence": "sequences",
     "SequenceInfo": "sequences",
+    "Start": "sequences",
     "Step": "sequences",
     "stop_delay_sequences": "sequences",
 }
@@ -101,6 +102,7 @@ __all__ = [
     "Sequence",
     "SequenceInfo",
     "Snooze",
+    "Start",
     "State",
     "Step",
     "Undone",

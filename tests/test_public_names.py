@@ -15,7 +15,7 @@ API = {
     "Every Cron RRule ScheduleInfo schedule_delay_message unschedule_delay_messages pause_delay_schedules",
     "resume_delay_schedules run_delay_schedule backfill_delay_schedule get_delay_schedule list_delay_schedules",
     "sync_delay_schedules",
-    "Batch BatchDone Sequence Step SequenceInfo stop_delay_sequences",
+    "Batch BatchDone Sequence Step Start SequenceInfo stop_delay_sequences",
     "DelayqError SendError DuplicateMessage UnknownKey BrokerUnavailable BrokerRefused Unsupported LeaseLost",
     "HandlerTimeout DataMismatch",
 }

@@ -111,9 +111,7 @@ class Batches:
 
     def __init__(self, batch_size: int, using: str | None) -> None:
         self.sent = SentMany()
-        self._batch_size = check_count(batch_size, "batch_size")
-        if batch_size > BATCH:
-            raise ValueError(f"batch_size={batch_size} is over what a broker takes at once; give at most {BATCH}.")
+        self._batch_size = checked_batch_size(batch_size)
         self._using = using
         self._make_id = new_ids().__next__
         self._batch: Batch | None = None
@@ -159,13 +157,7 @@ class Batches:
             yield
         except Exception as error:
             self._followed.end(error)
-            accepted, unknown = self.sent.accepted, tuple(message.id for message in self._in_flight)
-            if isinstance(error, SendError) and not error.unknown:
-                unknown = ()  # no server could be connected to
-            known_until = "1 message was accepted" if accepted == 1 else f"{accepted} messages were accepted"
-            if unknown:
-                known_until += ", 1 is unknown" if len(unknown) == 1 else f", {len(unknown)} are unknown"
-            raise SendError(f"{error} ({known_until}, the rest was not sent.)", accepted, unknown) from error
+            raise send_error(error, self.sent.accepted, [message.id for message in self._in_flight]) from error
 
     def _add(self, send: Send) -> Batch | None:
         """Add a send to the current batch. If it can't join, begin a new batch, and return the one before."""
@@ -182,6 +174,25 @@ class Batches:
     def _belongs(self, batch: Batch, backend: Backend, on_conflict: OnConflict) -> bool:
         has_room = len(batch.messages) < self._batch_size and batch.size < BATCH_BYTES
         return has_room and batch.backend is backend and batch.on_conflict == on_conflict
+
+
+def send_error(error: Exception, accepted: int, in_flight: Iterable[str]) -> SendError:
+    """Return the error of a bulk send: how many messages were taken before it, and the ids of those in flight."""
+    unknown = tuple(in_flight)
+    if isinstance(error, SendError) and not error.unknown:
+        unknown = ()  # no server could be connected to
+    known_until = "1 message was accepted" if accepted == 1 else f"{accepted} messages were accepted"
+    if unknown:
+        known_until += ", 1 is unknown" if len(unknown) == 1 else f", {len(unknown)} are unknown"
+    return SendError(f"{error} ({known_until}, the rest was not sent.)", accepted, unknown)
+
+
+def checked_batch_size(batch_size: int) -> int:
+    """Return a `batch_size` unchanged. Raises `TypeError` or `ValueError` if it is no number from 1 to `BATCH`."""
+    check_count(batch_size, "batch_size")
+    if batch_size > BATCH:
+        raise ValueError(f"batch_size={batch_size} is over what a broker takes at once; give at most {BATCH}.")
+    return batch_size
 
 
 def _await_answer(batches: Batches, on_its_way: list[tuple[Batch, Callable[[], list[Enqueued]]]]) -> None:

@@ -1,6 +1,6 @@
 """Follow up: send one message after another, each some time after the one before has ended, until somebody stops it."""
 
-from collections.abc import Iterator, Sequence as Many
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence as Many
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
@@ -8,6 +8,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
+from django_delayq.api.bulk import BATCH_BYTES, checked_batch_size, send_error
 from django_delayq.api.operations import readable
 from django_delayq.api.send import addressed, prepare, rule_text
 from django_delayq.brokers import get_backend
@@ -15,8 +16,9 @@ from django_delayq.brokers.base import NewMessage, Tables
 from django_delayq.conf import DEFAULT_ALIAS, Alias
 from django_delayq.core.errors import Unsupported
 from django_delayq.core.human_time import At, Windows, check_windows
-from django_delayq.core.message import Send, Sent, Tags
-from django_delayq.core.sequences import MOST_STEPS, PlannedStep, message_of
+from django_delayq.core.message import Send, Sent, SentMany, Tags
+from django_delayq.core.requests import BATCH, Enqueued
+from django_delayq.core.sequences import MOST_STEPS, NewSequence, PlannedStep, message_of
 from django_delayq.core.steps import StepName
 from django_delayq.models import SequenceRow
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
@@ -44,6 +46,17 @@ class Step:
     expires: Duration | None = None
     timeout: Duration | None = None
     at_most_once: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start for `Sequence.start_many`, with the arguments of `start`. They are checked when it is started."""
+
+    data: Any = None
+    _: KW_ONLY
+    id: str
+    tag: Tags | None = None
+    trace_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +123,46 @@ class Sequence:
 
         Raises `Unsupported` without a store, and like `send_delay_message`.
         """
-        from django_delayq.store import sequences  # late: what only defines a sequence needs no store
-
-        backend = get_backend(self.using)
-        store = _store_of(self.using)
-        plan, body, tags = self._plan(backend.alias, data, id, tag, trace_id)
-        store.note_lanes([NewMessage(id, step.header, body) for step in plan])
-        enqueued = store.change_follow_ups(
-            partial(sequences.start, name=self.name, id=id, plan=plan, body=body, tags=tags)
-        )
+        alias, store = get_backend(self.using).alias, _store_of(self.using)
+        new = self._new_sequence(alias, Start(data, id=id, tag=tag, trace_id=trace_id))
+        (enqueued,) = self._put(store, [new])
         due_ms = enqueued.due_ms or None
         return Sent(enqueued.id, due_ms, enqueued.created, enqueued.running)
 
     async def astart(self, data: Any = None, *, id: str, tag: Tags | None = None, trace_id: str | None = None) -> Sent:
         """Start like `start`, from async code."""
         return await sync_to_async(self.start)(data, id=id, tag=tag, trace_id=trace_id)
+
+    def start_many(self, starts: Iterable[Start], *, batch_size: int = BATCH) -> SentMany:
+        """Start many: `dunning.start_many(Start(pk, id=f"invoice:{pk}") for pk in overdue)`. It is read lazily.
+
+        Each is started like by `start`. They are a part of the caller's transaction; outside of one, each batch of at
+        most `batch_size` commits by itself. `created` counts those that begin, and `running` those that find a message
+        that runs: it is of a sequence that is under way and stays, or the new one begins when it has ended.
+
+        Raises `TypeError` or `ValueError` for a wrong `batch_size`, and `Unsupported` without a store. Raises
+        `SendError` for anything else that goes wrong, like `send_delay_messages`: `accepted` sequences were started or
+        are under way, those with an id in `unknown` may be, and no later one was started.
+        """
+        alias, store, size = get_backend(self.using).alias, _store_of(self.using), checked_batch_size(batch_size)
+        sent = SentMany()
+        in_flight: list[NewSequence] = []
+        try:
+            for batch in _batches((self._new_sequence(alias, each) for each in _checked(starts)), size):
+                in_flight = batch
+                for answer in self._put(store, batch):
+                    sent.created += answer.created
+                    sent.running += answer.running
+                sent.accepted += len(batch)
+                in_flight = []
+        except Exception as error:
+            raise send_error(error, sent.accepted, [each.id for each in in_flight]) from error
+        return sent
+
+    async def astart_many(self, starts: Iterable[Start] | AsyncIterable[Start], *, batch_size: int = BATCH) -> SentMany:
+        """Start like `start_many`, from async code. An async iterable is read to its end first."""
+        listed = [each async for each in starts] if isinstance(starts, AsyncIterable) else starts
+        return await sync_to_async(self.start_many)(listed, batch_size=batch_size)
 
     def stop(self, *ids: str, tag: str | None = None) -> int:
         """Stop sequences of this name: by the ids with which they were started, and all that have the `tag`.
@@ -147,25 +185,57 @@ class Sequence:
             row = sequences.find(database, self.name, check_name(id, "id"))
         return None if row is None else sequence_info(row)
 
-    def _plan(
-        self, alias: Alias, data: Any, id: str, tag: Tags | None, trace_id: str | None
-    ) -> tuple[list[PlannedStep], bytes, tuple[str, ...]]:
-        """Return the steps to keep, their data, and their tags. Raises like `send_delay_message`."""
-        check_new_name(id, "id")
-        message_id = StepName(self.name, id, len(self.steps)).message_id
+    def _put(self, store: Tables, new: Many[NewSequence]) -> list[Enqueued]:
+        from django_delayq.store import sequences  # late: what only defines a sequence needs no store
+
+        store.note_lanes(NewMessage(each.id, step.header, each.body) for each in new for step in each.plan)
+        return store.change_follow_ups(partial(sequences.start, name=self.name, new=new))
+
+    def _new_sequence(self, alias: Alias, start: Start) -> NewSequence:
+        """Return a start with its steps to keep, its data and its tags. Raises like `send_delay_message`."""
+        check_new_name(start.id, "id")
+        message_id = StepName(self.name, start.id, len(self.steps)).message_id
         plan: list[PlannedStep] = []
         bodies: dict[bytes, str] = {}
         for step in self.steps:
-            send = _send_of(step, data=data, id=message_id, tag=tag, trace_id=trace_id)
+            send = _send_of(step, data=start.data, id=message_id, tag=start.tag, trace_id=start.trace_id)
             message = prepare(send, alias)
             bodies.setdefault(message.body, step.key)
             after_ms = 0 if step.after is None else to_ms(step.after, "after")
             plan.append(PlannedStep(message.header, after_ms, _rule_of(step, send, alias)))
         if len(bodies) > 1:
             keys = " and ".join(map(repr, bodies.values()))
-            raise TypeError(f"data={short_repr(data)} is other JSON for {keys}: let these handlers take one type.")
+            raise TypeError(
+                f"data={short_repr(start.data)} is other JSON for {keys}: let these handlers take one type."
+            )
         (body,) = bodies
-        return plan, body, plan[0].header.tags
+        return NewSequence(start.id, plan, body, plan[0].header.tags)
+
+
+def _checked(starts: Iterable[Start]) -> Iterator[Start]:
+    """Yield the starts. Raises `TypeError` for anything else, naming the value and the fix."""
+    if isinstance(starts, Start):
+        raise TypeError("starts is one Start; give an iterable of Start.")
+    if not isinstance(starts, Iterable):
+        raise TypeError(f"starts={short_repr(starts)} is {type(starts).__name__}; give an iterable of Start.")
+    for start in starts:
+        if not isinstance(start, Start):
+            raise TypeError(f"{short_repr(start)} is {type(start).__name__}; give Start(data, id=...).")
+        yield start
+
+
+def _batches(new: Iterable[NewSequence], most: int) -> Iterator[list[NewSequence]]:
+    """Yield sequences to start, as many as one transaction takes."""
+    batch: list[NewSequence] = []
+    size = 0
+    for each in new:
+        batch.append(each)
+        size += len(each.body)
+        if len(batch) == most or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 by_alias: dict[str, dict[str, Sequence]] = {}

@@ -1,6 +1,8 @@
 """Keep the steps of a sequence, and make the message of each. Pure: no Django, no I/O."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from django_delayq.core.codec import Natural
 from django_delayq.core.requests import Header, NewMessage
@@ -20,6 +22,15 @@ class PlannedStep:
     header: Header
     after_ms: Natural = 0
     rule: str = ""
+
+
+class NewSequence(NamedTuple):
+    """A sequence to start: its id, its steps, their data, and their tags."""
+
+    id: str
+    plan: Sequence[PlannedStep]
+    body: bytes
+    tags: Sequence[str]
 
 
 def message_of(step: PlannedStep, name: StepName, body: bytes, now_ms: int) -> NewMessage:

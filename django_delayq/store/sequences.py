@@ -16,20 +16,21 @@ removes those whose message was cancelled or purged.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db.models import QuerySet
 
 from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, Transition, pages
 from django_delayq.core.codec import dumps, read
 from django_delayq.core.message import State
-from django_delayq.core.sequences import PlannedStep, message_of
+from django_delayq.core.sequences import NewSequence, PlannedStep, message_of
 from django_delayq.core.steps import StepName
 from django_delayq.models import ErrorMessage, FinishMessage, SequenceRow, SequenceTag
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.enqueue import enqueue
 from django_delayq.store.operations import cancel
 from django_delayq.store.sql import stepwise
+from django_delayq.store.sql.dialect import Columns
 from django_delayq.support.logging import logger
 from django_delayq.support.timestamps import from_ms
 
@@ -37,11 +38,17 @@ PAGE = 100
 """How many sequences upkeep looks at in one transaction."""
 LATE = timedelta(minutes=1)
 """How long after a step was due upkeep looks whether it has ended unnoticed."""
+_LATE_MS = LATE // timedelta(milliseconds=1)
 OPEN = timedelta(minutes=10)
 """How long upkeep leaves a sequence alone whose message still waits, runs or has failed."""
 STOPPED = "cancelled by the stop of its sequence at "
 """How the error of a message begins whose sequence was stopped, before the time in UTC and the tag."""
 BY_TAG = " UTC, by its tag "
+_PUT: Columns = {"pk": int, "new_step": int, "new_id": str, "look_ms": int, "waits": int}
+_AS_PUT = (
+    "step = held.new_step, message_id = held.new_id, look_at = held.look_ms, restarts = (held.waits = 1),"
+    " stopped_at = NULL"
+)
 _PROGRESS = ("step", "message_id", "look_at", "stopped_at", "restarts")
 
 
@@ -61,13 +68,6 @@ class Ended(NamedTuple):
     id: str
     pk: int
     state: State
-
-
-class Started(NamedTuple):
-    """The answer to a start, and alarms to schedule."""
-
-    enqueued: Enqueued
-    alarms: list[Alarm]
 
 
 def ended_of(transitions: Iterable[Transition]) -> list[Ended]:
@@ -165,11 +165,13 @@ def _put(database: Database, following: Sequence[tuple[SequenceRow, NewMessage]]
     alarms: list[Alarm] = []
     for page in pages(following, BATCH):
         answers, new = enqueue(database, [message for _, message in page], "replace")
-        for (row, message), answer in zip(page, answers, strict=True):
-            row.message_id, row.restarts = message.id, answer.running
-            row.step += 0 if answer.running else 1
-            row.look_at = from_ms(answer.due_ms) + LATE
-        _rows(database).bulk_update([row for row, _ in page], _PROGRESS)
+        values = [
+            (row.pk, row.step + (not answer.running), message.id, answer.due_ms + _LATE_MS, int(answer.running))
+            for (row, message), answer in zip(page, answers, strict=True)
+        ]
+        held = database.dialect.values_table("held", _PUT, values)
+        written = database.dialect.update_held.format(table="delayq_sequence", changes=_AS_PUT, held=held.text)
+        database.changed(written, held.parameters)
         enqueued += answers
         alarms += new
     return enqueued, alarms
@@ -185,39 +187,85 @@ def _remove(database: Database, pks: Sequence[int]) -> None:
 
 
 @in_transaction
-def start(
-    database: Database, name: str, id: str, plan: Sequence[PlannedStep], body: bytes, tags: Sequence[str]
-) -> Started:
-    """Put the first step of a sequence. One that is under way with this id stays as it is.
+def start(database: Database, name: str, new: Sequence[NewSequence]) -> tuple[list[Enqueued], list[Alarm]]:
+    """Put the first steps of sequences. One that is under way with its id stays as it is.
 
-    If that was stopped, and its last message still runs, this one begins when that ends. If its message was cancelled
-    or purged, it is over, and this one takes its place.
+    If that was stopped, and its last message still runs, the new one begins when that ends. If its message was
+    cancelled or purged, it is over, and the new one takes its place. Return an answer for each, and alarms to schedule.
     """
     database.begin_with_write()
+    answers: dict[int, Enqueued] = {}
+    alarms: list[Alarm] = []
+    todo = dict(enumerate(new))
+    while todo:  # first one of each id, then the second of each id that is given twice, and so on
+        first = {each.id: i for i, each in reversed(todo.items())}
+        started, further = _start(database, name, [todo.pop(i) for i in sorted(first.values())])
+        answers |= {first[id]: answer for id, answer in started.items()}
+        alarms += further
+    return [answers[i] for i in range(len(new))], alarms
+
+
+def _start(database: Database, name: str, new: Sequence[NewSequence]) -> tuple[dict[str, Enqueued], list[Alarm]]:
+    """Put the first steps of sequences with different ids, like `start`. Return the answers by id."""
     now = from_ms(database.now_ms())
-    written: dict[str, Any] = {"plan": dumps(list(plan)).decode(), "data": body.decode(), "started_at": now}
-    row = None
-    while row is None:  # its end may remove it in between
-        new = SequenceRow(alias=database.alias, name=name, sequence_id=id, step=0, message_id="", **written)
-        new.look_at = now
-        _rows(database).bulk_create([new], ignore_conflicts=True)
-        row = _rows(database).filter(name=name, sequence_id=id).select_for_update().first()
-    state = _open_states(database, [row.message_id]).get(row.message_id)
-    if row.stopped_at is not None and state is State.FAILED:
-        state = None  # a stopped sequence does not go on with that
-    if state is not None and row.stopped_at is None:
-        return Started(Enqueued(row.message_id, 0, created=False, running=state is State.RUNNING), [])
-    for field, value in written.items():
-        setattr(row, field, value)
+    rows = _lock_for_start(database, name, new, now)
+    states = _open_states(database, [row.message_id for row in rows.values() if row.message_id])
+    answers: dict[str, Enqueued] = {}
+    now_ms = database.now_ms()  # once no other transaction is waited for
+    begins: list[tuple[SequenceRow, NewMessage]] = []
+    tags: list[SequenceTag] = []
+    for each in new:
+        row = rows[each.id]
+        state = states.get(row.message_id)
+        if row.stopped_at is not None and state is State.FAILED:
+            state = None  # a stopped sequence does not go on with that
+        if state is not None and row.stopped_at is None:
+            answers[each.id] = Enqueued(row.message_id, 0, created=False, running=state is State.RUNNING)
+            continue
+        if row.message_id:
+            _write_anew(database, row, each, now, waits=state is not None)
+        tags += [SequenceTag(alias=database.alias, tag=tag, sequence_pk=row.pk) for tag in each.tags]
+        answers[each.id] = Enqueued(row.message_id, 0, created=True, running=True)
+        if state is None:
+            begins.append((row, _message_of(row, each.plan, 1, now_ms)))
+    _tags(database).bulk_create(tags, BATCH)
+    enqueued, alarms = _put(database, begins)
+    for (row, _), answer in zip(begins, enqueued, strict=True):
+        due_ms = 0 if answer.running else answer.due_ms
+        answers[row.sequence_id] = replace(answer, created=True, due_ms=due_ms)
+    return answers, alarms
+
+
+def _lock_for_start(database: Database, name: str, new: Sequence[NewSequence], now: datetime) -> dict[str, SequenceRow]:
+    """Lock the rows of sequences by their ids. Make those that are not there, without a message."""
+    rows: dict[str, SequenceRow] = {}
+    in_order = sorted(new, key=lambda each: each.id)  # so that two starts of the same ids can't deadlock
+    while missing := [each for each in in_order if each.id not in rows]:  # an end may remove one in between
+        made = [_new_row(database, name, each, now) for each in missing]
+        _rows(database).bulk_create(made, BATCH, ignore_conflicts=True)
+        found = _rows(database).filter(name=name, sequence_id__in=[each.id for each in missing])
+        rows |= {row.sequence_id: row for row in found.order_by("pk").select_for_update()}
+    return rows
+
+
+def _new_row(database: Database, name: str, new: NewSequence, now: datetime) -> SequenceRow:
+    row = SequenceRow(alias=database.alias, name=name, sequence_id=new.id, step=0, message_id="")
+    row.look_at = now
+    return _written(row, new, now)
+
+
+def _written(row: SequenceRow, new: NewSequence, now: datetime) -> SequenceRow:
+    row.plan, row.data, row.started_at = dumps(list(new.plan)).decode(), new.body.decode(), now
+    return row
+
+
+def _write_anew(database: Database, row: SequenceRow, new: NewSequence, now: datetime, *, waits: bool) -> None:
+    """Write a new start into the row of an earlier one, which is over, or ends with the message that still runs."""
+    _written(row, new, now)
     _tags(database).filter(sequence_pk=row.pk).delete()
-    _tags(database).bulk_create([SequenceTag(alias=database.alias, tag=tag, sequence_pk=row.pk) for tag in tags])
-    row.restarts, row.step = state is not None, row.step if state is not None else 0
-    row.stopped_at = row.stopped_at if state is not None else None
+    row.restarts, row.step = waits, row.step if waits else 0
+    row.stopped_at = row.stopped_at if waits else None
     row.save(using=database.using)
-    if state is not None:
-        return Started(Enqueued(row.message_id, 0, created=True, running=True), [])
-    (enqueued,), alarms = _put(database, [(row, _message_of(row, plan, 1, database.now_ms()))])
-    return Started(replace(enqueued, created=True, due_ms=0 if enqueued.running else enqueued.due_ms), alarms)
 
 
 @in_transaction

@@ -5,15 +5,17 @@ import json
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 from pytest_django import Settings
 
@@ -21,8 +23,11 @@ from django_delayq import (
     At,
     Message,
     Send,
+    SendError,
+    SentMany,
     Sequence,
     Snooze,
+    Start,
     Step,
     UnknownKey,
     Unsupported,
@@ -49,7 +54,7 @@ from django_delayq.worker.executors.asyncio import AsyncioExecutor
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from tests.brokers.rig import settlement
-from tests.races import waits_for_a_lock
+from tests.races import waits_for_a_lock, while_another_did
 from tests.scale import scaled
 from tests.store.skewed import DatabaseClock
 from tests.store.support import MOMENT_MS
@@ -199,6 +204,124 @@ def test_a_sequence_that_is_under_way_stays_as_it_is(broker: DatabaseBackend, da
     assert (again.id, again.created, again.running) == ("s:x@1", False, False)
     assert SequenceRow.objects.using(database).get().data == "1"
     assert s.start(2, id="y").created is True
+
+
+# Starting many
+
+
+def test_many_are_started_as_each_would_be(broker: DatabaseBackend, database: str, clock: DatabaseClock) -> None:
+    s = Sequence("s", THREE)
+    s.start(1, id="old")
+    starts = [Start(n, id=f"c:{n}", tag=("dunning", f"customer:{n}")) for n in range(5)]
+    again = Start(7, id="c:3")  # an id that is given twice is started once
+    assert s.start_many([*starts, again, Start(9, id="old")]) == SentMany(accepted=7, created=5)
+    assert s.start_many(iter(starts)) == SentMany(accepted=5)
+    assert waiting(database) == [*(f"s:c:{n}@1" for n in range(5)), "s:old@1"]
+    found, one = s.get("c:3"), get_delay_message("s:c:3@1")
+    assert found is not None
+    assert one is not None
+    assert (found.step, found.message_id, found.data, found.keys) == (1, "s:c:3@1", 3, ("a", "b", "c"))
+    assert (one.tags, one.data) == (("dunning", "customer:3"), 3)
+    pass_time(clock, 3 * DAY)
+    assert end(broker, claim(broker)) == [True] * 6
+    assert waiting(database) == [*(f"s:c:{n}@2" for n in range(5)), "s:old@2"]
+    assert stop_delay_sequences(tag="dunning") == 5
+    assert waiting(database) == ["s:old@2"]
+
+
+def test_many_tell_how_many_of_them_meet_a_message_that_runs(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start_many([Start(1, id="goes on"), Start(1, id="stopped")])
+    claimed = claim(broker)
+    s.stop("stopped")
+    starts = [Start(2, id=id, tag="new") for id in ("goes on", "stopped", "other")]
+    assert s.start_many(starts) == SentMany(accepted=3, created=2, running=2)
+    end(broker, claimed)
+    assert waiting(database) == ["s:goes on@2", "s:other@1", "s:stopped@1"]
+    assert SequenceTag.objects.using(database).count() == 2
+
+
+def test_many_cost_no_more_statements_than_a_few(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", THREE)
+    counts = []
+    for name, number in (("few", 5), ("many", 50)):
+        with CaptureQueriesContext(connections[database]) as captured:
+            s.start_many(Start(n, id=f"{name}:{n}", tag="t") for n in range(number))
+        counts.append(len(captured))
+    assert counts[0] == counts[1] <= 20
+
+
+def test_what_is_wrong_with_one_of_many_leaves_the_batches_before_it(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", THREE)
+    starts = [*(Start(n, id=f"{n}") for n in range(3)), Start(object(), id="wrong"), Start(1, id="after")]
+    with pytest.raises(SendError, match="2 messages were accepted, the rest was not sent") as caught:
+        s.start_many(starts, batch_size=2)
+    assert (caught.value.accepted, caught.value.unknown) == (2, ())
+    assert isinstance(caught.value.__cause__, TypeError)
+    assert waiting(database) == ["s:0@1", "s:1@1"]
+
+
+def test_many_are_a_part_of_the_callers_transaction(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", THREE)
+    with transaction.atomic(using=database):
+        assert s.start_many((Start(n, id=f"{n}") for n in range(5)), batch_size=2).created == 5
+        transaction.set_rollback(True, using=database)
+    assert (waiting(database), is_empty(database)) == ([], True)
+
+
+def test_many_start_all_or_none_of_a_batch(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise RuntimeError("no")
+
+    s = Sequence("s", THREE)
+    monkeypatch.setattr(sequences, "_put", fail)
+    with pytest.raises(SendError, match="0 messages were accepted, 2 are unknown") as caught:
+        s.start_many([Start(id="x", tag="t"), Start(id="y")])
+    assert caught.value.unknown == ("x", "y")
+    assert (waiting(database), is_empty(database)) == ([], True)
+
+
+@pytest.mark.usefixtures("_locks_rows")
+def test_of_two_that_start_many_at_once_each_sequence_starts_once(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", THREE)
+    s.start_many(Start(id=id) for id in "ax")
+    first = [Start(1, id=id) for id in "abc"]
+    answer = while_another_did(
+        database, lambda: s.start_many(first), lambda: s.start_many(Start(2, id=id) for id in "dcbxa")
+    )
+    assert answer == SentMany(accepted=5, created=1)
+    assert waiting(database) == [f"s:{id}@1" for id in "abcdx"]
+
+
+def test_async_code_starts_many(broker: DatabaseBackend, database: str) -> None:
+    async def each() -> AsyncIterator[Start]:
+        for n in range(3):
+            yield Start(n, id=f"{n}")
+
+    s = Sequence("s", THREE)
+    assert async_to_sync(s.astart_many)(each()) == SentMany(accepted=3, created=3)
+    assert async_to_sync(s.astart_many)([Start(3, id="3")], batch_size=1).created == 1
+    assert waiting(database) == [f"s:{n}@1" for n in range(4)]
+
+
+@pytest.mark.parametrize("wrong", [5, Start(id="x"), [Send("a")], [{"id": "x"}]], ids=repr)
+def test_what_is_no_start_is_refused_with_words(broker: DatabaseBackend, database: str, wrong: Any) -> None:
+    with pytest.raises(SendError, match=r"give an iterable of Start\.|give Start\(data, id=\.\.\.\)"):
+        Sequence("s", THREE).start_many(wrong)
+    assert is_empty(database)
+
+
+def test_a_wrong_number_and_a_missing_store_are_refused_before_anything_is_started(
+    broker: DatabaseBackend, settings: Settings
+) -> None:
+    for size in (0, 1001, True):
+        with pytest.raises((TypeError, ValueError), match="batch_size"):
+            Sequence(f"s{size}", THREE).start_many([Start(id="x")], batch_size=size)
+    settings.DELAYQ = {"default": {"BROKER": "django_delayq.brokers.memory.MemoryBroker", "STORE": None}}
+    with pytest.raises(Unsupported, match="STORE"):
+        Sequence("s", THREE).start_many([Start(id="x")])
 
 
 @pytest.mark.parametrize("leave", [cancel_delay_messages, lambda message: get_backend().queue.purge([message])])

@@ -7,7 +7,7 @@ import pytest
 import time_machine
 from pytest_django import Settings
 
-from django_delayq import At, Sequence, Step
+from django_delayq import At, Sequence, Start, Step
 from django_delayq.api import sequences as api
 from django_delayq.testing import assert_not_sent, assert_sent, run_due, sent_messages
 from tests.testing.handlers import seen
@@ -39,6 +39,16 @@ def test_each_step_runs_at_its_time() -> None:
         passed = [attempt.at - START for attempt in attempts]
         assert [each - each % timedelta(seconds=1) for each in passed] == [3 * DAY, 10 * DAY]
         assert [message.sequence for message in seen] == ["1", "1"]
+        assert sent_messages() == []
+
+
+def test_the_steps_of_many_run_at_their_times() -> None:
+    with time_machine.travel(START, tick=False):
+        s = Sequence("s", [Step("testing.note", "3d"), Step("testing.note_atomically", "7d")])
+        s.start_many(Start(name, id=name, tag="t") for name in "xy")
+        assert_sent("testing.note", data="y", delay="3d")
+        assert len(sent_messages()) == 2
+        assert sorted(attempt.id for attempt in run_due(until="11d")) == ["s:x@1", "s:x@2", "s:y@1", "s:y@2"]
         assert sent_messages() == []
 
 
