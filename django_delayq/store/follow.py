@@ -1,4 +1,4 @@
-"""Put what follows the ends of messages: occurrences of schedules, steps of sequences, and the messages of batches.
+"""Put what follows the ends of messages: the next steps of their sequences, and the messages of their batches.
 
 A transaction first locks what may follow its messages, then ends their leases, and then puts what follows.
 """
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from django_delayq.brokers.base import Alarm
 from django_delayq.core.batches import batch_of
 from django_delayq.core.message import State
-from django_delayq.core.occurrences import schedule_of
 from django_delayq.core.steps import step_of
 from django_delayq.models import SequenceRow
 from django_delayq.store import batches, sequences
@@ -32,10 +31,5 @@ def lock_waiting(database: Database, ids: Iterable[str]) -> dict[str, SequenceRo
 
 def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Sequence[Ended]) -> list[Alarm]:
     """Put what follows messages whose leases the caller's transaction has ended. It has locked `rows` before."""
-    over = [one.id for one in ended if one.state in OVER]
-    alarms = [*sequences.follow(database, rows, ended), *batches.end(database, filter(None, map(batch_of, over)))]
-    if occurrences := [id for id in over if schedule_of(id)]:
-        from django_delayq.store import schedules  # late: most sites have no schedules
-
-        alarms += schedules.follow(database, occurrences)
-    return alarms
+    members = [batch_of(one.id) for one in ended if one.state in OVER]
+    return [*sequences.follow(database, rows, ended), *batches.end(database, filter(None, members))]

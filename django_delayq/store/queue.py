@@ -80,6 +80,7 @@ from django_delayq.store.polling import (
 )
 from django_delayq.store.queries import START
 from django_delayq.store.timer import POLL_S, DatabaseTimer
+from django_delayq.support.logging import logger
 
 STALE_BATCH = 100
 """The least number of alarms to take for pairs whose last alarms were all stale, for all these pairs together."""
@@ -330,6 +331,10 @@ class DatabaseQueue:
         if any(one.action is SettleAction.CRASH for one in transitions):
             self.look_again()  # there may be a suspect now
         self._forget(settled.drop, settled.rearm)
+        if ends := [
+            one.id for one, was_held in zip(transitions, settled.answers, strict=True) if _may_recur(one, was_held)
+        ]:
+            self._put_following(ends)
         return settled.answers
 
     def finish_here(self, id: str, pk: int, token: int, started_ms: int) -> bool:
@@ -346,10 +351,26 @@ class DatabaseQueue:
         self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
         return lost
 
+    def _put_following(self, ends: Sequence[str]) -> None:
+        """Put the occurrences that follow messages that have ended. An error is left to maintenance: the ends stand."""
+        from django_delayq.core.occurrences import schedule_of  # late: most sites have no schedules
+        from django_delayq.store import schedules
+
+        names = [name for id in ends if (name := schedule_of(id))]
+        if not names:
+            return
+        try:
+            asked_at = monotonic()
+            alarms = schedules.put_following(self.database, {"name__in": names})
+        except Exception as error:  # noqa: BLE001 - whatever it is, maintenance tries again
+            logger.warning("The next occurrences of schedules are left to maintenance: %s", error)
+        else:
+            self._commit_notifier.schedule_after_commit(self.database.connection, alarms, asked_at)
+
     def put_occurrences(self) -> None:
         if monotonic() < self._schedules_rest_until:
             return
-        from django_delayq.store import schedules  # late: most sites have no schedules
+        from django_delayq.store import schedules  # late, as above
 
         with self.database.available():
             asked_at = monotonic()
@@ -706,6 +727,12 @@ class DatabaseQueue:
     def repair(self) -> list[str]:
         """Mend the differences of an audit that have one right answer. Return what was mended, in words."""
         return audit.repair(self.database, self.broker, self.mark)
+
+
+def _may_recur(one: Transition, was_held: bool | CancelRequest | None) -> bool:
+    """Return whether a message has ended whose id may be that of a schedule's occurrence."""
+    is_over = one.state in (State.FINISHED, State.FAILED, State.CANCELLED)
+    return was_held is True and is_over and one.id.endswith(("Z", "]")) and "@" in one.id
 
 
 def _pairs_of(messages: Iterable[Claimed]) -> set[Pair]:

@@ -2,9 +2,9 @@
 
 A row of `delayq_schedule` says which occurrence was put last. Whoever puts the next one locks that row, and writes the
 row and the message in one transaction. So none is missed and none is put twice, whoever dies, and there is no leader. A
-worker does it in the transaction in which it ends a message. Maintenance does it for messages that ended in another way
-(cancelled, purged, or while another transaction had locked the row), and looks from the time at which the message was
-due.
+worker does it right after it has ended a message. Maintenance does it for messages that ended in another way
+(cancelled, purged, or ended by a worker that died before it came to this), and looks from the time at which the message
+was due.
 
 With `overlap="allow"` nothing waits for an end: maintenance puts each occurrence some seconds before its time.
 """
@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
@@ -92,22 +92,6 @@ def _writing(work: Callable[Concatenate[Database, P], T]) -> Callable[Concatenat
 
 
 # Putting what comes next
-
-
-def follow(database: Database, ids: Collection[str]) -> list[Alarm]:
-    """Put the next occurrences after those of these ids, which the caller's transaction has ended. Return alarms.
-
-    An error leaves them to maintenance, because the ends must stand. So does a row that another transaction has locked.
-    """
-    names = {schedule_of(id) for id in ids}
-    try:
-        with transaction.atomic(database.using):  # a savepoint
-            return _put_following(database, {"name__in": names, "message_id__in": ids})
-    except Exception as error:
-        if database.connection.needs_rollback:  # a deadlock of MariaDB, or the end of the connection: nothing stands
-            raise
-        logger.warning("The next occurrences of %s are left to maintenance: %s", names, error)
-        return []
 
 
 def put_due(database: Database) -> tuple[list[Alarm], int]:

@@ -56,9 +56,8 @@ def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
 
 
 def _may_be_followed(id: str) -> bool:
-    """Return whether something may follow the end of a message: it may be an occurrence, a step, or in a batch."""
-    # Most ids cost no call
-    return id.startswith(PREFIX) or ("@" in id and (id.endswith(("Z", "]")) or step_of(id) is not None))
+    """Return whether something may follow the end of a message: it may be a step of a sequence, or in a batch."""
+    return id.startswith(PREFIX) or ("@" in id and step_of(id) is not None)  # most ids cost no call
 
 
 @in_transaction

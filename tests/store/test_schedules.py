@@ -1,6 +1,5 @@
 """Schedules put each occurrence once: after the one before it, whoever ends that, and however long nobody looked."""
 
-import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +9,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 from django.core.management.base import CommandError
-from django.db import OperationalError, connections, transaction
+from django.db import connections, transaction
 from django.db.models import QuerySet
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 from pytest_django import Settings
@@ -43,7 +42,6 @@ from django_delayq import (
 from django_delayq.api import registry
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import Claimed, ClaimRequest, NewMessage, SettleAction
-from django_delayq.core.errors import StoreUnavailable
 from django_delayq.core.message import State
 from django_delayq.core.occurrences import occurrence_of
 from django_delayq.core.recurrence import Rule
@@ -148,24 +146,12 @@ def test_an_atomic_handlers_end_puts_the_next(broker: DatabaseBackend, clock: Da
     schedule_delay_message("k", name="s", every=HOURLY)
     go_to(broker, clock, hours(1))
     (claimed,) = claim(broker)
+    transition = settlement(claimed, SettleAction.FINISH)
+    transition.is_written = True
     with transaction.atomic(using=database):
-        assert broker.store.finish_here(claimed.id, int(claimed.pk), claimed.token, 0)
-        assert ids(database) == [id_at(2)]
+        assert broker.database.dialect.finish_here(broker.database, int(claimed.pk), claimed.token, 0)
+    broker.queue.apply([transition])
     assert ids(database) == [id_at(2)]
-
-
-def test_an_end_that_is_not_committed_puts_nothing(
-    broker: DatabaseBackend, clock: DatabaseClock, database: str
-) -> None:
-    schedule_delay_message("k", name="s", every=HOURLY)
-    go_to(broker, clock, hours(1))
-    (claimed,) = claim(broker)
-    with contextlib.suppress(ZeroDivisionError), transaction.atomic(using=database):
-        broker.queue.apply([settlement(claimed, SettleAction.FINISH)])
-        assert ids(database) == [id_at(2)]  # it is in the transaction of the end
-        raise ZeroDivisionError
-    assert ids(database) == [id_at(1)]
-    assert info_of().message_id == id_at(1)
 
 
 def test_an_occurrence_that_cannot_be_put_leaves_the_end_of_the_one_before_it_standing(
@@ -189,27 +175,6 @@ def test_an_occurrence_that_cannot_be_put_leaves_the_end_of_the_one_before_it_st
     assert ids(database) == []
     assert "are left to maintenance" in caplog.text
     look(broker)
-    assert ids(database) == [id_at(2)]
-
-
-def test_an_end_whose_transaction_is_lost_while_the_next_is_put_is_none(
-    broker: DatabaseBackend, clock: DatabaseClock, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A deadlock of MariaDB rolls back the whole transaction, and so does the end of a connection."""
-    schedule_delay_message("k", name="s", every=HOURLY)
-    go_to(broker, clock, hours(1))
-    ends = [settlement(one, SettleAction.FINISH) for one in claim(broker)]
-
-    def lose(database: Database, messages: Sequence[NewMessage]) -> NoReturn:
-        database.rows("ROLLBACK")
-        raise OperationalError("it is rolled back")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(schedules, "_enqueued", lose)
-        with pytest.raises(StoreUnavailable, match="it is rolled back"):
-            broker.queue.apply(ends)
-    assert ids(database) == [id_at(1)]
-    broker.queue.apply(ends)
     assert ids(database) == [id_at(2)]
 
 
