@@ -134,7 +134,7 @@ def _look_at(database: Database, zone: str, after: int, until: int) -> Looked:
             looked.unresolved.append(Unresolved(id, str(error) or type(error).__name__))
         else:
             is_over = expires_at_ms is not None and expires_at_ms + max(new_ms - scheduled_ms, 0) <= now_ms
-            if new_ms != given_ms and not is_over:
+            if new_ms != given_ms and max(new_ms, given_ms) > now_ms and not is_over:
                 looked.corrections.append(Correction(id, pk, text, old_ms, new_ms))
         seen += 1
     return looked._replace(seen=seen)
@@ -145,20 +145,22 @@ _TIMES = {"of_id": str, "of_pk": int, "old_ms": int, "new_ms": int}
 
 @in_transaction
 def correct(database: Database, corrections: Sequence[Correction]) -> tuple[set[str], list[Alarm]]:
-    """Give messages the due times that their rules give now; one that is past becomes now.
+    """Give messages the due times that their rules give now, also where these are past, but none before its send.
 
-    Those that don't wait any more, or are due at another time than when they were looked at, are left alone. Return the
-    ids of the others, and alarms for them.
+    One that expires some time after it is due does so that long after now, if its new time is past. Those that don't
+    wait any more, or are due at another time than when they were looked at, are left alone. Return the ids of the
+    others, and alarms for them.
     """
     if not corrections:
         return set(), []
     dialect = database.dialect
     by_pk = {each.pk: each for each in corrections}
     values = sorted((each.id, each.pk, each.old_ms, each.new_ms) for each in corrections)
-    due = f"{dialect.greatest}({dialect.now}, input.new_ms)"
+    due = f"{dialect.greatest}(input.new_ms, r.sent_at)"  # so that it is known as that of its rule
     changed = dialect.change_values(
         database,
-        f"expires_at = r.expires_at - r.scheduled_at + {due}, due_at = {due}, scheduled_at = {due}",
+        f"expires_at = r.expires_at - r.scheduled_at + {dialect.greatest}({dialect.now}, {due}),"
+        f" due_at = {due}, scheduled_at = {due}",
         dialect.values_table("input", _TIMES, values),
         f"{WAITING} AND r.id = input.of_pk AND r.due_at = input.old_ms",
         f'message_id, id, queue, "key", due_at - {dialect.now}{database.noticed(len(values))}',

@@ -20,7 +20,6 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, loads, read
-from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.occurrences import (
     in_form_of,
     instant_now,
@@ -124,25 +123,27 @@ def first_look(database: Database) -> datetime | None:
 def put_following(database: Database, found: Mapping[str, Collection[object]]) -> list[Alarm]:
     """Put the next occurrence of those schedules in the ORM's filter `found` whose last message has ended.
 
-    A schedule that another transaction holds is left to the next maintenance.
+    A schedule that another transaction holds is left to the next maintenance. One for which the database refuses
+    something, perhaps a query of its calendar, holds up no other.
     """
     try:
         return _put_following(database, found)
-    except (DatabaseError, BrokerRefused) as error:
-        ((name, values),) = found.items()
-        if len(values) == 1 or is_away(error):
-            raise
-    return [alarm for value in values for alarm in _put_alone(database, {name: [value]})]
-
-
-def _put_alone(database: Database, found: Mapping[str, Collection[object]]) -> list[Alarm]:
-    try:
-        return put_following(database, found)
-    except (DatabaseError, BrokerRefused) as error:  # the others must not wait for it
+    except Exception as error:  # a calendar is the site's code
         if is_away(error):
             raise
-        logger.error("The next occurrence of the schedule %s can not be put: %s", found, error)
-        return []
+        failure = error
+    ((name, values),) = found.items()
+    if len(values) > 1:
+        return [alarm for value in values for alarm in put_following(database, {name: [value]})]
+    for row in rows_of(database).filter(look_at__isnull=False, **found):
+        _note_mistake(row, from_ms(database.now_ms()), failure)
+        row.save(using=database.using, update_fields=["look_at", "error"])
+    return []
+
+
+def _note_mistake(row: Schedule, now: datetime, error: Exception) -> None:
+    row.look_at, row.error = now + MISTAKE, f"{type(error).__name__}: {error}"
+    logger.error("The next occurrence of schedule %r can not be put: %s", row.name, row.error)
 
 
 @_writing
@@ -160,9 +161,10 @@ def _put_following(database: Database, found: Mapping[str, Collection[object]]) 
         ended_at = None if end is None or end.ended_ms is None else from_ms(end.ended_ms)
         try:
             messages += _following(database, row, rule_of(row.rule), now, ended_at)
-        except Exception as error:  # noqa: BLE001 - a calendar is the site's code
-            row.look_at, row.error = now + MISTAKE, f"{type(error).__name__}: {error}"
-            logger.error("The rule of schedule %r can not be resolved: %s", row.name, row.error)
+        except Exception as error:
+            if isinstance(error, DatabaseError) or isinstance(error.__cause__, DatabaseError):
+                raise  # PostgreSQL refuses the rest of the transaction
+            _note_mistake(row, now, error)
     if over:
         Schedule.objects.using(database.using).bulk_update(over, _PROGRESS)
     return _enqueued(database, messages)
@@ -405,17 +407,22 @@ def correct(database: Database, corrections: Sequence[rules.Correction]) -> tupl
 
     With `catch_up="none"` an occurrence whose new time is past expires there.
     """
-    names = {name for each in corrections if (name := schedule_of(each.id)) is not None}
-    rows = list(_locked(database).filter(name__in=names)) if names else []
+    by_name: dict[str, dict[str, rules.Correction]] = {}
+    for each in corrections:
+        if (name := schedule_of(each.id)) is not None:
+            by_name.setdefault(name, {})[each.id] = each
+    rows = list(_locked(database).filter(name__in=by_name)) if by_name else []
     moved, alarms = rules.correct(database, corrections)
+    changed: list[Schedule] = []
     for row in rows:
-        of_row = {each.id: each for each in corrections if each.id in moved and schedule_of(each.id) == row.name}
+        of_row = {id: each for id, each in by_name[row.name].items() if id in moved}
         if row.catch_up == "none":
             _expire_past(database, of_row.values())
         if row.last_at is not None and row.message_id in of_row:
             row.last_at = _covered(row)
             row.look_at = row.look_at and _look_at(row, from_ms(of_row[row.message_id].new_ms))
-            row.save(using=database.using)
+            changed.append(row)
+    Schedule.objects.using(database.using).bulk_update(changed, ["last_at", "look_at"])
     return moved, alarms
 
 

@@ -351,7 +351,7 @@ def test_a_change_of_a_zone_moves_the_messages_that_it_made_wrong(
     assert _lines()[-1] == "moved 0 of 2 messages with a rule in Europe/Rome"
 
 
-def test_a_message_whose_new_time_is_past_is_due_now_and_that_is_said(
+def test_a_message_whose_new_time_is_past_is_due_and_that_is_said(
     broker: DatabaseBackend, change_zone: Callable[[str, str], None]
 ) -> None:
     due = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=30)
@@ -360,12 +360,10 @@ def test_a_message_whose_new_time_is_past_is_due_now_and_that_is_said(
         send_delay_message("k", 1, id="a", at=At(time=f"{local:%H:%M}", zone="Europe/Rome"))
     assert _due_at("a") == due
     change_zone("Europe/Rome", "Europe/Athens")
-    before = broker.database.now_ms()
     assert _lines() == [
-        f"a: {_iso(due)} -> {_iso(due - HOUR)}, which is past: due now",
-        "moved 1 of 1 message with a rule in Europe/Rome, 1 of them to now because their new time is past",
+        f"a: {_iso(due)} -> {_iso(due - HOUR)}, which is past",
+        "moved 1 of 1 message with a rule in Europe/Rome, 1 of them to a time that is past",
     ]
-    assert before <= to_epoch_ms(_due_at("a")) <= broker.database.now_ms()
     assert [one.id for one in claim(broker)] == ["a"]
     assert _lines() == ["moved 0 of 0 messages with a rule in Europe/Rome"]
 

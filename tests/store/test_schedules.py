@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Any, NoReturn, cast
 
@@ -173,7 +173,8 @@ def test_an_occurrence_that_cannot_be_put_leaves_the_end_of_the_one_before_it_st
         assert run_due(broker) == [id_at(1)]
     assert FinishMessage.objects.using(database).filter(message_id=id_at(1)).exists()
     assert ids(database) == []
-    assert "are left to maintenance" in caplog.text
+    assert "The next occurrence of schedule 's' can not be put" in caplog.text
+    go_to(broker, clock, hours(1) + timedelta(minutes=2))
     look(broker)
     assert ids(database) == [id_at(2)]
 
@@ -592,6 +593,41 @@ def test_a_rule_that_fails_holds_up_no_other(
     assert ids(database) == [id_at(2, "bad"), id_at(2, "good")]
 
 
+def is_in_table(day: date) -> bool:
+    """Look into a table that is not there, in the database that a test has set."""
+    if using := vars(is_in_table).get("using"):
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT 1 FROM no_such_table")
+    return False
+
+
+def test_a_rule_to_which_the_database_refuses_something_holds_up_no_other(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    registry: None,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its calendar is the site's code, and may look into a table. PostgreSQL then refuses the rest as well."""
+    own = f"{__name__}.{is_in_table.__name__}"
+    settings.DELAYQ = {"default": settings.DELAYQ["default"] | {"CALENDARS": {"own": own}}}
+    schedule_delay_message("k", name="bad", every=Every(days=1, time="12:00", zone="UTC", calendar="own"))
+    schedule_delay_message("k", name="good", every=Every(days=1, time="12:00", zone="UTC"))
+    go_to(broker, clock, TODAY.replace(hour=12))
+    with monkeypatch.context() as patch:
+        patch.setattr(is_in_table, "using", database, raising=False)
+        assert len(run_due(broker)) == 2
+        assert len(ids(database)) == 1
+        assert "no_such_table" in info_of("bad").error
+    look(broker)  # it waits for a minute
+    assert len(ids(database)) == 1
+    go_to(broker, clock, TODAY.replace(hour=12, minute=2))
+    look(broker)
+    assert len(ids(database)) == 2
+    assert info_of("bad").error == ""
+
+
 def test_a_message_of_another_with_the_id_of_an_occurrence_is_none(
     broker: DatabaseBackend, clock: DatabaseClock, database: str
 ) -> None:
@@ -996,9 +1032,39 @@ def test_an_occurrence_whose_new_time_is_past_runs_late(
     schedule_delay_message("k", 1, name="s", every=Every(months=1, day=3, time="12:00", zone="Europe/Rome"))
     go_to(broker, clock, TODAY.replace(hour=10, minute=30))
     change_zone("Europe/Rome", "Europe/Athens")
-    assert resolve()[0].endswith("-> 2031-03-03T10:00:00.000Z, which is past: due now")
+    assert resolve()[0].endswith("-> 2031-03-03T10:00:00.000Z, which is past")
     assert run_due(broker) == [local(TODAY)]
     assert due(database) == {"s@2031-04-03T12:00:00[Europe/Rome]": datetime(2031, 4, 3, 9, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+@pytest.mark.parametrize("catch_up", ["none", "last"])
+def test_one_that_was_moved_to_a_time_that_is_past_moves_back(
+    broker: DatabaseBackend,
+    clock: DatabaseClock,
+    database: str,
+    change_zone: ChangeZone,
+    overlap: Any,
+    catch_up: Any,
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON, overlap=overlap, catch_up=catch_up)
+    go_to(broker, clock, TODAY.replace(hour=10, minute=30))
+    for like in ("Europe/Athens", "Europe/Paris"):  # Paris has the clocks of Rome
+        change_zone("Europe/Rome", like)
+        resolve()
+    assert due(database) == {local(TODAY): TODAY.replace(hour=11)}
+    go_to(broker, clock, TODAY.replace(hour=11))
+    assert run_due(broker) == [local(TODAY)]
+
+
+def test_one_that_is_overdue_by_both_rules_is_left(
+    broker: DatabaseBackend, clock: DatabaseClock, database: str, change_zone: ChangeZone
+) -> None:
+    schedule_delay_message("k", 1, name="s", every=NOON)
+    go_to(broker, clock, TODAY.replace(hour=11, minute=30))
+    change_zone("Europe/Rome", "Europe/Athens")
+    assert resolve() == ["moved 0 of 1 message with a rule in Europe/Rome"]
+    assert due(database) == {local(TODAY): TODAY.replace(hour=11)}
 
 
 def test_an_overdue_occurrence_that_has_not_started_waits_for_its_local_time(

@@ -55,7 +55,7 @@ def _resolve(store: Tables, options: Options, write: Write) -> int:
         seen, unresolved = seen + found.seen, unresolved + len(found.unresolved)
     write(
         f"{'would move' if options['dry_run'] else 'moved'} {moved} of {counted(seen, 'message')} with a rule in "
-        f"{options['zone']}" + (f", {late} of them to now because their new time is past" if late else "")
+        f"{options['zone']}" + (f", {late} of them to a time that is past" if late else "")
     )
     if left:
         write(f"left {left}: they started, or got another due time, meanwhile")
@@ -75,4 +75,4 @@ def _line(one: Correction, *, is_late: bool, was_moved: bool) -> str:
     line = f"{one.id}: {to_iso(one.old_ms)} -> {to_iso(one.new_ms)}"
     if not was_moved:
         return f"{line}: left"
-    return f"{line}, which is past: due now" if is_late else line
+    return f"{line}, which is past" if is_late else line
