@@ -337,10 +337,10 @@ class Dispatcher:
         if self._deferred_duplicates:
             self._start_deferred()
 
-    def look_after_permits(self) -> None:
+    def release_unused_permits(self) -> None:
         """Release the permits that this worker has kept, but not used for a while."""
         if self._limiter is not None:
-            self._limiter.look_after_blocks()
+            self._limiter.release_unused()
 
     def _release_paused(self) -> None:
         self._settler.release(self._take_deferred(self._pauses.cover))

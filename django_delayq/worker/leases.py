@@ -33,12 +33,12 @@ KEPT_S = 1.0
 Others may have to wait for them so long. With less, who seldom needs a permit would take a new one each time.
 """
 LOOK_S = 0.25
-"""The time, in seconds, from one look at the blocks to the next: few calls release or renew permits of many blocks."""
-BLOCK_S = 2.0
-"""How long, in seconds, a block takes new leases. Later ones ask for a new block, so that others get a chance."""
-EXTEND_S, LONGEST_BLOCK_S = 0.5, 10.0
-"""How long before its end a block that is in use and has few permits is made to last longer, and for how long it may
-last in all, in seconds."""
+"""The time, in seconds, from one look for unused permits to the next: few calls release those of many blocks."""
+BLOCK_S, LONGEST_BLOCK_S = 2.0, 10.0
+"""How long, in seconds, a block takes new leases, and how long it does if it has few permits.
+
+Later ones ask for a new block, so that others get a chance.
+"""
 
 PermitCall = Callable[[Sequence[PermitRequest]], None]
 """A call about permits of one key."""
@@ -92,8 +92,8 @@ class Lease:
     @property
     def holds_up(self) -> bool:
         """Return whether others may wait for the permit of this lease."""
-        request = self.permit_request
-        return request is not None and request.most is not None and (self.block is None or self.block.is_tight)
+        request, block = self.permit_request, self.block
+        return request is not None and request.most is not None and (block is None or block.is_tight)
 
     def is_held(self) -> bool:
         """Return whether this process may still act on the message."""
@@ -152,14 +152,13 @@ class Block:
     permits are enough for as many leases. So permits are neither acquired nor released for each message.
 
     A block keeps permits that no lease needs for `KEPT_S`, for its next leases, but no more of them than `most_kept`.
-    A block that never has more than that lasts longer while it is in use, because most of the permits are others'.
+    While it has no more than that it lasts longer, because most of the permits are others'.
     """
 
     most_kept: int
-    until: float
-    """Until when it takes new leases."""
-    last_until: float
-    """Until when it may be made to take new leases."""
+    began_at: float
+    renewed_at: float
+    """The earliest time at which one of its permits may have been acquired or renewed last."""
     requests: list[PermitRequest] = field(default_factory=list)
     """The requests that got the permits."""
     leases: set[Lease] = field(default_factory=set)
@@ -172,15 +171,14 @@ class Block:
         return len(self.leases) <= len(self.requests)
 
     @property
+    def until(self) -> float:
+        """Return until when it takes new leases, if its permits are renewed."""
+        return self.began_at + (LONGEST_BLOCK_S if len(self.requests) <= self.most_kept else BLOCK_S)
+
+    @property
     def kept_until(self) -> float:
         """Return until when it keeps permits that no lease needs."""
         return min(self.used_at + KEPT_S, self.until)
-
-    @property
-    def extend_at(self) -> float:
-        """Return when to make it last longer; infinity if it is not to, by what is known now."""
-        may_last = self.until < self.last_until and 0 < len(self.requests) <= self.most_kept
-        return self.until - EXTEND_S if may_last else math.inf
 
     def take_surplus(self, now: float) -> list[PermitRequest]:
         """Take out the permits that no lease needs, except those that are kept, and return them."""
@@ -223,8 +221,11 @@ class Leases:
         self._outage_log = outage_log
         self._lease_ms = lease_ms
         self.hold_s = lease_ms / 1000 * HOLD
-        # A permit of a block lasts no shorter than this process holds a lease that joins the block
-        self.block_s = min(BLOCK_S, lease_ms / 1000 - self.hold_s)
+        self.join_s = lease_ms / 2000
+        """How long after a renewal of its permits, in seconds, a block takes new leases.
+
+        A lease that joins it is held until these would end, so it needs time for its own renewal.
+        """
         self._held: set[Lease] = set()
         self._lost: set[Lease] = set()  # those whose handlers may still run
         self._lock = threading.Lock()
@@ -343,28 +344,34 @@ class Leases:
         Keys that failed last time come last, and none begins once half the time to the next renewal is over: another
         session may keep a limit locked, and each try waits for it.
         """
+        began_at = monotonic()
         with self._blocks_lock:
             self._unreleased += self._take_surplus()
         unreleased = [self._unreleased.popleft() for _ in range(len(self._unreleased))]  # no lease has these any more
         holders: dict[PermitRequest, Lease | Block] = {}
         blocks = [block for block in list(self._blocks) if not block.leases]
         for lease in leases:
-            if lease.block is not None:
-                blocks.append(lease.block)
+            if (block := lease.block) is not None:
+                blocks.append(block)
             elif (request := lease.permit_request) is not None and request.most is not None:
                 holders[request] = lease
-        holders |= {request: block for block in dict.fromkeys(blocks) for request in list(block.requests)}
+        blocks = list(dict.fromkeys(blocks))
+        holders |= {request: block for block in blocks for request in list(block.requests)}
         work: list[tuple[str, Sequence[PermitRequest], PermitCall]] = [
             *((key, page, self._backend.limiter.release) for key, page in _by_key(unreleased)),
             *((key, page, partial(self._renew_page_of_permits, holders)) for key, page in _by_key(holders)),
         ]
-        until = monotonic() + self._renew_s / 2
+        until = began_at + self._renew_s / 2
         is_done = True
         for key, page, call in sorted(work, key=lambda each: each[0] in self._away):
             if monotonic() > until or not self._try_permits(key, call, page):
                 is_done = False
                 self._unreleased.extend(request for request in page if request not in holders)
         if is_done:
+            with self._blocks_lock:
+                for block in blocks:
+                    if all(request in holders for request in block.requests):  # else some came meanwhile
+                        block.renewed_at = began_at
             self._away.clear()
             self._outage_log.end("keeping permits")
         return is_done
@@ -386,12 +393,14 @@ class Leases:
         """
         requests: list[PermitRequest] = []
         blocks: dict[Block, None] = {}
+        now = monotonic()
         with self._blocks_lock:
             for lease in leases:
-                request, block = _take_permit(lease), lease.block
+                request, block = lease.permit_request, lease.block
+                lease.permit_request = lease.block = None
                 if block is not None:
                     block.leases.discard(lease)
-                    block.used_at = monotonic()
+                    block.used_at = now
                     blocks[block] = None
                 elif request is not None and request.most is not None:
                     requests.append(request)
@@ -399,55 +408,53 @@ class Leases:
         self._release_requests(requests)
         return bool(requests)
 
-    def join(self, block: Block, leases: Iterable[Lease]) -> int:
-        """Let leases share the permits of a block, and return how many leases it has then."""
+    def join(self, block: Block, leases: Sequence[Lease], slots: int) -> int:
+        """Let leases share the permits of a block, and return how many more permits it needs to run them in `slots`.
+
+        If it needs any, the leases may not start before `share`. They are held for no longer than the permits last.
+        """
         with self._blocks_lock:
             self._blocks[block] = None
             block.leases.update(leases)
             block.used_at = monotonic()
-            for lease in leases:
-                lease.block = block
+            until = block.renewed_at + self.hold_s
+            for lease, request in zip(leases, cycle(block.requests or [None])):
+                lease.block, lease.permit_request = block, request
+                lease.held_until = min(lease.held_until, until)
+            lacking = min(len(block.leases), slots) - len(block.requests)
         if not self._some.is_set():  # to set it again would cost each value a lock and a notification
             self._some.set()
-        return len(block.leases)
+        return min(max(lacking, 0), len(leases))
 
     def share(
-        self, block: Block, granted: Iterable[PermitRequest], leases: Sequence[Lease], *, has_enough: bool
+        self,
+        block: Block,
+        granted: Iterable[PermitRequest],
+        leases: Sequence[Lease],
+        *,
+        asked_at: float,
+        has_enough: bool,
     ) -> Sequence[Lease]:
-        """Add permits to a block that leases have joined. Return those leases that may not start, which leave it."""
+        """Add permits to a block that lacked some for leases. Return those that may not start, which leave it."""
         with self._blocks_lock:
             block.requests += granted
+            block.renewed_at = min(block.renewed_at, asked_at)  # there may have been a renewal meanwhile
             surplus = 0 if has_enough else max(len(block.leases) - len(block.requests), 0)
             staying, leaving = leases[: max(len(leases) - surplus, 0)], leases[max(len(leases) - surplus, 0) :]
             for lease, request in zip(staying, cycle(block.requests)):
                 lease.permit_request = request
             for lease in leaving:
-                lease.block = None
+                lease.block = lease.permit_request = None
                 block.leases.discard(lease)
         return leaving
 
-    def look_after_blocks(self) -> float:
-        """Release the permits that no lease has needed for a while, and make blocks that are in use last longer.
-
-        Return when to look again; infinity for never.
-        """
-        now = monotonic()
+    def release_unused(self) -> float:
+        """Release the permits that no lease has needed for a while. Return when to look again; infinity for never."""
         with self._blocks_lock:
             requests = self._take_surplus()
-            kept = [block for block in self._blocks if len(block.requests) > len(block.leases)]
-            ending = [block for block in kept if block.extend_at <= now < block.kept_until]
+            ends = [block.kept_until for block in self._blocks if len(block.requests) > len(block.leases)]
         self._release_requests(requests)
-        self._extend(ending, now + self.block_s)
-        ends = [min(block.kept_until, block.extend_at) for block in kept]
         return max(min(ends), monotonic() + LOOK_S) if ends else math.inf
-
-    def _extend(self, blocks: Iterable[Block], until: float) -> None:
-        """Renew the permits of blocks, and let these last until then. Without a renewal a block ends when it would."""
-        holders = {request: block for block in blocks for request in list(block.requests)}
-        for key, page in _by_key(holders):
-            if key not in self._away and self._try_permits(key, partial(self._renew_page_of_permits, holders), page):
-                for request in page:
-                    holders[request].until = min(until, holders[request].last_until)
 
     def release_all_unused(self) -> None:
         """Release all permits that no lease needs, because this worker stops."""
@@ -461,7 +468,8 @@ class Leases:
         """Take the permits that are surplus out of some blocks, or of all. Forget the blocks that are empty."""
         now, surplus = monotonic(), []
         for block in list(self._blocks if blocks is None else blocks):
-            surplus += block.take_surplus(now)
+            if len(block.requests) > len(block.leases):
+                surplus += block.take_surplus(now)
             if not block.requests and not block.leases:
                 self._blocks.pop(block, None)
         return surplus
@@ -546,8 +554,3 @@ _key_of = attrgetter("key")
 
 def _holds(holder: Lease | Block, request: PermitRequest) -> bool:
     return holder.permit_request is request if isinstance(holder, Lease) else request in holder.requests
-
-
-def _take_permit(lease: Lease) -> PermitRequest | None:
-    request, lease.permit_request = lease.permit_request, None
-    return request

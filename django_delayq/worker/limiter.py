@@ -13,7 +13,7 @@ from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch, StoreUnavailable
 from django_delayq.core.limits import SHARE_AHEAD, Limits, turns_later
 from django_delayq.support.tokens import random_numbers
-from django_delayq.worker.leases import KEPT_S, LONGEST_BLOCK_S, Block, Lease, Leases
+from django_delayq.worker.leases import KEPT_S, Block, Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.prefetch import PrefetchBuffer
 from django_delayq.worker.starts import ALONE_S, REMEMBERED_S, StartBlock
@@ -96,13 +96,10 @@ class Limiter:
         now = monotonic()
         return min([self._look_at, *(until for until in self._closed_until.values() if until > now)])
 
-    def look_after_blocks(self) -> None:
-        """Release permits that this worker has kept for its next messages, once they are unused for a while.
-
-        Keep those that are in use for longer.
-        """
+    def release_unused(self) -> None:
+        """Release permits that this worker has kept for its next messages, once they are unused for a while."""
         if monotonic() >= self._look_at:
-            self._look_at = self._leases.look_after_blocks()
+            self._look_at = self._leases.release_unused()
             self._blocks = {place: block for place, block in self._blocks.items() if block.requests or block.leases}
 
     def waits(self) -> bool:
@@ -136,24 +133,26 @@ class Limiter:
         by_value: defaultdict[str, list[Lease]] = defaultdict(list)
         for lease, (value, _) in values.items():
             by_value[value].append(lease)
-        by_block = {self._block_of(buffer, limits, value): leases for value, leases in by_value.items()}
-        lacking: list[tuple[Block, str]] = []
-        for (block, leases), value in zip(by_block.items(), by_value, strict=True):
-            missing = min(self._leases.join(block, leases), buffer.concurrency) - len(block.requests)
-            lacking += [(block, value)] * min(missing, len(leases))
-        requests = _requests(buffer, limits, [(value, "") for _, value in lacking])
-        asked = [(block, request) for (block, _), request in zip(lacking, requests, strict=True)]
+        asked_at = monotonic()
+        lacking: dict[Block, list[Lease]] = {}
+        asked: list[tuple[Block, str]] = []
+        for value, leases in by_value.items():
+            block = self._block_of(buffer, limits, value, asked_at)
+            if missing := self._leases.join(block, leases, buffer.concurrency):
+                lacking[block] = leases
+                asked += [(block, value)] * missing
+        requests = _requests(buffer, limits, [(value, "") for _, value in asked])
         answers = self._acquire(requests) if requests else ()
         refused: defaultdict[Block, list[Throttled]] = defaultdict(list)
         granted: defaultdict[Block, list[PermitRequest]] = defaultdict(list)
-        for (block, request), answer in zip(asked, answers, strict=True):
+        for (block, _), request, answer in zip(asked, requests, answers, strict=True):
             if answer is None:
                 granted[block].append(request)
             else:
                 refused[block].append(answer)
         refusals: dict[Lease, Throttled] = {}
-        for block, leases in by_block.items():
-            out = self._leases.share(block, granted[block], leases, has_enough=block not in refused)
+        for block, leases in lacking.items():
+            out = self._leases.share(block, granted[block], leases, asked_at=asked_at, has_enough=block not in refused)
             last = refused[block][-1] if out else None
             for n, (lease, answer) in enumerate(zip_longest(out, refused[block][: len(out)])):
                 if (refusal := answer or last) is not None:
@@ -198,12 +197,14 @@ class Limiter:
             self._starts = {place: block for place, block in self._starts.items() if block.remembered_until > now}
         return self._starts.setdefault((buffer, value), StartBlock())
 
-    def _block_of(self, buffer: PrefetchBuffer, limits: Limits, value: str) -> Block:
-        place, now = (buffer, value), monotonic()
+    def _block_of(self, buffer: PrefetchBuffer, limits: Limits, value: str, now: float) -> Block:
+        place = buffer, value
         block = self._blocks.get(place)
-        if block is None or now >= block.until or not (block.requests or block.leases):
-            most_kept = (limits.max_concurrency or 0) // SHARE_AHEAD
-            block = self._blocks[place] = Block(most_kept, now + self._leases.block_s, now + LONGEST_BLOCK_S)
+        if block is not None and (block.requests or block.leases):
+            if now < min(block.until, block.renewed_at + self._leases.join_s):
+                return block
+            block.most_kept = 0  # the new one keeps permits in its place
+        block = self._blocks[place] = Block((limits.max_concurrency or 0) // SHARE_AHEAD, now, now)
         return block
 
     def _request(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:

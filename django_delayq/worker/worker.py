@@ -338,7 +338,7 @@ class Loop:
             self._check_memory(self._max_memory)
         for dispatcher in busy:
             dispatcher.look_after_unstarted()
-        self._dispatcher.look_after_permits()
+        self._dispatcher.release_unused_permits()
         found = self._may_find and self._dispatcher.claim()
         if self._maintenance.suspects_due and self._suspects not in busy:
             self._dispatchers = [self._dispatcher, self._suspects]

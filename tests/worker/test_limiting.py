@@ -528,9 +528,9 @@ def test_workers_whose_permits_just_suffice_for_one_share_them_and_all_run(rig: 
 class Slots:
     """The leases of a buffer of some slots, as a worker's limiter lets them start and its settler ends them."""
 
-    def __init__(self, rig: Rig, limits: Limits, slots: int = 2) -> None:
-        self.leases = Leases(rig.broker, 600_000, OutageLog())
-        self.limiter = Limiter(rig.broker, self.leases, 600_000, OutageLog())
+    def __init__(self, rig: Rig, limits: Limits, slots: int = 2, lease_ms: int = 600_000) -> None:
+        self.leases = Leases(rig.broker, lease_ms, OutageLog())
+        self.limiter = Limiter(rig.broker, self.leases, lease_ms, OutageLog())
         self.buffer = PrefetchBuffer(make_handler(lambda message: None, limits=limits), [], slots)
         self.admitted: list[Lease] = []
 
@@ -604,7 +604,7 @@ def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_sec
     while len(other.admitted) < 20:
         now = keeper.limiter.next_at
         assert now <= began_at + 0.3 + 1.0 + leases.LOOK_S
-        keeper.limiter.look_after_blocks()
+        keeper.limiter.release_unused()
         other.admit(20 - len(other.admitted))
 
 
@@ -614,23 +614,66 @@ def test_a_value_that_is_in_use_asks_for_a_permit_once_in_ten_seconds(
     began_at = now = time.monotonic()
     for module in (leases, limiter):
         monkeypatch.setattr(module, "monotonic", lambda: now)
-    slots, asked_s = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1), list[int]()
+    slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1, lease_ms=15_000)
+    asked_s: list[int] = []
     acquire = rig.broker.limiter.acquire
 
     def note(requests: Sequence[PermitRequest], *, lease_ms: int) -> Sequence[Throttled | None]:
         asked_s.append(round(now - began_at))
-        return acquire(requests, lease_ms=5_000)
+        return acquire(requests, lease_ms=lease_ms)
 
     monkeypatch.setattr(rig.broker.limiter, "acquire", note)
-    while now < began_at + 22:
+    for step in range(1, 111):
         slots.admit(1)
         (end,) = rig.broker._limits._permits["k", "1"].ends.values()
-        assert end > rig.broker._clock_ms()  # it is renewed
+        assert end - rig.broker._clock_ms() >= (slots.admitted[0].held_until - now) * 1000
         slots.end(1)
         now += 0.2
         rig.broker.advance(200)
-        slots.limiter.look_after_blocks()
+        slots.limiter.release_unused()
+        if step % 25 == 0:
+            slots.leases._renew()
     assert asked_s == [0, 10, 20]
+
+
+def test_a_lease_is_not_held_for_longer_than_the_permit_that_it_shares(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_at = now = time.monotonic()
+    for module in (leases, limiter):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1, lease_ms=15_000)
+    held_s: list[float] = []
+    for _ in range(4):
+        slots.admit(1)
+        held_s.append(round(slots.admitted[0].held_until - began_at, 3))
+        slots.end(1)
+        now += 0.9
+    assert held_s == [12, 12, 12, 12], "nobody has renewed it"
+    now = began_at + 5
+    slots.leases._renew()
+    slots.admit(1)
+    assert slots.admitted[0].held_until == began_at + 5 + 12
+
+
+def test_a_block_whose_permit_could_not_be_renewed_takes_no_new_leases(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_at = now = time.monotonic()
+    for module in (leases, limiter):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1, lease_ms=15_000)
+
+    def refuse(requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
+        raise BrokerUnavailable("The limits are locked.")
+
+    monkeypatch.setattr(rig.broker.limiter, "renew", refuse)
+    while now < began_at + 9:
+        slots.admit(1)
+        assert slots.admitted[0].held_until - now > 15 * 0.3 - 0.001  # enough for the next renewal
+        slots.end(1)
+        now += 0.5
+        slots.leases._renew()
 
 
 def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -642,10 +685,10 @@ def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, mon
         slots.admit(1)
         slots.end(1)
         now += 0.2
-        slots.limiter.look_after_blocks()
+        slots.limiter.release_unused()
     assert rig.broker._limits._permits["k", "1"].ends
     now += 1.1
-    slots.limiter.look_after_blocks()
+    slots.limiter.release_unused()
     assert not rig.broker._limits._permits["k", "1"].ends
 
 
@@ -667,9 +710,9 @@ def test_whatever_two_workers_do_they_hold_a_permit_for_each_message_that_may_ru
             worker.end(count)
         else:
             for block in worker.leases._blocks:
-                block.until = block.used_at = 0.0  # as after a while
+                block.began_at = block.used_at = 0.0  # as after a while
             worker.limiter._look_at = 0.0
-            worker.limiter.look_after_blocks()
+            worker.limiter.release_unused()
         held = sum(len(permits.ends) for permits in rig.broker._limits._permits.values())
         assert sum(worker.most_running for worker in workers) <= held <= most
     for worker in workers:
