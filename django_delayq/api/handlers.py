@@ -196,7 +196,7 @@ class Handler(Generic[T, R]):
         body = self.upgraded(body, version)
         data = decode_data(body, self.data_type)
         if self.limits is not None and self.limits.has_keys:
-            self.limits.values_of(decode_data(body))
+            self.limits.values_of(data if self.data_type is Any else decode_data(body))
         return data
 
     def from_version(self, version: int, data: Any) -> T:

@@ -2,7 +2,6 @@
 
 import re
 from functools import lru_cache
-from itertools import chain, zip_longest
 from typing import Any
 
 from django_delayq.core.errors import DataMismatch
@@ -40,9 +39,9 @@ def filled(option: str, template: str | None, data: Any, most: int = MAX_NAME) -
     """
     if template is None:
         return ""
-    parts, fields = _split(template)
+    form, fields = _compiled(template)
     texts = [_text_of(field, data, option, template) for field in fields]
-    value = "".join(chain.from_iterable(zip_longest(parts, texts, fillvalue="")))
+    value = form % tuple(texts)
     if len(texts) > 1:
         value += f" {','.join(str(len(text)) for text in texts)}"
     if len(value) > most:
@@ -53,10 +52,9 @@ def filled(option: str, template: str | None, data: Any, most: int = MAX_NAME) -
 
 
 @lru_cache
-def _split(template: str) -> tuple[list[str], list[str]]:
-    """Return the texts around the fields of a template, and the names of the fields."""
-    texts = _FIELD.split(template)  # in turns: a text, a name, a text, ...
-    return texts[::2], texts[1::2]
+def _compiled(template: str) -> tuple[str, list[str]]:
+    """Return a template as a format of the operator %, and the names of its fields."""
+    return _FIELD.sub("%s", template.replace("%", "%%")), _FIELD.findall(template)
 
 
 def _text_of(field: str, data: Any, option: str, template: str) -> str:
@@ -65,10 +63,11 @@ def _text_of(field: str, data: Any, option: str, template: str) -> str:
         if not isinstance(data, dict) or field not in data:
             raise DataMismatch(f"{option}={short_repr(template)} names {field!r}, which this data doesn't have.")
         value = data[field]
-    if value is None or isinstance(value, dict | list | float):
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str):
         what = f"the field {field!r}" if field else "the data itself"
         raise DataMismatch(
             f"{option}={short_repr(template)}: {what} is of type {type(value).__name__}; give text or a whole number."
         )
-    text = str(value)
-    return text if text.isprintable() and not text.startswith(("'", '"')) else repr(text)
+    return value if value.isprintable() and not value.startswith(("'", '"')) else repr(value)

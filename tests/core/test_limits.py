@@ -107,6 +107,7 @@ def value_of(template: str, data: Any) -> str:
 def test_a_concurrency_key_is_filled_from_the_data() -> None:
     assert value_of("{kind}:{id}", {"kind": "{x}", "id": 7, "more": []}) == "{x}:7 3,1"
     assert value_of("order:{}", 7) == "order:7"
+    assert value_of("100%s of {a}%", {"a": "%d"}) == "100%s of %d%"
     assert value_of("{a}", {"a": "x\x1f\n"}) == r"'x\x1f\n'"
 
 
