@@ -50,8 +50,11 @@ So a raised limit, or places that others have left, are noticed soon, and what s
 message by no more.
 """
 
-LEAST_WITHIN_US, MOST_WITHIN_US = 100_000, 1_000_000
-"""The time in which a start that was taken ahead must be used. A worker that is busy needs the lesser one."""
+LEAST_WITHIN_US, MOST_WITHIN_US, LONGEST_WITHIN_US = 100_000, 1_000_000, 2_000_000
+"""The time in which a start that was taken ahead must be used. A worker that is busy needs the least one.
+
+The longest one is for starts of a value that is in use: each call takes them for so long.
+"""
 
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
@@ -118,7 +121,9 @@ class Limits:
         It may be half of the burst, because a value that is in use has less than its burst left anyway. With less,
         such starts would be too late for most messages of a short burst.
         """
-        return min(self.burst * self.interval_us // 2, MOST_WITHIN_US) if self.interval_us and self.within_us else 0
+        if self.interval_us is None or not self.within_us:
+            return 0
+        return min(self.burst * self.interval_us // 2, LONGEST_WITHIN_US)
 
     @property
     def most_starts_ahead(self) -> int:

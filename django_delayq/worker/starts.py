@@ -16,7 +16,7 @@ from django_delayq.worker.leases import Lease
 
 GROWTH = 10
 """A block has at most so many starts for each that leases got of the last one."""
-REMEMBERED_S = 2.0
+REMEMBERED_S = 4.0
 """The seconds for which a worker remembers that it asked for starts of a value: longer than a block lasts."""
 ALONE_S = 5.0
 """The seconds after a refusal in which each message asks for its own permit or start again."""

@@ -81,8 +81,17 @@ def test_the_first_message_of_a_value_and_one_that_comes_seldom_take_no_more_tha
     worker = taker(times, limits_of("100/m", 50))
     for _ in range(5):
         assert len(worker.admit(1)) == 1
-        times.monotonic_us += 1_100_000
+        times.monotonic_us += 2_100_000
     assert [request.starts for request in worker.asked] == [1] * 5
+
+
+def test_a_value_in_use_is_asked_for_every_two_seconds(times: Times) -> None:
+    worker = taker(times, limits_of("100/m", 200))
+    for _ in range(40):
+        assert len(worker.admit(1)) == 1
+        times.monotonic_us += 500_000
+    assert len(worker.asked) <= 11
+    assert sum(request.starts for request in worker.asked) <= 1.25 * 40
 
 
 def test_after_a_refusal_nothing_is_taken_ahead_for_a_while(times: Times) -> None:
