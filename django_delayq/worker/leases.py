@@ -167,8 +167,8 @@ class Block:
 
     @property
     def is_tight(self) -> bool:
-        """Return whether the end of a lease may free a permit."""
-        return len(self.leases) <= len(self.requests)
+        """Return whether the end of a lease may free a permit, because none is kept for the next lease."""
+        return len(self.requests) > max(len(self.leases) - 1, self.most_kept)
 
     @property
     def until(self) -> float:

@@ -559,6 +559,14 @@ def test_nobody_waits_for_the_end_of_a_message_that_holds_no_permit(rig: Rig) ->
     assert [lease.holds_up for lease in (*rated.admitted, *permitted.admitted)] == [False, True]
 
 
+def test_nobody_waits_for_the_end_of_a_message_whose_permit_is_kept_for_the_next(rig: Rig) -> None:
+    slots = Slots(rig, Limits(max_concurrency=10, concurrency_key="{account}"))
+    slots.admit(1)
+    assert not slots.admitted[0].holds_up
+    slots.admit(1)
+    assert all(lease.holds_up for lease in slots.admitted), "a second permit is not kept"
+
+
 def test_messages_of_one_claim_that_exceed_their_rate_are_told_one_turn_after_the_other(rig: Rig) -> None:
     slots = Slots(rig, Limits(interval_us=100_000, burst=2, rate_key="{account}"))
     slots.admit(5)
