@@ -295,6 +295,16 @@ def test_of_two_that_start_many_at_once_each_sequence_starts_once(broker: Databa
     assert waiting(database) == [f"s:{id}@1" for id in "abcdx"]
 
 
+@pytest.mark.usefixtures("_locks_rows")
+def test_of_two_that_start_in_place_of_one_that_is_over_one_begins(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", THREE)
+    s.start(0, id="x")
+    ReadyMessage.objects.using(database).all().delete()
+    second = while_another_did(database, lambda: s.start(1, id="x"), lambda: s.start(2, id="x"))
+    assert not second.created
+    assert [row.data for row in ReadyMessage.objects.using(database)] == ["1"]
+
+
 def test_async_code_starts_many(broker: DatabaseBackend, database: str) -> None:
     async def each() -> AsyncIterator[Start]:
         for n in range(3):
