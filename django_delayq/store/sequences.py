@@ -219,7 +219,7 @@ def _start(database: Database, name: str, new: Sequence[NewSequence]) -> tuple[d
         state = states.get(row.message_id)
         if row.stopped_at is not None and state is State.FAILED:
             state = None  # a stopped sequence does not go on with that
-        if state is not None and row.stopped_at is None:
+        if state is not None and (row.stopped_at is None or row.restarts):
             answers[each.id] = Enqueued(row.message_id, 0, created=False, running=state is State.RUNNING)
             continue
         if row.message_id:
@@ -237,15 +237,34 @@ def _start(database: Database, name: str, new: Sequence[NewSequence]) -> tuple[d
 
 
 def _lock_for_start(database: Database, name: str, new: Sequence[NewSequence], now: datetime) -> dict[str, SequenceRow]:
-    """Lock the rows of sequences by their ids. Make those that are not there, without a message."""
+    """Lock the rows of sequences by their ids. Make those that are not there, without a message.
+
+    They are made in the order of their ids, and before any other is locked, so that two starts can't deadlock.
+    """
     rows: dict[str, SequenceRow] = {}
-    in_order = sorted(new, key=lambda each: each.id)  # so that two starts of the same ids can't deadlock
+    named = _rows(database).filter(name=name)
+    in_order = sorted(new, key=lambda each: each.id)
     while missing := [each for each in in_order if each.id not in rows]:  # an end may remove one in between
-        made = [_new_row(database, name, each, now) for each in missing]
+        ids = [each.id for each in missing]
+        there = set(named.filter(sequence_id__in=ids).values_list("sequence_id", flat=True))
+        made = [_new_row(database, name, each, now) for each in missing if each.id not in there]
         _rows(database).bulk_create(made, BATCH, ignore_conflicts=True)
-        found = _rows(database).filter(name=name, sequence_id__in=[each.id for each in missing])
-        rows |= {row.sequence_id: row for row in found.order_by("pk").select_for_update()}
+        rows |= {row.sequence_id: row for row in _lock_by_ids(named, ids)}
     return rows
+
+
+def _lock_by_ids(rows: QuerySet[SequenceRow], ids: Collection[str]) -> list[SequenceRow]:
+    """Lock those of the rows that have these ids, and wait for each.
+
+    They are locked by primary key, and in its order: with no other lock the way does not matter in which a database
+    finds them, which may cross rows that are locked by others.
+    """
+    pks = list(rows.filter(sequence_id__in=ids).values_list("pk", flat=True))
+    found = list(rows.filter(pk__in=pks).order_by("pk").select_for_update())
+    left = set(ids).difference(row.sequence_id for row in found)
+    if left:  # at REPEATABLE READ only a lock sees what was written since the transaction began
+        found += rows.filter(sequence_id__in=left).order_by("pk").select_for_update()
+    return found
 
 
 def _new_row(database: Database, name: str, new: NewSequence, now: datetime) -> SequenceRow:
@@ -277,8 +296,8 @@ def stop(database: Database, name: str | None, ids: Collection[str], tag: str | 
     """
     database.begin_with_write()
     named = _rows(database) if name is None else _rows(database).filter(name=name)
-    rows = {row.pk: row for row in named.filter(sequence_id__in=ids).order_by("pk").select_for_update()} if ids else {}
-    if tag is not None:  # their rows are locked by primary key: no lock may depend on how a database finds them
+    rows = {row.pk: row for row in _lock_by_ids(named, ids)} if ids else {}
+    if tag is not None:
         pks = list(_tags(database).filter(tag=tag).values_list("sequence_pk", flat=True))
         rows |= {row.pk: row for row in named.filter(pk__in=pks).order_by("pk").select_for_update()}
     ids_of_messages = [row.message_id for row in rows.values()]

@@ -58,6 +58,19 @@ def test_after_a_failed_step_no_time_is_named(broker: DatabaseBackend, staff: Ca
     assert "Once it was rescued and has finished, 'dunning.call' follows." in shown
 
 
+def test_what_comes_is_shown_once_where_a_failed_step_was_stopped_and_begins_anew(
+    broker: DatabaseBackend, staff: Callable[..., Client]
+) -> None:
+    s = dunning()
+    s.start(1, id="x", tag="t")
+    settle(broker, claim(broker, "dunning.mail"), SettleAction.BURY)
+    s.stop("x")
+    s.start(1, id="x", tag="t")
+    shown = found(staff(*ALL), "t")
+    assert shown.count("2 dunning.call default, priority 5") == 1
+    assert "2 dunning.call default, priority 5 - dunning:x@1" not in shown
+
+
 def test_who_does_not_see_the_message_does_not_see_what_comes(
     broker: DatabaseBackend, staff: Callable[..., Client]
 ) -> None:

@@ -81,6 +81,17 @@ def test_a_queue_a_key_and_a_limit_leave_out_the_rest(readable: Backend) -> None
     assert checked()["without_handler"] == 4
 
 
+def test_a_key_that_nobody_has_is_refused_because_a_deploy_must_not_go_on_for_a_typing_error(
+    readable: Backend, registry: None
+) -> None:
+    @delay_execute("order.close")
+    def close(message: Message[Any]) -> None: ...
+
+    with pytest.raises(CommandError, match=r"key='order.clsoe' has no handler .* did you mean 'order.close'"):
+        delayq("check-data", "--key", "order.clsoe")
+    assert checked("--key", "order.close")["checked"] == 0
+
+
 def test_failed_messages_are_checked_if_asked_for(readable: Backend) -> None:
     bury(readable, "a", "b", "c")
     assert checked()["checked"] == 0

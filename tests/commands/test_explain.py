@@ -125,6 +125,12 @@ def test_a_last_error_can_not_forge_a_line(broker: Backend) -> None:
     assert "next: all is well" not in delayq("explain", "a").splitlines()
 
 
+@pytest.mark.parametrize("wrong", ["", "x" * 201, "a\nb"])
+def test_what_is_no_id_is_refused_with_words(carrying: Backend, wrong: str) -> None:
+    with pytest.raises(CommandError, match=r"argument ID: id='.*(give|write|leave out)"):
+        delayq("explain", wrong)
+
+
 def test_an_id_that_is_nowhere_is_named(carrying: Backend) -> None:
     with pytest.raises(CommandError, match="No message waits, runs or has failed under 'nobody'") as raised:
         delayq("explain", "nobody")

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import math
+import random
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import StringIO
 from time import monotonic, sleep
 from typing import Any
@@ -293,6 +295,36 @@ def test_of_two_that_start_many_at_once_each_sequence_starts_once(broker: Databa
     )
     assert answer == SentMany(accepted=5, created=1)
     assert waiting(database) == [f"s:{id}@1" for id in "abcdx"]
+
+
+@pytest.mark.usefixtures("_locks_rows")
+def test_transactions_that_start_many_of_the_same_ids_do_not_deadlock(broker: DatabaseBackend, database: str) -> None:
+    s = Sequence("s", THREE)
+
+    def start_some(seed: int) -> int:
+        chance = random.Random(seed)
+        for n in range(scaled(15)):
+            with transaction.atomic(using=database):
+                s.start_many(Start(seed, id=f"{id:03}") for id in chance.sample(range(20 * n, 20 * n + 100), 50))
+        return seed
+
+    others = [beside(partial(start_some, seed)) for seed in (1, 2, 3)]
+    assert [other() for other in others] == [1, 2, 3]
+
+
+def test_of_two_starts_while_a_stopped_one_still_runs_the_first_begins_after_it(
+    broker: DatabaseBackend, database: str
+) -> None:
+    s = Sequence("s", [Step("a"), Step("b")])
+    s.start(0, id="x")
+    held = claim(broker)
+    s.stop("x")
+    assert s.start(1, id="x").created
+    assert not s.start(2, id="x").created
+    end(broker, held)
+    assert [row.data for row in ReadyMessage.objects.using(database)] == ["1"]
+    s.stop("x")
+    assert is_empty(database)
 
 
 @pytest.mark.usefixtures("_locks_rows")

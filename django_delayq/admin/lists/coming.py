@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django_delayq.admin.access import database_of, message_address
 from django_delayq.admin.formatting import instant, now_utc, queue_words
 from django_delayq.admin.visibility import visible_rows
-from django_delayq.models import ErrorMessage, FinishMessage, MessageRow, SequenceRow
+from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage, SequenceRow
 
 MOST = 20
 """The most sequences that the page shows."""
@@ -41,13 +41,12 @@ def coming(request: HttpRequest, alias: str, text: str, models: Collection[type[
     if not rows:
         return []
     by_message = {row.message_id: row for row in rows}
-    messages = [
-        message
-        for model in models
-        if model is not FinishMessage
-        for message in visible_rows(request.user, model, alias).filter(message_id__in=list(by_message))
-    ]
-    return [line for message in messages for line in _lines(request, by_message[message.message_id], message)]
+    messages: dict[str, MessageRow] = {}
+    for model in (ErrorMessage, ReadyMessage):  # what waits under the id of a failed one is what it has come to
+        if model in models:
+            found = visible_rows(request.user, model, alias).filter(message_id__in=list(by_message))
+            messages |= {message.message_id: message for message in found}
+    return [line for id, message in messages.items() for line in _lines(request, by_message[id], message)]
 
 
 def _lines(request: HttpRequest, row: SequenceRow, message: MessageRow) -> Iterator[Coming]:

@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 
 from django.core.management.base import CommandError
 
+from django_delayq.api import registry
 from django_delayq.management.support.arguments import Options, add_json, add_queue_and_key, whole_number
 from django_delayq.management.support.shapes import write_json
 from django_delayq.management.support.terminal import Write, counted
@@ -44,6 +45,9 @@ def run(options: Options, write: Write) -> None:
         examples=options["examples"],
     )
     keys = [result.keys[key] for key in sorted(result.keys)]
+    key = options["key"]
+    if key is not None and options["queue"] is None and not keys and registry.find(options["using"], key) is None:
+        raise CommandError(str(registry.unknown_key(options["using"], key)))
     if options["json"]:
         write_json(write, _shape(options["using"], result, keys))
     else:

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -15,7 +16,7 @@ from django_delayq.conf import get_alias
 from django_delayq.core.history import PastAttempt
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import State, progress_words
-from django_delayq.management.support.arguments import Options, add_json
+from django_delayq.management.support.arguments import Options, add_json, checked
 from django_delayq.management.support.schedules import schedule_shape
 from django_delayq.management.support.shapes import data_text, instant, message_shape, pause_shape, write_json
 from django_delayq.management.support.terminal import Write, counted, end_words, to_iso, to_words
@@ -24,13 +25,14 @@ from django_delayq.store import tags
 from django_delayq.store.queries import MOST_ROWS, MessageFacts
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.support.units import to_text
+from django_delayq.support.validation import check_name
 
 HELP = "Where a message is, when it is due, its attempts, who holds it until when, and what happens next."
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments for the id and `--json`."""
-    parser.add_argument("id", metavar="ID", help="The id of the message.")
+    parser.add_argument("id", type=checked(partial(check_name, kind="id")), metavar="ID", help="The id of the message.")
     add_json(parser)
 
 
