@@ -157,10 +157,10 @@ def correct(database: Database, corrections: Sequence[Correction]) -> tuple[set[
     by_pk = {each.pk: each for each in corrections}
     values = sorted((each.id, each.pk, each.old_ms, each.new_ms) for each in corrections)
     due = f"{dialect.greatest}(input.new_ms, r.sent_at)"  # so that it is known as that of its rule
+    begin = f"{dialect.greatest}({dialect.now}, {due})"
     changed = dialect.change_values(
         database,
-        f"expires_at = r.expires_at - r.scheduled_at + {dialect.greatest}({dialect.now}, {due}),"
-        f" due_at = {due}, scheduled_at = {due}",
+        f"expires_at = r.expires_at - r.scheduled_at + {begin}, due_at = {due}, scheduled_at = {begin}",
         dialect.values_table("input", _TIMES, values),
         f"{WAITING} AND r.id = input.of_pk AND r.due_at = input.old_ms",
         f'message_id, id, queue, "key", due_at - {dialect.now}{database.noticed(len(values))}',

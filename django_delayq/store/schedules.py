@@ -431,7 +431,8 @@ def _expire_past(database: Database, corrections: Iterable[rules.Correction]) ->
     for each in corrections:
         if each.new_ms <= now_ms:
             row = ReadyMessage.objects.using(database.using).filter(pk=each.pk, token=None)
-            row.update(expires_at=from_ms(each.new_ms) + GRACE)
+            at = from_ms(each.new_ms)
+            row.update(expires_at=at + GRACE, scheduled_at=at)  # it expires so long after that, also if it moves again
 
 
 def look_again(database: Database, zone: str) -> None:

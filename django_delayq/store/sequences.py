@@ -239,12 +239,13 @@ def _start(database: Database, name: str, new: Sequence[NewSequence]) -> tuple[d
 def _lock_for_start(database: Database, name: str, new: Sequence[NewSequence], now: datetime) -> dict[str, SequenceRow]:
     """Lock the rows of sequences by their ids. Make those that are not there, without a message.
 
-    They are made in the order of their ids, and before any other is locked, so that two starts can't deadlock.
+    They are made in the order of their ids, and before any other is locked, so that two starts don't deadlock unless
+    an end removes a row in between.
     """
     rows: dict[str, SequenceRow] = {}
     named = _rows(database).filter(name=name)
     in_order = sorted(new, key=lambda each: each.id)
-    while missing := [each for each in in_order if each.id not in rows]:  # an end may remove one in between
+    while missing := [each for each in in_order if each.id not in rows]:
         ids = [each.id for each in missing]
         there = set(named.filter(sequence_id__in=ids).values_list("sequence_id", flat=True))
         made = [_new_row(database, name, each, now) for each in missing if each.id not in there]

@@ -370,7 +370,8 @@ class Leases:
         if is_done:
             with self._blocks_lock:
                 for block in blocks:
-                    if all(request in holders for request in block.requests):  # else some came meanwhile
+                    may_have_lapsed = began_at >= block.renewed_at + self.hold_s  # others may have its permits by now
+                    if not may_have_lapsed and all(request in holders for request in block.requests):
                         block.renewed_at = began_at
             self._away.clear()
             self._outage_log.end("keeping permits")

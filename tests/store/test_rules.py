@@ -368,6 +368,29 @@ def test_a_message_whose_new_time_is_past_is_due_and_that_is_said(
     assert _lines() == ["moved 0 of 0 messages with a rule in Europe/Rome"]
 
 
+@pytest.mark.parametrize("later", ["reschedule", "resolve"])
+def test_one_that_was_moved_to_the_past_expires_as_long_after_its_next_due_time_as_before(
+    broker: DatabaseBackend, change_zone: Callable[[str, str], None], database: str, later: str
+) -> None:
+    due = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=10)
+    local = due.astimezone(zoneinfo.ZoneInfo("Europe/Rome"))
+    with time_machine.travel(due - timedelta(hours=12), tick=False):
+        send_delay_message("k", 1, id="a", at=At(time=f"{local:%H:%M}", zone="Europe/Rome"), expires="1h")
+    ReadyMessage.objects.using(database).update(sent_at=due - timedelta(hours=12))
+    change_zone("Europe/Rome", "Asia/Tokyo")
+    _lines()
+    if later == "reschedule":
+        reschedule_delay_messages("a", delay="1d")
+    else:
+        change_zone("Europe/Rome", "Atlantic/Azores")
+        _lines()
+    info = get_delay_message("a")
+    assert info is not None
+    assert info.expires_at is not None
+    assert info.due_at > datetime.now(UTC)
+    assert info.expires_at - info.due_at == HOUR
+
+
 def test_a_message_that_has_expired_is_left(
     broker: DatabaseBackend, change_zone: Callable[[str, str], None], database: str
 ) -> None:

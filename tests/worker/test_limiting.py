@@ -684,6 +684,28 @@ def test_a_block_whose_permit_could_not_be_renewed_takes_no_new_leases(
         slots.leases._renew()
 
 
+def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_with_the_permit_that_others_have(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    for module in (leases, limiter):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    limits = Limits(max_concurrency=1, concurrency_key="{account}")
+    frozen, other = (Slots(rig, limits, 1, lease_ms=1_000) for _ in range(2))
+    monkeypatch.setattr(rig.broker.queue, "renew", lambda claimed, *_: [True] * len(claimed))  # not reclaimed yet
+    frozen.admit(1)
+    for _ in range(6):
+        now += 0.2
+        rig.broker.advance(200)
+        other.admit(1 - len(other.admitted))
+        other.leases._renew()
+    assert len(other.admitted) == 1
+    frozen.leases._renew()
+    frozen.admit(1)  # claimed ahead, while its first one still runs
+    frozen.end(1)
+    assert not frozen.admitted
+
+
 def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
     for module in (leases, limiter):
