@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
@@ -242,13 +242,20 @@ def _start_again_and_again() -> int:
         inner[:] = [subprocess.Popen(autoreload.get_child_arguments(), env=environment)]  # noqa: S603 - our own command
         if stopping.is_set():  # the signal came before there was a process to pass it to
             inner[0].terminate()
-        code = inner[0].wait()
+        code = _wait_for(inner[0])
         if code == FAILED and not stopping.is_set():
             logger.error("The code can't be run. Waiting for a change of code.")
             code = _wait_for_change(started_at, stopping)
     if stopping.is_set() and code in (CODE_CHANGED, -signal.SIGTERM):  # wound down already, or not begun
         return 0
     return code if code >= 0 else 128 - code
+
+
+def _wait_for(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the end of a process, and return its exit code. Look up now and then, as `_next_byte` does."""
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(LOOK_S)
 
 
 def _wait_for_change(since: float, stopping: threading.Event) -> int:
@@ -272,7 +279,7 @@ def _changed_at(path: Path) -> float:
 
 def _run_watched(make_worker: Callable[[], Runnable]) -> None:
     workers: list[Runnable] = []
-    ended = threading.Event()
+    reader, writer = os.pipe()
 
     def run() -> None:
         try:
@@ -282,7 +289,7 @@ def _run_watched(make_worker: Callable[[], Runnable]) -> None:
         except (CommandError, DelayqError) as error:
             logger.error("%s Waiting for a change of code.", error)
         finally:
-            ended.set()
+            os.write(writer, b"\0")
 
     # Django's `run_with_reloader` would exit anew on each signal, and so in the middle of winding down.
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -292,22 +299,23 @@ def _run_watched(make_worker: Callable[[], Runnable]) -> None:
         autoreload.start_django(autoreload.get_reloader(), run)
     finally:
         for worker in workers:
-            _hurry_on_ctrl_c(worker)
+            signal.signal(signal.SIGTERM, _ignore)
+            signal.signal(signal.SIGINT, lambda signum, frame: os.write(writer, bytes([signum])))
             logger.info("Code changed, or a signal came: finishing what runs.")
             worker.stop()
-            ended.wait()
+            while _next_byte(reader):
+                worker.hurry()
 
 
 def _exit_once(signum: int, frame: object) -> None:
     # A second signal comes from the outer process, if the first one went to the whole group.
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)
+        signal.signal(each, _ignore)
     sys.exit(0)
 
 
-def _hurry_on_ctrl_c(worker: Runnable) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, lambda signum, frame: worker.hurry())
+def _ignore(signum: int, frame: object) -> None:
+    """Do nothing. With SIG_IGN, Python prints a traceback for a signal that came before and was not yet handled."""
 
 
 EVERY_S = 1.0

@@ -120,6 +120,34 @@ def test_a_second_sigterm_does_not_break_off_what_the_first_has_begun(site: Site
 
 
 def test_a_second_ctrl_c_interrupts_what_runs(site: Site) -> None:
+    _stop_with_two_signals(site)
+
+
+DEAF = """
+import signal, sys
+from tests.worker.settings import *
+
+def deafen(frame, event, arg):
+    if event == "call" and sys.exc_info()[0] is SystemExit:
+        sys.setprofile(None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+
+sys.setprofile(deafen)
+"""
+"""Settings with which the system gives SIGINT to other threads than the main one, from its first call in its exit on.
+
+Like a signal that comes just before the main thread begins to wait, it doesn't end that wait.
+"""
+
+
+def test_a_second_ctrl_c_that_does_not_wake_the_main_thread_interrupts_what_runs(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "deaf_settings.py").write_text(DEAF)
+    site.env["DJANGO_SETTINGS_MODULE"] = "deaf_settings"
+    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    _stop_with_two_signals(site)
+
+
+def _stop_with_two_signals(site: Site) -> None:
     worker = site.worker("--reload")
     site.send("a", key="hold")
     site.line.next()
@@ -127,6 +155,8 @@ def test_a_second_ctrl_c_interrupts_what_runs(site: Site) -> None:
     worker.until_says("finishing what runs")
     os.killpg(worker.pid, signal.SIGINT)
     worker.wait()
+    assert "Traceback" not in worker.text
+    site.env["DJANGO_SETTINGS_MODULE"] = "tests.worker.settings"
     site.worker()
     again = site.line.next_of("a")
     assert (again.what, again.attempt) == ("holds", 1)
