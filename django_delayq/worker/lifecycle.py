@@ -225,10 +225,10 @@ def _start_again_and_again() -> int:
     Pass SIGTERM and SIGINT on to the inner process as SIGTERM, and return the exit code with which to end.
     """
     inner: list[subprocess.Popen[bytes]] = []
-    stopping = threading.Event()
+    signals: list[int] = []  # no `Event`, whose lock a second signal would find taken by the handler of the first
 
     def stop(signum: int, frame: object) -> None:
-        stopping.set()
+        signals.append(signum)
         for process in inner:  # a terminal's Ctrl-C reaches it by itself, but not that of an IDE
             process.terminate()
 
@@ -236,17 +236,19 @@ def _start_again_and_again() -> int:
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, stop)
     code = CODE_CHANGED
-    while code == CODE_CHANGED and not stopping.is_set():
+    while code == CODE_CHANGED and not signals:
         started_at = time.time()
         environment = os.environ | {autoreload.DJANGO_AUTORELOAD_ENV: "true"}
         inner[:] = [subprocess.Popen(autoreload.get_child_arguments(), env=environment)]  # noqa: S603 - our own command
-        if stopping.is_set():  # the signal came before there was a process to pass it to
+        if signals:  # one came before there was a process to pass it to
             inner[0].terminate()
         code = _wait_for(inner[0])
-        if code == FAILED and not stopping.is_set():
+        if code == FAILED and not signals:
             logger.error("The code can't be run. Waiting for a change of code.")
-            code = _wait_for_change(started_at, stopping)
-    if stopping.is_set() and code in (CODE_CHANGED, -signal.SIGTERM):  # wound down already, or not begun
+            while not signals and not _has_changed(started_at):
+                time.sleep(LOOK_S)
+            code = CODE_CHANGED
+    if signals and code in (CODE_CHANGED, -signal.SIGTERM):  # wound down already, or not begun
         return 0
     return code if code >= 0 else 128 - code
 
@@ -258,16 +260,13 @@ def _wait_for(process: "subprocess.Popen[bytes]") -> int:
             return process.wait(LOOK_S)
 
 
-def _wait_for_change(since: float, stopping: threading.Event) -> int:
-    """Wait until a loaded file of the code changes or `stopping` is set, and return `CODE_CHANGED`.
+def _has_changed(since: float) -> bool:
+    """Return whether a loaded file of the code has changed.
 
-    The process that runs the worker would wait itself, but could not load the code. Only the modules that this process
+    The process that runs the worker would look itself, but could not load the code. Only the modules that this process
     has loaded are watched.
     """
-    while not any(_changed_at(path) > since for path in autoreload.iter_all_python_module_files()):
-        if stopping.wait(LOOK_S):
-            break
-    return CODE_CHANGED
+    return any(_changed_at(path) > since for path in autoreload.iter_all_python_module_files())
 
 
 def _changed_at(path: Path) -> float:

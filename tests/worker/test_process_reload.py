@@ -119,6 +119,42 @@ def test_a_second_sigterm_does_not_break_off_what_the_first_has_begun(site: Site
     worker.until_says("Messages: finish 1")
 
 
+NESTED = """
+import os, signal, sys
+from django.utils import autoreload
+from django_delayq.worker import lifecycle
+from tests.worker.settings import *
+
+arguments = autoreload.get_child_arguments
+
+def again(frame, event, arg):
+    while frame and (frame.f_code.co_name, frame.f_code.co_filename) != ("stop", lifecycle.__file__):
+        frame = frame.f_back
+    if frame:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+def get_child_arguments():
+    sys.setprofile(again)
+    return arguments()
+
+autoreload.get_child_arguments = get_child_arguments
+"""
+"""Settings that send the outer process SIGTERM again at each step of what it does because of one."""
+
+
+def test_a_second_sigterm_in_the_midst_of_the_first_does_not_hang(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "nested_settings.py").write_text(NESTED)
+    site.env["DJANGO_SETTINGS_MODULE"] = "nested_settings"
+    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    worker = site.worker("--reload")
+    site.send("a", key="hold")
+    held = site.line.next()
+    worker.signal(signal.SIGTERM)
+    worker.until_says("finishing what runs")
+    held.release()
+    assert worker.wait() == 0
+
+
 def test_a_second_ctrl_c_interrupts_what_runs(site: Site) -> None:
     _stop_with_two_signals(site)
 
