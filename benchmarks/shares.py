@@ -51,7 +51,7 @@ def run() -> list[Result]:
             rates = in_turn(with_shares, without, count)
             what = f"draining {count:,}{doing} of {of} / without shares"
             results.append(at_least(what, rates.ratio, LEAST_OF_WRITERS if writes else least, str(rates)))
-    many = scaled(300_000, least=1_000)  # more than run meanwhile
+    many = scaled(1_000_000, least=1_000)  # more than run meanwhile
     for broker, where in ((REDIS, ""), (ALONE, ", PostgreSQL alone")):
         idle, beside = _p99_ms(broker, 0), _p99_ms(broker, many)
         results.append(
