@@ -166,6 +166,19 @@ def test_a_handler_that_holds_the_interpreters_lock_keeps_its_lease_until_its_ti
     assert worker.stop() == 0
 
 
+def test_what_runs_beside_a_handler_that_holds_the_interpreters_lock_keeps_its_permit(site: Site) -> None:
+    site.env["DELAYQ_TEST_LIMITS"] = "1"
+    site.worker("--processes", "1", "--threads", "2")
+    site.send("a", key="pair")
+    first = site.line.next_of("a")
+    site.send("b", key="pair", data="seize")
+    assert site.line.next_of("b").pid == first.pid  # they share the permits of their worker, which are all
+    site.worker()
+    site.send("c", "d", key="pair")
+    send_later(site)
+    assert site.line.next().id == "later"
+
+
 def test_a_time_out_is_charged_to_what_overran_and_what_ran_beside_it_runs_again_uncharged(site: Site) -> None:
     site.send("beside", key="ahold")
     worker = site.worker("--processes", "1")

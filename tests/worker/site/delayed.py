@@ -171,7 +171,7 @@ if "DELAYQ_TEST_LIMITS" in os.environ:  # not every broker can keep them
 
     @delay_execute(key="pair", max_concurrency=2)
     def pair(message: Message[str]) -> None:
-        hold(message)
+        (seize if message.data == "seize" else hold)(message)
 
     @delay_execute(key="burst", rate_limit="1/d", rate_key="{}", burst=10)
     def burst(message: Message[str]) -> None:
