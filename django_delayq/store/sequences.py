@@ -14,16 +14,18 @@ removes those whose message was cancelled or purged.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db.models import QuerySet
+from django.db.transaction import atomic
 
 from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, Transition, pages
 from django_delayq.core.codec import dumps, read
 from django_delayq.core.message import State
-from django_delayq.core.sequences import NewSequence, PlannedStep, message_of
+from django_delayq.core.sequences import Ahead, NewSequence, NextStep, PlannedStep, message_of
 from django_delayq.core.steps import StepName
 from django_delayq.models import ErrorMessage, FinishMessage, SequenceRow, SequenceTag
 from django_delayq.store.database import Database, in_transaction
@@ -91,7 +93,33 @@ def lock_one(database: Database, id: str) -> dict[str, SequenceRow]:
     return {row.message_id: row for row in _rows(database).filter(message_id=id).select_for_update()}
 
 
-def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[Ended]) -> list[Alarm]:
+def look_ahead(database: Database, ids: Collection[str]) -> Ahead:
+    """Make the messages that may follow those with these ids, if they are steps. Call it before the transaction.
+
+    Where the caller's transaction has begun, as that of an atomic handler has, a rule that fails does not break it.
+    """
+    return _ahead(database, _rows(database).filter(message_id__in=ids)) if ids else {}
+
+
+def _ahead(database: Database, rows: Iterable[SequenceRow]) -> Ahead:
+    following = [each for each in map(_next, rows) if each is not None and each.step.rule]
+    if not following:
+        return {}
+    now_ms = database.now_ms()
+    return {each: _made_ahead(database, each, now_ms) for each in following}
+
+
+def _made_ahead(database: Database, following: NextStep, now_ms: int) -> NewMessage | None:
+    """Return the message of a step; None, with a log line, if its rule raises."""
+    try:
+        with atomic(database.using) if database.connection.in_atomic_block else nullcontext():
+            return following.message(now_ms)
+    except Exception as error:  # noqa: BLE001 - a calendar is the site's code
+        logger.error("The message %r of a sequence can not be put: %s", following.name.message_id, error)
+        return None
+
+
+def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[Ended], ahead: Ahead) -> list[Alarm]:
     """Put the steps that follow messages whose leases have ended, and cancel those that must not start again.
 
     The caller's transaction has locked `rows`, and ended the leases. Return alarms to schedule.
@@ -103,7 +131,7 @@ def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[
             stopped.setdefault(row.stopped_at, []).append(one.pk)
     for at, pks in stopped.items():
         stepwise.cancel(database, pks, _why_cancelled(at))
-    return _go_on(database, [row for row, one in ends if _is_over(row, one.state)])
+    return _go_on(database, [row for row, one in ends if _is_over(row, one.state)], ahead)
 
 
 def _why_cancelled(stopped_at: datetime, tag: str | None = None) -> str:
@@ -123,10 +151,21 @@ def _is_over(row: SequenceRow, state: State) -> bool:
     return state is State.FINISHED or (state is not State.RUNNING and (row.stopped_at is not None or row.restarts))
 
 
-def _go_on(database: Database, rows: Sequence[SequenceRow]) -> list[Alarm]:
+def _next(row: SequenceRow) -> NextStep | None:
+    """Return the step after the one that a sequence has come to; None if there is none, or it was stopped."""
+    if row.stopped_at is not None and not row.restarts:
+        return None
+    plan, ended = plan_of(row), 0 if row.stopped_at else row.step
+    if ended == len(plan):
+        return None
+    return NextStep(StepName(row.name, row.sequence_id, ended + 1), plan[ended], row.data)
+
+
+def _go_on(database: Database, rows: Sequence[SequenceRow], ahead: Ahead) -> list[Alarm]:
     """Put the step after the one that each of these locked rows has come to; remove the rows that have no more.
 
-    A step whose calendar raises is left to upkeep, because the end of the message before it must stand.
+    A step that could not be made ahead is left to upkeep, because the end of the message before it must stand: soon if
+    its sequence began anew meanwhile, and later if its rule raised.
     """
     if not rows:
         return []
@@ -134,25 +173,21 @@ def _go_on(database: Database, rows: Sequence[SequenceRow]) -> list[Alarm]:
     following: list[tuple[SequenceRow, NewMessage]] = []
     over: list[int] = []
     for row in rows:
-        is_stopped, plan = row.stopped_at is not None, plan_of(row)
-        row.step = 0 if is_stopped else row.step
-        row.stopped_at = None
-        if row.step == len(plan) or (is_stopped and not row.restarts):
+        step = _next(row)
+        if step is None:
             over.append(row.pk)
             continue
-        row.restarts = False
-        try:
-            following.append((row, _message_of(row, plan, row.step + 1, now_ms)))
-        except Exception as error:  # noqa: BLE001 - a calendar is the site's code
-            row.look_at = from_ms(now_ms) + LATE
-            row.save(using=database.using, update_fields=_PROGRESS)
-            logger.error("Step %d of sequence %s can not be put: %s", row.step + 1, row, error)
+        row.step, row.stopped_at, row.restarts = step.name.number - 1, None, False
+        message = ahead.get(step) if step.step.rule else step.message(now_ms)
+        if message is not None:
+            following.append((row, message))
+            continue
+        row.look_at = from_ms(now_ms)
+        if step in ahead:
+            row.look_at += LATE
+        row.save(using=database.using, update_fields=_PROGRESS)
     _remove(database, over)
     return _put(database, following)[1]
-
-
-def _message_of(row: SequenceRow, plan: Sequence[PlannedStep], number: int, now_ms: int) -> NewMessage:
-    return message_of(plan[number - 1], StepName(row.name, row.sequence_id, number), row.data.encode(), now_ms)
 
 
 def _put(database: Database, following: Sequence[tuple[SequenceRow, NewMessage]]) -> tuple[list[Enqueued], list[Alarm]]:
@@ -227,7 +262,7 @@ def _start(database: Database, name: str, new: Sequence[NewSequence]) -> tuple[d
         tags += [SequenceTag(alias=database.alias, tag=tag, sequence_pk=row.pk) for tag in each.tags]
         answers[each.id] = Enqueued(row.message_id, 0, created=True, running=True)
         if state is None:
-            begins.append((row, _message_of(row, each.plan, 1, now_ms)))
+            begins.append((row, message_of(each.plan[0], StepName(name, each.id, 1), each.body, now_ms)))
     _tags(database).bulk_create(tags, BATCH)
     enqueued, alarms = _put(database, begins)
     for (row, _), answer in zip(begins, enqueued, strict=True):
@@ -332,15 +367,20 @@ def stopped_among(database: Database, ids: Collection[str]) -> frozenset[str]:
 # Upkeep
 
 
-@in_transaction
 def mend(database: Database) -> tuple[list[Alarm], bool]:
     """Go on with sequences whose message has ended unnoticed. Return alarms, and whether there may be more to do."""
-    database.begin_with_write()
-    now = from_ms(database.now_ms())
-    due = _rows(database).filter(look_at__lte=now).order_by("look_at")
-    rows = list(database.lock_free(due)[:PAGE])
+    rows = list(_to_look_at(database, from_ms(database.now_ms()))[:PAGE])
     if not rows:
         return [], False
+    states = _open_states(database, [row.message_id for row in rows])
+    return _mend(database, _ahead(database, [row for row in rows if row.message_id not in states]))
+
+
+@in_transaction
+def _mend(database: Database, ahead: Ahead) -> tuple[list[Alarm], bool]:
+    database.begin_with_write()
+    now = from_ms(database.now_ms())
+    rows = list(database.lock_free(_to_look_at(database, now))[:PAGE])
     states = _open_states(database, [row.message_id for row in rows])
     still_open = [row for row in rows if row.message_id in states]
     for row in still_open:
@@ -350,7 +390,11 @@ def mend(database: Database) -> tuple[list[Alarm], bool]:
     finished = _finished_among(database, gone)
     goes_on = [row for row in gone if row.message_id in finished or row.restarts or not row.step]
     _remove(database, [row.pk for row in gone if row not in goes_on])
-    return _go_on(database, goes_on), len(rows) == PAGE
+    return _go_on(database, goes_on, ahead), len(rows) == PAGE
+
+
+def _to_look_at(database: Database, now: datetime) -> QuerySet[SequenceRow]:
+    return _rows(database).filter(look_at__lte=now).order_by("look_at")
 
 
 def _finished_among(database: Database, rows: Sequence[SequenceRow]) -> frozenset[str]:

@@ -21,6 +21,7 @@ from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.kept import decode
 from django_delayq.core.message import State
 from django_delayq.core.requests import NO_PROGRESS, CancelRequest
+from django_delayq.core.sequences import Ahead
 from django_delayq.core.steps import step_of
 from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse, lapse_unburied
 from django_delayq.store import kept
@@ -51,7 +52,10 @@ class Settled:
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions. If the handler's own transaction has written one, only drop or rearm its alarm."""
     if any(_may_be_followed(one.id) and not one.is_written for one in transitions):
-        return _settle_following(database, transitions)
+        from django_delayq.store import follow  # late: most sites have nothing that follows
+
+        ahead = follow.look_ahead(database, [one.id for one in transitions if not one.is_written])
+        return _settle_following(database, transitions, ahead)
     return _settle(database, transitions)
 
 
@@ -61,12 +65,12 @@ def _may_be_followed(id: str) -> bool:
 
 
 @in_transaction
-def _settle_following(database: Database, transitions: Sequence[Transition]) -> Settled:
+def _settle_following(database: Database, transitions: Sequence[Transition], ahead: Ahead) -> Settled:
     """Write transitions, and in the same transaction put what follows.
 
     A message whose sequence another transaction has locked is left as it is, and the answer for it is None.
     """
-    from django_delayq.store import follow, sequences  # late: most sites have nothing that follows
+    from django_delayq.store import follow, sequences  # late, as above
 
     rows, busy = follow.lock(database, [one.id for one in transitions if not one.is_written])
     left = [not one.is_written and one.id in busy for one in transitions]
@@ -75,7 +79,7 @@ def _settle_following(database: Database, transitions: Sequence[Transition]) -> 
     settled.answers = [None if is_left else next(answers) for is_left in left]
     answered = zip(transitions, settled.answers, strict=True)
     ended = [one for one, was_held in answered if was_held is True and not one.is_written]
-    settled.following = follow.follow(database, rows, sequences.ended_of(ended))
+    settled.following = follow.follow(database, rows, sequences.ended_of(ended), ahead)
     return settled
 
 
@@ -88,11 +92,12 @@ def finish_here(database: Database, id: str, pk: int, token: int, started_ms: in
         from django_delayq.store import follow, sequences  # late, as above
 
         rows = follow.lock_waiting(database, [id])
+        ahead = follow.look_ahead(database, [id])
     alarms: list[Alarm] | None = []
     if not database.dialect.finish_here(database, pk, token, started_ms):
         alarms = kept.finish_here(database, pk, id, token, started_ms)
     if is_followed and alarms is not None:
-        alarms += follow.follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)])
+        alarms += follow.follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)], ahead)
     return alarms
 
 
@@ -128,6 +133,7 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
         from django_delayq.store import follow, sequences  # late, as above
 
         rows = follow.lock_waiting(database, [one.id for one in transitions])
+        ahead = follow.look_ahead(database, [one.id for one in transitions])
     found: dict[LeaseId, bool | CancelRequest] = {}
     alarms: list[Alarm] = []
     for page in pages(transitions, PAGE):
@@ -139,7 +145,7 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
             alarms += sent
     if are_followed:
         written = [one for one in transitions if found.get((one.id, one.token)) is True]
-        alarms += follow.follow(database, rows, sequences.ended_of(written))
+        alarms += follow.follow(database, rows, sequences.ended_of(written), ahead)
     return [one for one in transitions if found.get((one.id, one.token)) is not True], alarms
 
 

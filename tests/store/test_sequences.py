@@ -7,7 +7,7 @@ import random
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from io import StringIO
 from time import monotonic, sleep
@@ -410,7 +410,7 @@ def test_windows_and_local_times_count_from_the_end_of_the_step_before(
     assert ReadyMessage.objects.using(database).get().due_at == datetime(2031, 3, 12, 8, tzinfo=UTC)
 
 
-def test_a_calendar_that_fails_holds_up_no_end_and_the_step_is_put_once_it_works(
+def test_a_step_whose_zone_is_not_known_holds_up_no_end_and_is_put_once_it_is(
     broker: DatabaseBackend, database: str, clock: DatabaseClock
 ) -> None:
     Sequence("s", [Step("a"), Step("b", window=Window("Mon-Sun", "00:00", "23:59", zone="UTC"))]).start(id="x")
@@ -481,22 +481,147 @@ def test_upkeep_leaves_what_waits_and_what_has_failed(
     assert SequenceRow.objects.using(database).get().sequence_id == "x"
 
 
+# Calendars, which are the site's code
+
+
+@pytest.fixture
+def own_calendar(settings: Settings) -> Iterator[list[bool]]:
+    """Set up a calendar "own". Yield a list of whether it was asked within a transaction, each time."""
+    asked: list[bool] = []
+    own = f"{__name__}.{is_in_table.__name__}"
+    settings.DELAYQ = {"default": settings.DELAYQ["default"] | {"CALENDARS": {"own": own}}}
+    _of_calendar["asked"] = asked
+    yield asked
+    _of_calendar.clear()
+
+
+_of_calendar: dict[str, Any] = {}
+
+
+def is_in_table(day: date) -> bool:
+    """Note whether it is asked within a transaction, and look into a table that is not there, if a test says so."""
+    using = _of_calendar.get("using")
+    if using is not None:
+        _of_calendar["asked"].append(connections[using].in_atomic_block)
+        if _of_calendar["fails"]:
+            connections[using].cursor().execute("SELECT 1 FROM no_such_table")
+    return False
+
+
+def start_with_calendar(database: str) -> None:
+    open_always = Window("Mon-Sun", "00:00", "24:00", zone="UTC", calendar="own")
+    Sequence("s", [Step("a"), Step("b", window=open_always)]).start(id="x")
+    _of_calendar.update(using=database, fails=True)
+
+
+def end_plainly(broker: DatabaseBackend, database: str) -> None:
+    assert end(broker, claim(broker)) == [True]
+
+
+def end_atomically(broker: DatabaseBackend, database: str) -> None:
+    (claimed,) = claim(broker)
+    assert run_atomic(claimed, lambda message: None, database).is_written
+
+
+def end_in_atomic_batch(broker: DatabaseBackend, database: str) -> None:
+    handler = make_handler(lambda messages: None, batch=10, atomic=True)
+    run_batch(claim(broker), handler, database)
+
+
+@pytest.mark.parametrize("end_step", [end_plainly, end_atomically, end_in_atomic_batch])
+def test_a_calendar_that_fails_holds_up_no_end_and_the_step_is_put_once_it_works(
+    broker: DatabaseBackend,
+    database: str,
+    clock: DatabaseClock,
+    own_calendar: list[bool],
+    end_step: Callable[[DatabaseBackend, str], None],
+) -> None:
+    """A query of it fails, after which PostgreSQL refuses the rest of a transaction."""
+    start_with_calendar(database)
+    end_step(broker, database)
+    assert own_calendar
+    assert (waiting(database), ended(database)) == ([], [("s:x@1", "finished")])
+    asked = len(own_calendar)
+    look(broker)
+    assert len(own_calendar) == asked  # it waits for a minute
+    pass_time(clock, sequences.LATE)
+    look(broker)  # it fails again
+    assert len(own_calendar) > asked
+    assert waiting(database) == []
+    _of_calendar["fails"] = False
+    pass_time(clock, sequences.LATE)
+    look(broker)
+    assert waiting(database) == ["s:x@2"]
+
+
+def test_a_calendar_is_asked_before_the_transaction_that_ends_a_step_or_mends(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock, own_calendar: list[bool]
+) -> None:
+    """It may take longer than a transaction may rest, and then none of its ends would ever be written."""
+    start_with_calendar(database)
+    end_plainly(broker, database)
+    _of_calendar["fails"] = False
+    pass_time(clock, sequences.LATE)
+    look(broker)
+    assert waiting(database) == ["s:x@2"]
+    assert own_calendar == [False] * 2
+
+
+def test_the_next_step_is_put_with_the_end_also_where_a_calendar_decides(
+    broker: DatabaseBackend, database: str, clock: DatabaseClock, own_calendar: list[bool]
+) -> None:
+    start_with_calendar(database)
+    _of_calendar["fails"] = False
+    end_plainly(broker, database)
+    assert waiting(database) == ["s:x@2"]
+
+
+def test_a_sequence_that_begins_anew_while_a_calendar_is_asked_is_put_soon(
+    broker: DatabaseBackend,
+    database: str,
+    clock: DatabaseClock,
+    own_calendar: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start_with_calendar(database)
+    _of_calendar["fails"] = False
+    open_always = Window("Mon-Sun", "00:00", "24:00", zone="UTC", calendar="own")
+    claimed = claim(broker)
+
+    def start_anew(*args: Any) -> Any:
+        made = look_ahead(*args)
+        patch.setattr(api, "by_alias", {})  # as after a deploy
+        anew = Sequence("s", [Step("c", window=open_always)])
+        anew.stop("x")
+        anew.start(id="x")
+        return made
+
+    look_ahead = sequences.look_ahead
+    with monkeypatch.context() as patch:
+        patch.setattr(sequences, "look_ahead", start_anew)
+        assert end(broker, claimed) == [True]
+    assert waiting(database) == []
+    look(broker)
+    assert [row.key for row in ReadyMessage.objects.using(database)] == ["c"]
+
+
 # Atomic handlers
+
+
+def run_atomic(claimed: Claimed, work: Callable[[Message[Any]], None], database: str) -> Transition:
+    """Run a message as a slot does, in an atomic handler that does what is given."""
+    handler = make_handler(work, atomic=True)
+    message = attempt.begin(claimed, handler, claimed.due_ms, lambda: True)
+    if not isinstance(message, Message):
+        return message
+    exception = attempt.run_sync(claimed, handler, message, database)
+    return attempt.after(claimed, handler, exception, message.started_ms, message.started_ms)
 
 
 @pytest.fixture
 def run(database: str) -> Callable[[Claimed, Callable[[Message[Any]], None]], Transition]:
-    """Run a message as a slot does, in an atomic handler that does what is given."""
-
-    def run(claimed: Claimed, work: Callable[[Message[Any]], None]) -> Transition:
-        handler = make_handler(work, atomic=True)
-        message = attempt.begin(claimed, handler, claimed.due_ms, lambda: True)
-        if not isinstance(message, Message):
-            return message
-        exception = attempt.run_sync(claimed, handler, message, database)
-        return attempt.after(claimed, handler, exception, message.started_ms, message.started_ms)
-
-    return run
+    """Run a message as `run_atomic` does."""
+    return partial(run_atomic, database=database)
 
 
 Run = Callable[[Claimed, Callable[[Message[Any]], None]], Transition]
