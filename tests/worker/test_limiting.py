@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle, pairwise
 from typing import Any
 
@@ -31,6 +32,22 @@ from django_delayq.worker.options import served_queues
 from django_delayq.worker.prefetch import PrefetchBuffer
 from django_delayq.worker.settler import Settler
 from tests.worker.rig import PATIENCE_S, Rig, WatchedBroker, WatchedLimiter, make_handler
+
+
+@dataclass
+class Clock:
+    """The monotonic clock of what limits and leases do, which a test moves."""
+
+    now: float
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(time.monotonic())
+    for module in (leases, limiter, starts_of_values):
+        monkeypatch.setattr(module, "monotonic", lambda: clock.now)
+    return clock
+
 
 ONE = Limits(max_concurrency=1)
 ONE_EACH = Limits(max_concurrency=1, concurrency_key="account:{account}")
@@ -578,11 +595,9 @@ def test_messages_of_one_claim_that_exceed_their_rate_are_told_one_turn_after_th
 
 @pytest.mark.parametrize(("pause_s", "asked"), [(0.35, [1, 2]), (0.45, [1, 1, 1])])
 def test_the_start_of_a_value_that_soon_comes_again_is_taken_with_the_one_before_it(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, pause_s: float, asked: list[int]
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, clock: Clock, pause_s: float, asked: list[int]
 ) -> None:
-    now, starts = time.monotonic(), list[int]()
-    for module in (limiter, starts_of_values):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
+    starts = list[int]()
     slots = Slots(rig, Limits(interval_us=1_000, burst=1_000, rate_key="{account}"))  # used within half a second
     acquire = rig.broker.limiter.acquire
 
@@ -593,50 +608,44 @@ def test_the_start_of_a_value_that_soon_comes_again_is_taken_with_the_one_before
     monkeypatch.setattr(rig.broker.limiter, "acquire", count)
     for _ in range(3):
         slots.admit(1)
-        now += pause_s
+        clock.now += pause_s
     assert starts == asked
 
 
-def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began_at = now = time.monotonic()
-    for module in (leases, limiter):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
+def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(rig: Rig, clock: Clock) -> None:
+    began_at = clock.now
     keeper, other = (Slots(rig, Limits(max_concurrency=20), slots) for slots in (5, 20))
     keeper.admit(5)
-    now += 0.3
+    clock.now += 0.3
     keeper.end(5)
     other.admit(20)
     assert len(other.admitted) == 18, "a tenth is kept"
     while len(other.admitted) < 20:
-        now = keeper.limiter.next_at
-        assert now <= began_at + 0.3 + 1.0 + leases.LOOK_S
+        clock.now = keeper.limiter.next_at
+        assert clock.now <= began_at + 0.3 + 1.0 + leases.LOOK_S
         keeper.limiter.release_unused()
         other.admit(20 - len(other.admitted))
 
 
 def test_a_value_that_is_in_use_asks_for_a_permit_once_in_ten_seconds(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    began_at = now = time.monotonic()
-    for module in (leases, limiter):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
+    began_at = clock.now
     slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1, lease_ms=15_000)
     asked_s: list[int] = []
     acquire = rig.broker.limiter.acquire
 
     def note(requests: Sequence[PermitRequest], *, lease_ms: int) -> Sequence[Throttled | None]:
-        asked_s.append(round(now - began_at))
+        asked_s.append(round(clock.now - began_at))
         return acquire(requests, lease_ms=lease_ms)
 
     monkeypatch.setattr(rig.broker.limiter, "acquire", note)
     for step in range(1, 111):
         slots.admit(1)
         (end,) = rig.broker._limits._permits["k", "1"].ends.values()
-        assert end - rig.broker._clock_ms() >= (slots.admitted[0].held_until - now) * 1000
+        assert end - rig.broker._clock_ms() >= (slots.admitted[0].held_until - clock.now) * 1000
         slots.end(1)
-        now += 0.2
+        clock.now += 0.2
         rig.broker.advance(200)
         slots.limiter.release_unused()
         if step % 25 == 0:
@@ -644,58 +653,49 @@ def test_a_value_that_is_in_use_asks_for_a_permit_once_in_ten_seconds(
     assert asked_s == [0, 10, 20]
 
 
-def test_a_lease_is_not_held_for_longer_than_the_permit_that_it_shares(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began_at = now = time.monotonic()
-    for module in (leases, limiter):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
+def test_a_lease_is_not_held_for_longer_than_the_permit_that_it_shares(rig: Rig, clock: Clock) -> None:
+    began_at = clock.now
     slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1, lease_ms=15_000)
     held_s: list[float] = []
     for _ in range(4):
         slots.admit(1)
         held_s.append(round(slots.admitted[0].held_until - began_at, 3))
         slots.end(1)
-        now += 0.9
+        clock.now += 0.9
     assert held_s == [12, 12, 12, 12], "nobody has renewed it"
-    now = began_at + 5
+    clock.now = began_at + 5
     slots.leases._renew()
     slots.admit(1)
     assert slots.admitted[0].held_until == began_at + 5 + 12
 
 
 def test_a_block_whose_permit_could_not_be_renewed_takes_no_new_leases(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    began_at = now = time.monotonic()
-    for module in (leases, limiter):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
+    began_at = clock.now
     slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1, lease_ms=15_000)
 
     def refuse(requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
         raise BrokerUnavailable("The limits are locked.")
 
     monkeypatch.setattr(rig.broker.limiter, "renew", refuse)
-    while now < began_at + 9:
+    while clock.now < began_at + 9:
         slots.admit(1)
-        assert slots.admitted[0].held_until - now > 15 * 0.3 - 0.001  # enough for the next renewal
+        assert slots.admitted[0].held_until - clock.now > 15 * 0.3 - 0.001  # enough for the next renewal
         slots.end(1)
-        now += 0.5
+        clock.now += 0.5
         slots.leases._renew()
 
 
 def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_with_the_permit_that_others_have(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    now = time.monotonic()
-    for module in (leases, limiter):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
     limits = Limits(max_concurrency=1, concurrency_key="{account}")
     frozen, other = (Slots(rig, limits, 1, lease_ms=1_000) for _ in range(2))
     monkeypatch.setattr(rig.broker.queue, "renew", lambda claimed, *_: [True] * len(claimed))  # not reclaimed yet
     frozen.admit(1)
     for _ in range(6):
-        now += 0.2
+        clock.now += 0.2
         rig.broker.advance(200)
         other.admit(1 - len(other.admitted))
         other.leases._renew()
@@ -706,18 +706,15 @@ def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_with_the_permit_t
     assert not frozen.admitted
 
 
-def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.monotonic()
-    for module in (leases, limiter):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
+def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, clock: Clock) -> None:
     slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1)
     for _ in range(20):
         slots.admit(1)
         slots.end(1)
-        now += 0.2
+        clock.now += 0.2
         slots.limiter.release_unused()
     assert rig.broker._limits._permits["k", "1"].ends
-    now += 1.1
+    clock.now += 1.1
     slots.limiter.release_unused()
     assert not rig.broker._limits._permits["k", "1"].ends
 
