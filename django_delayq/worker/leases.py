@@ -362,20 +362,21 @@ class Leases:
             *((key, page, partial(self._renew_page_of_permits, holders)) for key, page in _by_key(holders)),
         ]
         until = began_at + self._renew_s / 2
-        is_done = True
+        left: set[str] = set()  # the keys of which not everything was done
         for key, page, call in sorted(work, key=lambda each: each[0] in self._away):
             if monotonic() > until or not self._try_permits(key, call, page):
-                is_done = False
+                left.add(key)
                 self._unreleased.extend(request for request in page if request not in holders)
-        if is_done:
-            with self._blocks_lock:
-                for block in blocks:
-                    may_have_lapsed = began_at >= block.renewed_at + self.hold_s  # others may have its permits by now
-                    if not may_have_lapsed and all(request in holders for request in block.requests):
-                        block.renewed_at = began_at
+        with self._blocks_lock:
+            for block in blocks:
+                may_have_lapsed = began_at >= block.renewed_at + self.hold_s  # others may have its permits by now
+                is_renewed = all(request in holders and request.key not in left for request in block.requests)
+                if is_renewed and not may_have_lapsed:
+                    block.renewed_at = began_at
+        if not left:
             self._away.clear()
             self._outage_log.end("keeping permits")
-        return is_done
+        return not left
 
     def _renew_page_of_permits(
         self, holders: Mapping[PermitRequest, Lease | Block], page: Sequence[PermitRequest]

@@ -681,10 +681,42 @@ def test_a_block_whose_permit_could_not_be_renewed_takes_no_new_leases(
     monkeypatch.setattr(rig.broker.limiter, "renew", refuse)
     while clock.now < began_at + 9:
         slots.admit(1)
-        assert slots.admitted[0].held_until - clock.now > 15 * 0.3 - 0.001  # enough for the next renewal
+        held_s = slots.admitted[0].held_until - clock.now
+        assert held_s > 15 * 0.3 - 0.001  # enough for the next renewal
+        assert held_s * 1000 <= max(rig.broker._limits._permits["k", "1"].ends.values()) - rig.broker._clock_ms()
+        slots.end(1)
+        clock.now += 0.5
+        rig.broker.advance(500)
+        slots.leases._renew()
+
+
+def test_a_block_takes_new_leases_while_the_permits_of_another_key_cannot_be_renewed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1, lease_ms=15_000)
+    monkeypatch.setattr(rig.broker.queue, "renew", lambda claimed, *_: [True] * len(claimed))
+    slots.leases.add([_lease(rig, "away")])
+    acquire, renew = rig.broker.limiter.acquire, rig.broker.limiter.renew
+    asked: list[float] = []
+
+    def note(requests: Sequence[PermitRequest], *, lease_ms: int) -> Sequence[Throttled | None]:
+        asked.append(clock.now)
+        return acquire(requests, lease_ms=lease_ms)
+
+    def refuse(requests: Sequence[PermitRequest], *, lease_ms: int) -> None:
+        if requests[0].key == "away":
+            raise BrokerUnavailable("The limits are locked.")
+        renew(requests, lease_ms=lease_ms)
+
+    monkeypatch.setattr(rig.broker.limiter, "acquire", note)
+    monkeypatch.setattr(rig.broker.limiter, "renew", refuse)
+    until = clock.now + 9.5
+    while clock.now < until:
+        slots.admit(1)
         slots.end(1)
         clock.now += 0.5
         slots.leases._renew()
+    assert len(asked) == 1
 
 
 def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_with_the_permit_that_others_have(
