@@ -296,11 +296,15 @@ def _lock_by_ids(rows: QuerySet[SequenceRow], ids: Collection[str]) -> list[Sequ
     finds them, which may cross rows that are locked by others.
     """
     pks = list(rows.filter(sequence_id__in=ids).values_list("pk", flat=True))
-    found = list(rows.filter(pk__in=pks).order_by("pk").select_for_update())
+    found = _locked(rows.filter(pk__in=pks))
     left = set(ids).difference(row.sequence_id for row in found)
     if left:  # at REPEATABLE READ only a lock sees what was written since the transaction began
-        found += rows.filter(sequence_id__in=left).order_by("pk").select_for_update()
+        found += _locked(rows.filter(sequence_id__in=left))
     return found
+
+
+def _locked(rows: QuerySet[SequenceRow]) -> list[SequenceRow]:
+    return list(rows.order_by("pk").select_for_update())
 
 
 def _new_row(database: Database, name: str, new: NewSequence, now: datetime) -> SequenceRow:
@@ -335,7 +339,7 @@ def stop(database: Database, name: str | None, ids: Collection[str], tag: str | 
     rows = {row.pk: row for row in _lock_by_ids(named, ids)} if ids else {}
     if tag is not None:
         pks = list(_tags(database).filter(tag=tag).values_list("sequence_pk", flat=True))
-        rows |= {row.pk: row for row in named.filter(pk__in=pks).order_by("pk").select_for_update()}
+        rows |= {row.pk: row for row in _locked(named.filter(pk__in=pks))}
     ids_of_messages = [row.message_id for row in rows.values()]
     now = from_ms(database.now_ms())
     why = _why_cancelled(now, None if ids else tag)
