@@ -9,14 +9,20 @@ import pytest
 from tests.worker.processes import Site
 
 
+def use_settings(site: Site, directory: Path, code: str) -> Path:
+    """Let the site's workers have settings with this code. Return their file."""
+    path = directory / "own_settings.py"
+    path.write_text(code)
+    site.env["DJANGO_SETTINGS_MODULE"] = path.stem
+    site.env["PYTHONPATH"] = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return path
+
+
 @pytest.mark.parametrize("arguments", [(), ("--processes", "1")], ids=["threads", "processes"])
 def test_a_change_of_code_finishes_what_runs_and_starts_anew(
     site: Site, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    code = tmp_path / "reloaded_settings.py"
-    code.write_text("from tests.worker.settings import *\n")
-    site.env["DJANGO_SETTINGS_MODULE"] = code.stem
-    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    code = use_settings(site, tmp_path, "from tests.worker.settings import *\n")
     worker = site.worker("--reload", *arguments)
     site.send("a", key="hold")
     held = site.line.next()
@@ -38,16 +44,12 @@ def test_a_change_of_code_finishes_what_runs_and_starts_anew(
 
 
 def test_code_that_cannot_be_loaded_is_waited_for_until_it_is_mended(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "mended_settings.py").write_text(
-        "from tests.worker.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'mended']\n"
-    )
+    use_settings(site, tmp_path, "from tests.worker.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'mended']\n")
     app = tmp_path / "mended"
     app.mkdir()
     (app / "__init__.py").touch()
     code = app / "delayed.py"
     code.write_text("")
-    site.env["DJANGO_SETTINGS_MODULE"] = "mended_settings"
-    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     worker = site.worker("--reload")
     site.send("a")
     assert site.line.next().id == "a"  # its code is loaded, and watched
@@ -105,20 +107,6 @@ sys.setprofile(again)
 """Settings that send their process SIGTERM once more, at the first call that it makes while it exits."""
 
 
-def test_a_second_sigterm_does_not_break_off_what_the_first_has_begun(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "again_settings.py").write_text(AGAIN)
-    site.env["DJANGO_SETTINGS_MODULE"] = "again_settings"
-    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    worker = site.worker("--reload")
-    site.send("a", key="hold")
-    held = site.line.next()
-    worker.signal(signal.SIGTERM)
-    worker.until_says("finishing what runs")
-    held.release()
-    assert worker.wait() == 0
-    worker.until_says("Messages: finish 1")
-
-
 NESTED = """
 import os, signal, sys
 from django.utils import autoreload
@@ -142,10 +130,9 @@ autoreload.get_child_arguments = get_child_arguments
 """Settings that send the outer process SIGTERM again at each step of what it does because of one."""
 
 
-def test_a_second_sigterm_in_the_midst_of_the_first_does_not_hang(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "nested_settings.py").write_text(NESTED)
-    site.env["DJANGO_SETTINGS_MODULE"] = "nested_settings"
-    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+@pytest.mark.parametrize("code", [AGAIN, NESTED], ids=["while it exits", "in the midst of the first"])
+def test_a_second_sigterm_does_not_break_off_what_the_first_has_begun(site: Site, tmp_path: Path, code: str) -> None:
+    use_settings(site, tmp_path, code)
     worker = site.worker("--reload")
     site.send("a", key="hold")
     held = site.line.next()
@@ -153,6 +140,7 @@ def test_a_second_sigterm_in_the_midst_of_the_first_does_not_hang(site: Site, tm
     worker.until_says("finishing what runs")
     held.release()
     assert worker.wait() == 0
+    worker.until_says("Messages: finish 1")
 
 
 def test_a_second_ctrl_c_interrupts_what_runs(site: Site) -> None:
@@ -177,9 +165,7 @@ Like a signal that comes just before the main thread begins to wait, it doesn't 
 
 
 def test_a_second_ctrl_c_that_does_not_wake_the_main_thread_interrupts_what_runs(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "deaf_settings.py").write_text(DEAF)
-    site.env["DJANGO_SETTINGS_MODULE"] = "deaf_settings"
-    site.env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    use_settings(site, tmp_path, DEAF)
     _stop_with_two_signals(site)
 
 
