@@ -94,14 +94,15 @@ def lock_one(database: Database, id: str) -> dict[str, SequenceRow]:
 
 
 def look_ahead(database: Database, ids: Collection[str]) -> Ahead:
-    """Make the messages that may follow those with these ids, if they are steps. Call it before the transaction.
+    """Make the messages that may follow those with these ids. Call it before the transaction that puts them."""
+    return make_ahead(database, _rows(database).filter(message_id__in=ids)) if ids else {}
 
-    Where the caller's transaction has begun, as that of an atomic handler has, a rule that fails does not break it.
+
+def make_ahead(database: Database, rows: Iterable[SequenceRow]) -> Ahead:
+    """Make the messages of the next steps of these sequences, where they have a rule.
+
+    Where the caller's transaction has begun, as that of an atomic handler has, a rule that raises does not break it.
     """
-    return _ahead(database, _rows(database).filter(message_id__in=ids)) if ids else {}
-
-
-def _ahead(database: Database, rows: Iterable[SequenceRow]) -> Ahead:
     following = [each for each in map(_next, rows) if each is not None and each.step.rule]
     if not following:
         return {}
@@ -377,7 +378,7 @@ def mend(database: Database) -> tuple[list[Alarm], bool]:
     if not rows:
         return [], False
     states = _open_states(database, [row.message_id for row in rows])
-    return _mend(database, _ahead(database, [row for row in rows if row.message_id not in states]))
+    return _mend(database, make_ahead(database, [row for row in rows if row.message_id not in states]))
 
 
 @in_transaction

@@ -92,7 +92,7 @@ def finish_here(database: Database, id: str, pk: int, token: int, started_ms: in
         from django_delayq.store import follow, sequences  # late, as above
 
         rows = follow.lock_waiting(database, [id])
-        ahead = follow.look_ahead(database, [id])
+        ahead = sequences.make_ahead(database, rows.values())
     alarms: list[Alarm] | None = []
     if not database.dialect.finish_here(database, pk, token, started_ms):
         alarms = kept.finish_here(database, pk, id, token, started_ms)
@@ -133,7 +133,7 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
         from django_delayq.store import follow, sequences  # late, as above
 
         rows = follow.lock_waiting(database, [one.id for one in transitions])
-        ahead = follow.look_ahead(database, [one.id for one in transitions])
+        ahead = sequences.make_ahead(database, rows.values())
     found: dict[LeaseId, bool | CancelRequest] = {}
     alarms: list[Alarm] = []
     for page in pages(transitions, PAGE):
