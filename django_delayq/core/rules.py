@@ -52,6 +52,12 @@ class Rule:
     windows: tuple[Window, ...] = ()
     spread_ms: int = 0
 
+    @property
+    def asks_calendar(self) -> bool:
+        """Return whether it has a calendar by name, which may be a function of the site."""
+        own = [self.at.calendar] if isinstance(self.at, At) else []
+        return any(isinstance(calendar, str) for calendar in (*own, *(each.calendar for each in self.windows)))
+
     def due_ms(self, id: str) -> int:
         """Return when a message is due by this rule, in epoch ms, as the zones and calendars are now.
 

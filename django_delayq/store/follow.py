@@ -1,6 +1,6 @@
 """Put what follows the ends of messages: the next steps of their sequences, and the messages of their batches.
 
-What may follow is looked at ahead. Then a transaction locks it, ends the leases, and puts what follows.
+A transaction first locks what may follow its messages, then ends their leases, and then puts what follows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from django_delayq.brokers.base import Alarm
 from django_delayq.core.batches import batch_of
 from django_delayq.core.message import State
-from django_delayq.core.sequences import NOTHING, Ahead
 from django_delayq.core.steps import step_of
 from django_delayq.models import SequenceRow
 from django_delayq.store import batches, sequences
@@ -17,11 +16,6 @@ from django_delayq.store.sequences import Ended, Locked
 
 OVER = (State.FINISHED, State.FAILED, State.CANCELLED)
 """The states in which a message no longer counts as left in its batch."""
-
-
-def look_ahead(database: Database, ids: Iterable[str]) -> Ahead:
-    """Make the messages that may follow those of these ids that are steps, before the transaction that puts them."""
-    return sequences.look_ahead(database, [id for id in ids if step_of(id)])
 
 
 def lock(database: Database, ids: Iterable[str]) -> Locked:
@@ -35,9 +29,7 @@ def lock_waiting(database: Database, ids: Iterable[str]) -> dict[str, SequenceRo
     return {id: row for step in steps for id, row in sequences.lock_one(database, step).items()}
 
 
-def follow(
-    database: Database, rows: Mapping[str, SequenceRow], ended: Sequence[Ended], ahead: Ahead = NOTHING
-) -> list[Alarm]:
+def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Sequence[Ended]) -> list[Alarm]:
     """Put what follows messages whose leases the caller's transaction has ended. It has locked `rows` before."""
     members = [batch_of(one.id) for one in ended if one.state in OVER]
-    return [*sequences.follow(database, rows, ended, ahead), *batches.end(database, filter(None, members))]
+    return [*sequences.follow(database, rows, ended), *batches.end(database, filter(None, members))]

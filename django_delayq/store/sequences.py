@@ -25,7 +25,7 @@ from django.db.transaction import atomic
 from django_delayq.brokers.base import BATCH, Alarm, Enqueued, NewMessage, Transition, pages
 from django_delayq.core.codec import dumps, read
 from django_delayq.core.message import State
-from django_delayq.core.sequences import Ahead, NewSequence, NextStep, PlannedStep, message_of
+from django_delayq.core.sequences import NewSequence, PlannedStep, asks_calendar, message_of
 from django_delayq.core.steps import StepName
 from django_delayq.models import ErrorMessage, FinishMessage, SequenceRow, SequenceTag
 from django_delayq.store.database import Database, in_transaction
@@ -93,34 +93,7 @@ def lock_one(database: Database, id: str) -> dict[str, SequenceRow]:
     return {row.message_id: row for row in _rows(database).filter(message_id=id).select_for_update()}
 
 
-def look_ahead(database: Database, ids: Collection[str]) -> Ahead:
-    """Make the messages that may follow those with these ids. Call it before the transaction that puts them."""
-    return make_ahead(database, _rows(database).filter(message_id__in=ids)) if ids else {}
-
-
-def make_ahead(database: Database, rows: Iterable[SequenceRow]) -> Ahead:
-    """Make the messages of the next steps of these sequences, where they have a rule.
-
-    Where the caller's transaction has begun, as that of an atomic handler has, a rule that raises does not break it.
-    """
-    following = [each for each in map(_next, rows) if each is not None and each.step.rule]
-    if not following:
-        return {}
-    now_ms = database.now_ms()
-    return {each: _made_ahead(database, each, now_ms) for each in following}
-
-
-def _made_ahead(database: Database, following: NextStep, now_ms: int) -> NewMessage | None:
-    """Return the message of a step; None, with a log line, if its rule raises."""
-    try:
-        with atomic(database.using) if database.connection.in_atomic_block else nullcontext():
-            return following.message(now_ms)
-    except Exception as error:  # noqa: BLE001 - a calendar is the site's code
-        logger.error("The message %r of a sequence can not be put: %s", following.name.message_id, error)
-        return None
-
-
-def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[Ended], ahead: Ahead) -> list[Alarm]:
+def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[Ended]) -> list[Alarm]:
     """Put the steps that follow messages whose leases have ended, and cancel those that must not start again.
 
     The caller's transaction has locked `rows`, and ended the leases. Return alarms to schedule.
@@ -132,7 +105,7 @@ def follow(database: Database, rows: Mapping[str, SequenceRow], ended: Iterable[
             stopped.setdefault(row.stopped_at, []).append(one.pk)
     for at, pks in stopped.items():
         stepwise.cancel(database, pks, _why_cancelled(at))
-    return _go_on(database, [row for row, one in ends if _is_over(row, one.state)], ahead)
+    return _go_on(database, [row for row, one in ends if _is_over(row, one.state)])
 
 
 def _why_cancelled(stopped_at: datetime, tag: str | None = None) -> str:
@@ -152,21 +125,10 @@ def _is_over(row: SequenceRow, state: State) -> bool:
     return state is State.FINISHED or (state is not State.RUNNING and (row.stopped_at is not None or row.restarts))
 
 
-def _next(row: SequenceRow) -> NextStep | None:
-    """Return the step after the one that a sequence has come to; None if there is none, or it was stopped."""
-    if row.stopped_at is not None and not row.restarts:
-        return None
-    plan, ended = plan_of(row), 0 if row.stopped_at else row.step
-    if ended == len(plan):
-        return None
-    return NextStep(StepName(row.name, row.sequence_id, ended + 1), plan[ended], row.data)
-
-
-def _go_on(database: Database, rows: Sequence[SequenceRow], ahead: Ahead) -> list[Alarm]:
+def _go_on(database: Database, rows: Sequence[SequenceRow]) -> list[Alarm]:
     """Put the step after the one that each of these locked rows has come to; remove the rows that have no more.
 
-    A step that could not be made ahead is left to upkeep, because the end of the message before it must stand: soon if
-    its sequence began anew meanwhile, and later if its rule raised.
+    A step whose calendar raises is left to upkeep, because the end of the message before it must stand.
     """
     if not rows:
         return []
@@ -174,21 +136,30 @@ def _go_on(database: Database, rows: Sequence[SequenceRow], ahead: Ahead) -> lis
     following: list[tuple[SequenceRow, NewMessage]] = []
     over: list[int] = []
     for row in rows:
-        step = _next(row)
-        if step is None:
+        is_stopped, plan = row.stopped_at is not None, plan_of(row)
+        row.step = 0 if is_stopped else row.step
+        row.stopped_at = None
+        if row.step == len(plan) or (is_stopped and not row.restarts):
             over.append(row.pk)
             continue
-        row.step, row.stopped_at, row.restarts = step.name.number - 1, None, False
-        message = ahead.get(step) if step.step.rule else step.message(now_ms)
-        if message is not None:
-            following.append((row, message))
-            continue
-        row.look_at = from_ms(now_ms)
-        if step in ahead:
-            row.look_at += LATE
-        row.save(using=database.using, update_fields=_PROGRESS)
+        row.restarts = False
+        try:
+            following.append((row, _message_of(database, row, plan, row.step + 1, now_ms)))
+        except Exception as error:  # noqa: BLE001 - a calendar is the site's code
+            row.look_at = from_ms(now_ms) + LATE
+            row.save(using=database.using, update_fields=_PROGRESS)
+            logger.error("Step %d of sequence %s can not be put: %s", row.step + 1, row, error)
     _remove(database, over)
     return _put(database, following)[1]
+
+
+def _message_of(
+    database: Database, row: SequenceRow, plan: Sequence[PlannedStep], number: int, now_ms: int
+) -> NewMessage:
+    step, name = plan[number - 1], StepName(row.name, row.sequence_id, number)
+    # If a query of a calendar fails, PostgreSQL refuses the rest of a transaction that has no savepoint.
+    with atomic(database.using) if asks_calendar(step) else nullcontext():
+        return message_of(step, name, row.data.encode(), now_ms)
 
 
 def _put(database: Database, following: Sequence[tuple[SequenceRow, NewMessage]]) -> tuple[list[Enqueued], list[Alarm]]:
@@ -263,7 +234,7 @@ def _start(database: Database, name: str, new: Sequence[NewSequence]) -> tuple[d
         tags += [SequenceTag(alias=database.alias, tag=tag, sequence_pk=row.pk) for tag in each.tags]
         answers[each.id] = Enqueued(row.message_id, 0, created=True, running=True)
         if state is None:
-            begins.append((row, message_of(each.plan[0], StepName(name, each.id, 1), each.body, now_ms)))
+            begins.append((row, _message_of(database, row, each.plan, 1, now_ms)))
     _tags(database).bulk_create(tags, BATCH)
     enqueued, alarms = _put(database, begins)
     for (row, _), answer in zip(begins, enqueued, strict=True):
@@ -372,20 +343,15 @@ def stopped_among(database: Database, ids: Collection[str]) -> frozenset[str]:
 # Upkeep
 
 
+@in_transaction
 def mend(database: Database) -> tuple[list[Alarm], bool]:
     """Go on with sequences whose message has ended unnoticed. Return alarms, and whether there may be more to do."""
-    rows = list(_to_look_at(database, from_ms(database.now_ms()))[:PAGE])
-    if not rows:
-        return [], False
-    states = _open_states(database, [row.message_id for row in rows])
-    return _mend(database, make_ahead(database, [row for row in rows if row.message_id not in states]))
-
-
-@in_transaction
-def _mend(database: Database, ahead: Ahead) -> tuple[list[Alarm], bool]:
     database.begin_with_write()
     now = from_ms(database.now_ms())
-    rows = list(database.lock_free(_to_look_at(database, now))[:PAGE])
+    due = _rows(database).filter(look_at__lte=now).order_by("look_at")
+    rows = list(database.lock_free(due)[:PAGE])
+    if not rows:
+        return [], False
     states = _open_states(database, [row.message_id for row in rows])
     still_open = [row for row in rows if row.message_id in states]
     for row in still_open:
@@ -395,11 +361,7 @@ def _mend(database: Database, ahead: Ahead) -> tuple[list[Alarm], bool]:
     finished = _finished_among(database, gone)
     goes_on = [row for row in gone if row.message_id in finished or row.restarts or not row.step]
     _remove(database, [row.pk for row in gone if row not in goes_on])
-    return _go_on(database, goes_on, ahead), len(rows) == PAGE
-
-
-def _to_look_at(database: Database, now: datetime) -> QuerySet[SequenceRow]:
-    return _rows(database).filter(look_at__lte=now).order_by("look_at")
+    return _go_on(database, goes_on), len(rows) == PAGE
 
 
 def _finished_among(database: Database, rows: Sequence[SequenceRow]) -> frozenset[str]:

@@ -21,7 +21,6 @@ from django_delayq.core.errors import BrokerRefused
 from django_delayq.core.kept import decode
 from django_delayq.core.message import State
 from django_delayq.core.requests import NO_PROGRESS, CancelRequest
-from django_delayq.core.sequences import Ahead
 from django_delayq.core.steps import step_of
 from django_delayq.core.transitions import INTERRUPT_MS, Transition, buried_info, lapse, lapse_unburied
 from django_delayq.store import kept
@@ -52,10 +51,7 @@ class Settled:
 def settle(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions. If the handler's own transaction has written one, only drop or rearm its alarm."""
     if any(_may_be_followed(one.id) and not one.is_written for one in transitions):
-        from django_delayq.store import follow  # late: most sites have nothing that follows
-
-        ahead = follow.look_ahead(database, [one.id for one in transitions if not one.is_written])
-        return _settle_following(database, transitions, ahead)
+        return _settle_following(database, transitions)
     return _settle(database, transitions)
 
 
@@ -65,12 +61,12 @@ def _may_be_followed(id: str) -> bool:
 
 
 @in_transaction
-def _settle_following(database: Database, transitions: Sequence[Transition], ahead: Ahead) -> Settled:
+def _settle_following(database: Database, transitions: Sequence[Transition]) -> Settled:
     """Write transitions, and in the same transaction put what follows.
 
     A message whose sequence another transaction has locked is left as it is, and the answer for it is None.
     """
-    from django_delayq.store import follow, sequences  # late, as above
+    from django_delayq.store import follow, sequences  # late: most sites have nothing that follows
 
     rows, busy = follow.lock(database, [one.id for one in transitions if not one.is_written])
     left = [not one.is_written and one.id in busy for one in transitions]
@@ -79,7 +75,7 @@ def _settle_following(database: Database, transitions: Sequence[Transition], ahe
     settled.answers = [None if is_left else next(answers) for is_left in left]
     answered = zip(transitions, settled.answers, strict=True)
     ended = [one for one, was_held in answered if was_held is True and not one.is_written]
-    settled.following = follow.follow(database, rows, sequences.ended_of(ended), ahead)
+    settled.following = follow.follow(database, rows, sequences.ended_of(ended))
     return settled
 
 
@@ -92,12 +88,11 @@ def finish_here(database: Database, id: str, pk: int, token: int, started_ms: in
         from django_delayq.store import follow, sequences  # late, as above
 
         rows = follow.lock_waiting(database, [id])
-        ahead = sequences.make_ahead(database, rows.values())
     alarms: list[Alarm] | None = []
     if not database.dialect.finish_here(database, pk, token, started_ms):
         alarms = kept.finish_here(database, pk, id, token, started_ms)
     if is_followed and alarms is not None:
-        alarms += follow.follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)], ahead)
+        alarms += follow.follow(database, rows, [sequences.Ended(id, pk, State.FINISHED)])
     return alarms
 
 
@@ -133,7 +128,6 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
         from django_delayq.store import follow, sequences  # late, as above
 
         rows = follow.lock_waiting(database, [one.id for one in transitions])
-        ahead = sequences.make_ahead(database, rows.values())
     found: dict[LeaseId, bool | CancelRequest] = {}
     alarms: list[Alarm] = []
     for page in pages(transitions, PAGE):
@@ -145,7 +139,7 @@ def settle_here(database: Database, transitions: Sequence[Transition]) -> tuple[
             alarms += sent
     if are_followed:
         written = [one for one in transitions if found.get((one.id, one.token)) is True]
-        alarms += follow.follow(database, rows, sequences.ended_of(written), ahead)
+        alarms += follow.follow(database, rows, sequences.ended_of(written))
     return [one for one in transitions if found.get((one.id, one.token)) is not True], alarms
 
 

@@ -5,8 +5,10 @@ import json
 import math
 import random
 import re
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from io import StringIO
@@ -484,34 +486,33 @@ def test_upkeep_leaves_what_waits_and_what_has_failed(
 # Calendars, which are the site's code
 
 
+@dataclass
+class OwnCalendar:
+    """What a calendar of a site does that looks into a table of this database, and how often it was asked."""
+
+    database: str
+    is_ready: bool = True
+    asks: int = 0
+
+    def is_holiday(self, day: date) -> bool:
+        self.asks += 1
+        if not self.is_ready:
+            connections[self.database].cursor().execute("SELECT 1 FROM no_such_table")
+        return False
+
+
 @pytest.fixture
-def own_calendar(settings: Settings) -> Iterator[list[bool]]:
-    """Set up a calendar "own". Yield a list of whether it was asked within a transaction, each time."""
-    asked: list[bool] = []
-    own = f"{__name__}.{is_in_table.__name__}"
-    settings.DELAYQ = {"default": settings.DELAYQ["default"] | {"CALENDARS": {"own": own}}}
-    _of_calendar["asked"] = asked
-    yield asked
-    _of_calendar.clear()
+def own_calendar(database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> OwnCalendar:
+    """The calendar "own" of the alias."""
+    calendar = OwnCalendar(database)
+    monkeypatch.setattr(sys.modules[__name__], "is_holiday", calendar.is_holiday, raising=False)
+    settings.DELAYQ = {"default": settings.DELAYQ["default"] | {"CALENDARS": {"own": f"{__name__}.is_holiday"}}}
+    return calendar
 
 
-_of_calendar: dict[str, Any] = {}
-
-
-def is_in_table(day: date) -> bool:
-    """Note whether it is asked within a transaction, and look into a table that is not there, if a test says so."""
-    using = _of_calendar.get("using")
-    if using is not None:
-        _of_calendar["asked"].append(connections[using].in_atomic_block)
-        if _of_calendar["fails"]:
-            connections[using].cursor().execute("SELECT 1 FROM no_such_table")
-    return False
-
-
-def start_with_calendar(database: str) -> None:
-    open_always = Window("Mon-Sun", "00:00", "24:00", zone="UTC", calendar="own")
-    Sequence("s", [Step("a"), Step("b", window=open_always)]).start(id="x")
-    _of_calendar.update(using=database, fails=True)
+def start_with_calendar() -> None:
+    window = Window("Mon-Sun", "00:00", "24:00", zone="UTC", calendar="own")
+    Sequence("s", [Step("a"), Step("b", window=window)]).start(id="x")
 
 
 def end_plainly(broker: DatabaseBackend, database: str) -> None:
@@ -533,76 +534,37 @@ def test_a_calendar_that_fails_holds_up_no_end_and_the_step_is_put_once_it_works
     broker: DatabaseBackend,
     database: str,
     clock: DatabaseClock,
-    own_calendar: list[bool],
+    own_calendar: OwnCalendar,
     end_step: Callable[[DatabaseBackend, str], None],
 ) -> None:
     """A query of it fails, after which PostgreSQL refuses the rest of a transaction."""
-    start_with_calendar(database)
+    start_with_calendar()
+    own_calendar.is_ready = False
     end_step(broker, database)
-    assert own_calendar
     assert (waiting(database), ended(database)) == ([], [("s:x@1", "finished")])
-    asked = len(own_calendar)
+    asks = own_calendar.asks
     look(broker)
-    assert len(own_calendar) == asked  # it waits for a minute
+    assert own_calendar.asks == asks  # it waits for a minute
     pass_time(clock, sequences.LATE)
     look(broker)  # it fails again
-    assert len(own_calendar) > asked
+    assert own_calendar.asks > asks
     assert waiting(database) == []
-    _of_calendar["fails"] = False
+    own_calendar.is_ready = True
     pass_time(clock, sequences.LATE)
     look(broker)
     assert waiting(database) == ["s:x@2"]
 
 
-def test_a_calendar_is_asked_before_the_transaction_that_ends_a_step_or_mends(
-    broker: DatabaseBackend, database: str, clock: DatabaseClock, own_calendar: list[bool]
-) -> None:
-    """It may take longer than a transaction may rest, and then none of its ends would ever be written."""
-    start_with_calendar(database)
-    end_plainly(broker, database)
-    _of_calendar["fails"] = False
-    pass_time(clock, sequences.LATE)
-    look(broker)
-    assert waiting(database) == ["s:x@2"]
-    assert own_calendar == [False] * 2
-
-
+@pytest.mark.parametrize("end_step", [end_plainly, end_atomically, end_in_atomic_batch])
 def test_the_next_step_is_put_with_the_end_also_where_a_calendar_decides(
-    broker: DatabaseBackend, database: str, clock: DatabaseClock, own_calendar: list[bool]
-) -> None:
-    start_with_calendar(database)
-    _of_calendar["fails"] = False
-    end_plainly(broker, database)
-    assert waiting(database) == ["s:x@2"]
-
-
-def test_a_sequence_that_begins_anew_while_a_calendar_is_asked_is_put_soon(
     broker: DatabaseBackend,
     database: str,
-    clock: DatabaseClock,
-    own_calendar: list[bool],
-    monkeypatch: pytest.MonkeyPatch,
+    own_calendar: OwnCalendar,
+    end_step: Callable[[DatabaseBackend, str], None],
 ) -> None:
-    start_with_calendar(database)
-    _of_calendar["fails"] = False
-    open_always = Window("Mon-Sun", "00:00", "24:00", zone="UTC", calendar="own")
-    claimed = claim(broker)
-
-    def start_anew(*args: Any) -> Any:
-        made = look_ahead(*args)
-        patch.setattr(api, "by_alias", {})  # as after a deploy
-        anew = Sequence("s", [Step("c", window=open_always)])
-        anew.stop("x")
-        anew.start(id="x")
-        return made
-
-    look_ahead = sequences.look_ahead
-    with monkeypatch.context() as patch:
-        patch.setattr(sequences, "look_ahead", start_anew)
-        assert end(broker, claimed) == [True]
-    assert waiting(database) == []
-    look(broker)
-    assert [row.key for row in ReadyMessage.objects.using(database)] == ["c"]
+    start_with_calendar()
+    end_step(broker, database)
+    assert waiting(database) == ["s:x@2"]
 
 
 # Atomic handlers
