@@ -95,6 +95,11 @@ class Lease:
         request, block = self.permit_request, self.block
         return request is not None and request.most is not None and (block is None or block.is_tight)
 
+    def may_start(self, now: float) -> bool:
+        """Return whether its handler may start: the lease, its permit and its start are held."""
+        is_held = not self.lost and self.held_until > now and self.start_until > now
+        return is_held and (self.block is None or self.block.held_until > now)
+
     def is_held(self) -> bool:
         """Return whether this process may still act on the message."""
         return not self.lost and not self.abandoned and monotonic() < self.held_until
@@ -157,6 +162,7 @@ class Block:
 
     most_kept: int
     began_at: float
+    hold_s: float
     renewed_at: float
     """The earliest time at which one of its permits may have been acquired or renewed last."""
     requests: list[PermitRequest] = field(default_factory=list)
@@ -164,6 +170,13 @@ class Block:
     leases: set[Lease] = field(default_factory=set)
     used_at: float = 0.0
     """When a lease came or went last."""
+    named: set[int] = field(default_factory=set)
+    """The tokens of the permits that running handlers name in the journal of this process, if it has one."""
+
+    @property
+    def held_until(self) -> float:
+        """Return until when this process holds the permits, unless a renewal puts it off. Others may have them then."""
+        return self.renewed_at + self.hold_s
 
     @property
     def is_tight(self) -> bool:
@@ -369,9 +382,8 @@ class Leases:
                 self._unreleased.extend(request for request in page if request not in holders)
         with self._blocks_lock:
             for block in blocks:
-                may_have_lapsed = began_at >= block.renewed_at + self.hold_s  # others may have its permits by now
                 is_renewed = all(request in holders and request.key not in left for request in block.requests)
-                if is_renewed and not may_have_lapsed:
+                if is_renewed and began_at < block.held_until:
                     block.renewed_at = began_at
         if not left:
             self._away.clear()
@@ -419,10 +431,9 @@ class Leases:
             self._blocks[block] = None
             block.leases.update(leases)
             block.used_at = monotonic()
-            until = block.renewed_at + self.hold_s
             for lease, request in zip(leases, cycle(block.requests or [None])):
                 lease.block, lease.permit_request = block, request
-                lease.held_until = min(lease.held_until, until)
+                lease.held_until = min(lease.held_until, block.held_until)
             lacking = min(len(block.leases), slots) - len(block.requests)
         if not self._some.is_set():  # to set it again would cost each value a lock and a notification
             self._some.set()
@@ -504,7 +515,8 @@ class Leases:
             return False
         for lease, is_held in zip(page, held, strict=True):
             if is_held:
-                lease.held_until = sent_at + self.hold_s
+                if not _may_lack_permit(lease, sent_at):
+                    lease.held_until = sent_at + self.hold_s
                 lease.written_progress = progress.get(lease, lease.written_progress)
             if isinstance(is_held, CancelRequest) and lease.cancel_request is None:
                 lease.cancel_request = is_held
@@ -528,6 +540,13 @@ class Leases:
                 lease.held_until = max(lease.held_until, self._log.held_until(lease))
             if lease.held_until <= now:
                 _cancel(lease)
+
+
+def _may_lack_permit(lease: Lease, now: float) -> bool:
+    """Return whether others may have the permit of a lease that has not started: it was not renewed in time."""
+    request = lease.permit_request
+    has_own = request is not None and request.most is not None and lease.block is None
+    return has_own and not lease.started_at and lease.held_until <= now
 
 
 def _stop(lease: Lease) -> None:
@@ -555,4 +574,4 @@ _key_of = attrgetter("key")
 
 
 def _holds(holder: Lease | Block, request: PermitRequest) -> bool:
-    return holder.permit_request is request if isinstance(holder, Lease) else request in holder.requests
+    return holder.permit_request == request if isinstance(holder, Lease) else request in holder.requests

@@ -204,7 +204,9 @@ class Limiter:
             if now < min(block.until, block.renewed_at + self._leases.join_s):
                 return block
             block.most_kept = 0  # the new one keeps permits in its place
-        block = self._blocks[place] = Block((limits.max_concurrency or 0) // SHARE_AHEAD, now, now)
+        block = self._blocks[place] = Block(
+            (limits.max_concurrency or 0) // SHARE_AHEAD, began_at=now, hold_s=self._leases.hold_s, renewed_at=now
+        )
         return block
 
     def _request(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:

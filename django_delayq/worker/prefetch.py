@@ -267,7 +267,7 @@ class Executor(ABC):
                         self._settler.release([lease])
 
     def _next(self, buffer: PrefetchBuffer) -> Lease | None:
-        """Return the next lease of a buffer, or None if it is empty. Release leases that are no longer held.
+        """Return the next lease of a buffer, or None if it is empty. Release leases that may not start any more.
 
         It runs for each message, so it takes no lock: `deque.popleft` and `append` are atomic.
         """
@@ -280,10 +280,9 @@ class Executor(ABC):
             if len(leases) <= buffer.refill_at:
                 buffer.refill_at = -1
                 self._wake()
-            now = monotonic()
-            if not lease.lost and lease.held_until > now and lease.start_until > now:
+            if lease.may_start(monotonic()):
                 return lease
-            self._settler.release([lease])  # lost, not renewed in time, or too late for the start that it was granted
+            self._settler.release([lease])
         return None
 
     def _next_batch(self, buffer: PrefetchBuffer) -> list[Lease]:

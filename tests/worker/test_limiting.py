@@ -738,6 +738,33 @@ def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_with_the_permit_t
     assert not frozen.admitted
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(max_concurrency=2), Limits(max_concurrency=2, interval_us=1, burst=1_000)],
+    ids=["shared permits", "own permits"],
+)
+def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_that_it_admitted_before(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, clock: Clock, limits: Limits
+) -> None:
+    frozen, other = (Slots(rig, limits, 2, lease_ms=1_000) for _ in range(2))
+    monkeypatch.setattr(rig.broker.queue, "renew", lambda claimed, *_: [True] * len(claimed))  # not reclaimed yet
+    frozen.admit(2)
+    runs, waits = frozen.admitted
+    runs.started_at = clock.now
+    for lease in frozen.admitted:
+        lease.held_until = clock.now + frozen.leases.hold_s
+    assert waits.may_start(clock.now)
+    for _ in range(6):
+        clock.now += 0.2
+        rig.broker.advance(200)
+        other.admit(2 - len(other.admitted))
+        other.leases._renew()
+    assert len(other.admitted) == 2
+    frozen.leases._renew()
+    assert runs.is_held()
+    assert not waits.may_start(clock.now)
+
+
 def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, clock: Clock) -> None:
     slots = Slots(rig, Limits(max_concurrency=20, concurrency_key="{account}"), 1)
     for _ in range(20):

@@ -114,13 +114,15 @@ def open_memory() -> int:
 class _Notes:
     """The notes on one lease, as they were written."""
 
-    __slots__ = ("leased", "number", "progress", "start")
+    __slots__ = ("leased", "named", "number", "permit", "progress", "start")
 
     def __init__(self, number: int, leased: bytes) -> None:
         self.number = number
         self.leased = leased
         self.progress = b""
         self.start = 0  # its number among the starts of the process
+        self.permit = 0  # the token of the permit that it names while it runs
+        self.named: set[int] = set()  # the tokens that are named by what runs with the permits of its block
 
 
 class Journal(LeaseLog):
@@ -165,11 +167,11 @@ class Journal(LeaseLog):
 
     def start(self, lease: Lease, deadline: float) -> None:
         """Note that a handler starts."""
-        request = b"" if lease.permit_request is None else codec.dumps(lease.permit_request)
         with self._lock:
             self._count += 1
             if (notes := self._notes.get(lease)) is not None:
                 notes.start = self._count
+                request = b"" if lease.permit_request is None else codec.dumps(self._permit_of(lease, notes))
                 size = _START.size + len(request)
                 note = _START_NOTE.pack(size, _STARTED_AT, notes.number, lease.started_at, deadline)
                 self._progress(notes, note + request)
@@ -186,6 +188,7 @@ class Journal(LeaseLog):
         ended = b"" if is_finish else codec.dumps(transition)
         with self._lock:
             if (notes := self._notes.get(lease)) is not None:
+                notes.named.discard(notes.permit)
                 if is_finish:
                     finish = started_ms, ended_ms, transition.is_written
                     note = _FINISH_NOTE.pack(_FINISH.size, _FINISHED, notes.number, *finish)
@@ -201,6 +204,7 @@ class Journal(LeaseLog):
             for lease in leases:
                 self._drop_deadline(lease)
                 if (notes := self._notes.pop(lease, None)) is not None:
+                    notes.named.discard(notes.permit)
                     forgotten.append(_NOTE.pack(0, _FORGOTTEN, notes.number))
             self._write(b"".join(forgotten))
             self._put(_HELD, _WHOLE, len(self._notes))
@@ -218,6 +222,20 @@ class Journal(LeaseLog):
     def _new_notes(self, lease: Lease) -> _Notes:
         number = next(self._numbers)
         return _Notes(number, _note(_LEASED, number, codec.dumps(_leased_note(lease))))
+
+    def _permit_of(self, lease: Lease, notes: _Notes) -> PermitRequest | None:
+        """Return the request that got the permit of a handler that starts: no two that run name the same.
+
+        The supervisor renews the permits that are named. A block has at least one for each that runs.
+        """
+        request, block = lease.permit_request, lease.block
+        if request is None or block is None:
+            return request
+        notes.named = block.named
+        request = next((each for each in list(block.requests) if each.token not in notes.named), request)
+        notes.permit = request.token
+        notes.named.add(notes.permit)
+        return request
 
     def _progress(self, notes: _Notes, note: bytes) -> None:
         notes.progress += note

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from time import monotonic, sleep
@@ -19,12 +19,11 @@ from typing import Any
 from django.db import connections
 
 from django_delayq.api.handlers import Handler
-from django_delayq.brokers.base import Backend, PermitRequest, SettleAction
+from django_delayq.brokers.base import Backend, SettleAction
 from django_delayq.conf import Alias
 from django_delayq.core import codec
 from django_delayq.core.errors import DelayqError
 from django_delayq.support.logging import logger
-from django_delayq.support.tokens import random_numbers
 from django_delayq.support.units import size_text
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.figures import FigureWriter
@@ -239,7 +238,6 @@ class Supervisor:
         leases = [(one, lease) for one in held if (lease := self._lease_of(one)) is not None]
         if process.journal.alive_at + self._lease_s * SILENT <= monotonic():  # the worker has not gone on meanwhile
             process.adopted = [lease for _, lease in leases]
-            _name_permits_apart(process.adopted)
             process.adopted_starts = started if len(leases) == len(held) else 0  # else some are not renewed
             for one, lease in leases:
                 if one.runs:  # if another worker takes the message, this one must not run on
@@ -368,21 +366,6 @@ class Supervisor:
             self._check_all()
             sleep(LOOK_S)
         return ended_well
-
-
-def _name_permits_apart(leases: Iterable[Lease]) -> None:
-    """Let each lease name a permit of its own: those that share permits may name the same, and no one names the others.
-
-    A renewal takes a permit that nobody has. One that is named no more lapses.
-    """
-    named: set[PermitRequest] = set()
-    for lease in leases:
-        if (request := lease.permit_request) is None:
-            continue
-        if request in named:
-            (token,) = random_numbers(1)
-            lease.permit_request = request = replace(request, token=token)
-        named.add(request)
 
 
 def _share_of_max_messages(options: Options, index: int) -> int | None:
