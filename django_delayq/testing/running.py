@@ -384,7 +384,7 @@ def _call(claimed: Claimed, handler: AnyHandler, message: Message[Any], database
         # Unlike with asyncio.run, sync code that the handler calls runs in this thread, with its database connection.
         end = sync_to_async(partial(end_left_open, blocks_open()))
         followed = tracing.running(handler, message)
-        exception = async_to_sync(attempt.run_async)(handler, message, end)
+        exception = async_to_sync(attempt.run_async)(claimed, handler, message, end)
         followed.end(exception)
         return exception
     return attempt.run_sync(claimed, handler, message, database)

@@ -158,11 +158,17 @@ class Stopped(Exception):
 def check_not_stopped(claimed: Iterable[Claimed], handler: Handler[Any, Any]) -> None:
     """Raise `Stopped` if one of these must not start. All of them are released then, and the others start again.
 
-    This is the last look before the call. A transaction may have waited for a lock since the first one, and a batch
-    takes a while to begin.
+    This is the last look before the call. Since the first one a transaction may have waited for a lock, a receiver of
+    `message_started` may have taken its time, and a batch takes a while to begin.
     """
     if stopped_among(claimed, handler):
         raise Stopped("Its sequence, or that of another message of its batch, was stopped before it started.")
+
+
+async def acheck_not_stopped(claimed: Collection[Claimed], handler: Handler[Any, Any]) -> None:
+    """Do what `check_not_stopped` does, from async code."""
+    if any(map(needs_look, claimed)):
+        await sync_to_async(check_not_stopped)(claimed, handler)
 
 
 def run_sync(
@@ -176,9 +182,10 @@ def run_sync(
     try:
         with tracing.running(handler, message) if tracing.tracer else tracing.UNFOLLOWED:
             if handler.is_async:
+                check_not_stopped([claimed], handler)
                 asyncio.run(acall(handler, message, sync_to_async(end_left_open)))
             elif not handler.atomic:
-                call(handler, message)
+                _call_unless_stopped(claimed, handler, message)
             elif claimed.pk and (store := get_backend(handler.using).store):
                 run = partial(_call_unless_stopped, claimed, handler, message)
                 run_and_finish(run, message, int(claimed.pk), store)
@@ -228,7 +235,7 @@ def call(handler: Handler[Any, Any], argument: Message[Any] | list[Message[Any]]
 
 
 async def run_async(
-    handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen
+    claimed: Claimed, handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen
 ) -> BaseException | None:
     """Run an async handler on the running event loop, and return the exception that it raised, or None.
 
@@ -236,6 +243,7 @@ async def run_async(
     it knows why the handler was cancelled.
     """
     try:
+        await acheck_not_stopped([claimed], handler)
         await acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from io import StringIO
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -55,6 +55,7 @@ from django_delayq.worker import attempt
 from django_delayq.worker.batches import run_leases
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.executors.asyncio import AsyncioExecutor
+from django_delayq.worker.executors.threads import ThreadRunner
 from django_delayq.worker.leases import Lease, Leases
 from django_delayq.worker.logs import OutageLog
 from tests.brokers.rig import settlement
@@ -818,6 +819,51 @@ def test_a_sequence_whose_step_was_cancelled_or_purged_is_not_under_way(
     assert s.get("x") is not None
     over("s:x@1")
     assert s.get("x") is None
+
+
+def run_one(claimed: Claimed, handler: Handler[Any, Any], database: str) -> Transition:
+    """Run a message like a worker, and return what it settles."""
+    lease = Lease(claimed, handler, 0.0, math.inf, 0.0, started_at=monotonic())
+    events, nothing = AttemptEvents("w"), cast("Any", None)
+
+    async def attempt_one() -> Transition | None:
+        held = Leases(get_backend("default"), LEASE_MS, OutageLog())
+        executor = AsyncioExecutor([], events, held, nothing, nothing)
+        return await executor._attempt(asyncio.get_running_loop(), lease)
+
+    transition = asyncio.run(attempt_one()) if handler.is_async else ThreadRunner(database, events).run(lease)
+    assert transition is not None
+    return transition
+
+
+@pytest.mark.parametrize("kind", ["atomic", "plain", "async"])
+def test_a_step_does_not_start_that_is_stopped_while_it_begins(
+    broker: DatabaseBackend, database: str, kind: str
+) -> None:
+    """A receiver of `message_started` takes its time, and meanwhile somebody stops the sequence."""
+    s, called = Sequence("s", [Step("a")]), list[str]()
+
+    def note(message: Message[Any]) -> None:
+        called.append(message.id)
+
+    async def anote(message: Message[Any]) -> None:
+        note(message)
+
+    def stop(**facts: Any) -> None:
+        s.stop("x")
+
+    s.start(id="x")
+    (claimed,) = claim(broker)
+    message_started.connect(stop)
+    try:
+        transition = run_one(
+            claimed, make_handler(anote if kind == "async" else note, atomic=kind == "atomic"), database
+        )
+    finally:
+        message_started.disconnect(stop)
+    assert called == []
+    assert broker.queue.apply([transition]) == [True]
+    assert (waiting(database), ended(database)) == ([], [("s:x@1", "cancelled")])
 
 
 @pytest.mark.parametrize("kind", ["atomic", "plain", "async"])

@@ -269,7 +269,7 @@ class AsyncioExecutor(Executor):
         if lease.cancel_request is not None:  # asked for when there was nothing to cancel yet
             exception = Cancelled("It was cancelled before it started.")
         elif lease.check_held():
-            exception = await attempt.run_async(lease.handler, message, self._sync_thread.watch())
+            exception = await attempt.run_async(lease.claimed, lease.handler, message, self._sync_thread.watch())
         else:  # lost when there was nothing to cancel yet
             exception = LeaseLost("Its lease was lost before it started.")
         lease.cancel = lease.on_cancel_request = None
@@ -333,8 +333,7 @@ async def _check_may_start(leases: Sequence[Lease], handler: Handler[Any, Any]) 
         raise LeaseLost("Its lease was lost before it started.")
     if all(lease.is_cancelled() for lease in leases):
         raise Cancelled("It was cancelled before it started.")
-    if any(attempt.needs_look(lease.claimed) for lease in leases):
-        await sync_to_async(attempt.check_not_stopped)([lease.claimed for lease in leases], handler)
+    await attempt.acheck_not_stopped([lease.claimed for lease in leases], handler)
 
 
 def _cancel(lease: Lease, task: "asyncio.Task[None]") -> None:
