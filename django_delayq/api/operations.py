@@ -24,7 +24,7 @@ from django_delayq.core.message import MessageInfo, read_progress
 from django_delayq.core.requests import BATCH
 from django_delayq.support.timestamps import from_ms
 from django_delayq.support.units import Duration, to_ms
-from django_delayq.support.validation import check_name, short_repr
+from django_delayq.support.validation import check_flag, check_name, short_repr
 
 
 class Undone(NamedTuple):
@@ -86,7 +86,7 @@ async def acancel_delay_messages(
 
 def _asked_by(running: bool, by: str, action: str | None) -> str | None:
     """Return who asks to cancel messages that run ('' for nobody); None if those go on."""
-    if not running:
+    if not check_flag(running, "running"):
         if by and action is None:
             raise TypeError("by=... says who asks to cancel what runs; give running=True as well.")
         return None

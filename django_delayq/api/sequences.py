@@ -99,6 +99,8 @@ class Sequence:
         self.name = check_not_own(check_new_name(name, "name"), "name")
         if found := [character for character in ":@" if character in name]:
             raise ValueError(f"name={short_repr(name)} contains {found[0]!r}, which ids of steps have behind it.")
+        if not isinstance(steps, list | tuple):
+            raise TypeError(f"steps={short_repr(steps)} is {type(steps).__name__}; give a list of Step.")
         if not steps or len(steps) > MOST_STEPS:
             raise ValueError(f"steps={short_repr(steps)} has {len(steps)} steps; give 1 to {MOST_STEPS}.")
         for step in steps:

@@ -300,7 +300,8 @@ def _restore(database: Database, left: Sequence[Sequence[int]]) -> list[Row]:
         scheduled_at=f"CASE WHEN due_at < {now} THEN {now} ELSE scheduled_at END",
         expires_at=f"CASE WHEN due_at < {now} THEN expires_at - scheduled_at + {now} ELSE expires_at END",
     )
-    of_pks = dialect.among("r.id", list(ids))
+    last = {id: pk for pk, id in sorted(ids.items())}  # the action may have cancelled several under one id
+    of_pks = dialect.among("r.id", sorted(last.values()))
     database.changed(
         f"INSERT INTO delayq_ready (id, {SHARED}) SELECT id, {selected} FROM delayq_finish r"
         f" WHERE {of_pks.text} ORDER BY r.message_id {dialect.unless_there}",

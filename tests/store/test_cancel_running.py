@@ -76,6 +76,8 @@ def test_a_tag_finds_what_runs_only_if_that_is_meant(broker: DatabaseBackend) ->
 
 
 def test_who_asks_is_said_of_what_runs(broker: DatabaseBackend) -> None:
+    with pytest.raises(TypeError, match="running='no' is str; give True or False"):
+        cancel_delay_messages("a", running="no")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="give running=True"):
         cancel_delay_messages("a", by="alice")
     with pytest.raises(ValueError, match="control characters"):

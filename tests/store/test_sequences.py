@@ -1180,6 +1180,8 @@ def test_wrong_steps_and_names_are_refused() -> None:
         ("s", [], ValueError),
         ("s", [Step("a")] * 100, ValueError),
         ("s", ["a"], TypeError),
+        ("s", Step("a"), TypeError),
+        ("s", None, TypeError),
         ("s", [Step("a", "soon")], ValueError),
         ("s", [Step("a", "1d", at=At(time="08:00", zone="UTC"))], TypeError),
         ("s", [Step("a", at=START)], TypeError),  # type: ignore[arg-type]

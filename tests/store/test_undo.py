@@ -239,6 +239,18 @@ def test_a_cancelled_message_whose_id_was_used_since_is_left(broker: DatabaseBac
     assert ids_in(database, ErrorMessage) == {"failed"}
 
 
+def test_of_two_that_an_action_has_cancelled_under_one_id_the_last_waits_again(
+    broker: DatabaseBackend, database: str
+) -> None:
+    for data in (1, 2, 3):
+        send_delay_message("k", data, id="a", delay="1h")
+        assert cancel_delay_messages("a", action="x") == 1
+    assert undo_delay_action("x") == Undone(1, 2)
+    (row,) = ReadyMessage.objects.using(database).values_list("data", flat=True)
+    assert row == "3"
+    assert FinishMessage.objects.using(database).filter(message_id="a", outcome="cancelled").count() == 2
+
+
 def test_what_runs_and_is_asked_to_end_is_no_part_of_an_undo(broker: DatabaseBackend, database: str) -> None:
     send_delay_message("k", 1, id="runs")
     (held,) = claim(broker)
