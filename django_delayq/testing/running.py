@@ -16,9 +16,11 @@ from django.db import DatabaseError, connections, transaction
 from django_delayq import tracing
 from django_delayq.api.handlers import handlers_by_key
 from django_delayq.api.on_commit import waiting_sends
-from django_delayq.brokers.base import CancelRequest, Claimed, SettleAction, Transition
+from django_delayq.brokers.base import CancelRequest, Claimed, PermitRequest, SettleAction, Transition
+from django_delayq.brokers.memory.limiter import MemoryLimiter
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core import transitions
+from django_delayq.core.errors import DataMismatch
 from django_delayq.core.message import Message
 from django_delayq.core.transitions import Span, is_at_most_once
 from django_delayq.support.timestamps import from_ms
@@ -30,6 +32,7 @@ from django_delayq.testing.timeline import Messages, Passage, messages_of, passi
 from django_delayq.worker import attempt, batches
 from django_delayq.worker.events import AttemptEvents
 from django_delayq.worker.leases import Lease
+from django_delayq.worker.limiter import plain_data
 from django_delayq.worker.transactions import blocks_open, end_left_open
 
 MOST_ATTEMPTS = 10_000
@@ -76,6 +79,9 @@ def run_due(
     Messages without a handler are left waiting. Each occurrence of a schedule runs at its time: that of one in the code
     after `sync_delay_schedules()`.
 
+    A message that the `rate_limit` of its handler does not let start waits for its turn, as at a worker; each call
+    begins with the whole `burst`. One message runs at a time, so no `max_concurrency` is ever reached.
+
     A handler with a `batch` is called as a worker calls it: with a list, once it is full or its `wait` is over. At the
     end of `until` it waits no longer.
 
@@ -103,10 +109,11 @@ def run_due(
     if errors not in get_args(Errors):
         raise ValueError(f'errors={errors!r} must be "raise" or "keep".')
     messages, handlers = messages_of(using), handlers_by_key(using)
+    rates = MemoryLimiter(lambda: now_ms() + messages.aged_ms)
     _commit_as_test_case(using)
     attempts: list[Attempt] = []
     with passing_time(messages, to_ms(until, "until")) as passage, _Gathering(messages, passage) as gathering:
-        while claimed := _next_run(messages, handlers, passage, gathering):
+        while claimed := _next_run(messages, handlers, rates, passage, gathering):
             key = claimed[0].header.key if claimed[0].header else ""
             if len(attempts) >= MOST_ATTEMPTS:
                 why = f" The one before: {attempts[-1].error}." if attempts[-1].error else ""
@@ -173,7 +180,11 @@ class _Gathering:
 
 
 def _next_run(
-    messages: Messages, handlers: Mapping[str, AnyHandler], passage: Passage, gathering: _Gathering
+    messages: Messages,
+    handlers: Mapping[str, AnyHandler],
+    rates: MemoryLimiter,
+    passage: Passage,
+    gathering: _Gathering,
 ) -> list[Claimed]:
     """Return what runs next: one message, or a batch; nothing at the end of the time."""
     while True:
@@ -183,10 +194,27 @@ def _next_run(
         if due is None or not passage.reach(due.due_ms):
             return gathering.rest()
         claimed, handler = messages.claim_one(due), handlers[due.key]
+        if wait_ms := _wait_for_turn(rates, claimed, handler):
+            messages.apply([transitions.release(claimed, wait_ms)])
+            continue
         if handler.batch is None:
             return [claimed]
         if batch := gathering.add(claimed, handler):
             return batch
+
+
+def _wait_for_turn(rates: MemoryLimiter, claimed: Claimed, handler: AnyHandler) -> int:
+    """Return for how many ms the rate of its handler does not let a message start; 0 if it may."""
+    limits = handler.limits
+    if limits is None or limits.interval_us is None:
+        return 0
+    try:
+        _permit_value, value = limits.values_of(plain_data(claimed, handler))
+    except DataMismatch:  # its attempt tells
+        return 0
+    asked = PermitRequest(handler.key, "", 0, interval_us=limits.interval_us, rate_value=value, burst=limits.burst)
+    (refusal,) = rates.acquire([asked], lease_ms=LEASE_MS)
+    return 0 if refusal is None else refusal.wait_ms
 
 
 def _next_due(messages: Messages, handlers: Mapping[str, AnyHandler], passage: Passage) -> Due | None:

@@ -8,7 +8,8 @@ from itertools import zip_longest
 from time import monotonic
 from typing import Any
 
-from django_delayq.brokers.base import BATCH, Backend, PermitRequest, Throttled
+from django_delayq.api.handlers import Handler
+from django_delayq.brokers.base import BATCH, Backend, Claimed, PermitRequest, Throttled
 from django_delayq.core import codec
 from django_delayq.core.errors import DataMismatch, StoreUnavailable
 from django_delayq.core.limits import SHARE_AHEAD, Limits, turns_later
@@ -257,10 +258,9 @@ class Limiter:
             self._last_at = max([self._last_at, *(monotonic() + wait_s for wait_s in waits_s)])
 
 
-def _plain_data(lease: Lease) -> Any:
+def plain_data(claimed: Claimed, handler: Handler[Any, Any]) -> Any:
     """Return the data of a leased message as JSON values of its handler's version. Raises `DataMismatch`."""
-    header = lease.claimed.header
-    return codec.decode_data(lease.handler.upgraded(lease.claimed.body, header.version if header else None))
+    return codec.decode_data(handler.upgraded(claimed.body, claimed.header.version if claimed.header else None))
 
 
 def _values_of(limits: Limits, leases: Sequence[Lease]) -> Values:
@@ -273,7 +273,7 @@ def _values_of(limits: Limits, leases: Sequence[Lease]) -> Values:
     values = {}
     for lease in leases:
         with suppress(DataMismatch):
-            values[lease] = limits.values_of(_plain_data(lease))
+            values[lease] = limits.values_of(plain_data(lease.claimed, lease.handler))
     return values
 
 

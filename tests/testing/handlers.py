@@ -34,6 +34,11 @@ async def note_async(message: Message[str]) -> None:
     seen.append(message)
 
 
+@delay_execute(key="testing.rated", rate_limit="1/h", rate_key="{}", burst=2)
+def rated(message: Message[str]) -> None:
+    seen.append(message)
+
+
 @delay_execute(key="testing.fail", max_attempts=3, backoff=["1h", "2h"])
 def fail(message: Message[str]) -> None:
     seen.append(message)

@@ -1,5 +1,6 @@
 """run_due: moves virtual time, and does with messages what a worker does."""
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +26,7 @@ from django_delayq.signals import message_finished, message_started
 from django_delayq.testing import arun_due, run_due, sent_messages
 from django_delayq.testing.timeline import messages_of
 from tests.testing import handlers
-from tests.testing.handlers import chain, fail, for_ever, note, note_async, once, seen, steer, stop, stop_async
+from tests.testing.handlers import chain, fail, for_ever, note, note_async, once, rated, seen, steer, stop, stop_async
 
 
 @pytest.fixture(autouse=True, params=["no store", pytest.param("sqlite", marks=pytest.mark.django_db), "postgresql"])
@@ -69,6 +70,42 @@ def test_what_is_due_later_holds_up_nothing_of_another_queue() -> None:
     note_async.send("later", delay="3d")
     run_due(until="1d")
     assert _data() == ["now"]
+
+
+@pytest.mark.parametrize("gets_older", [False, True], ids=["a clock that moves", "messages that get older"])
+def test_a_rate_lets_messages_start_at_their_turns_of_each_value(
+    monkeypatch: pytest.MonkeyPatch, gets_older: bool
+) -> None:
+    if gets_older:
+        for library in ("time_machine", "freezegun"):
+            monkeypatch.setitem(sys.modules, library, None)
+        monkeypatch.delitem(sys.modules, "freezegun.api", raising=False)
+    for _ in range(4):
+        rated.send("a")
+        rated.send("b")
+    attempts = run_due(until="2h")
+    began_at = attempts[0].at
+    hours: dict[str, list[float]] = {"a": [], "b": []}
+    for attempt, message in zip(attempts, seen, strict=True):
+        assert (attempt.ended, attempt.number) == (SettleAction.FINISH, 1)
+        hours[message.data].append(round((attempt.at - began_at) / timedelta(hours=1), 3))
+    assert hours == {"a": [0, 0, 1, 2], "b": [0, 0, 1, 2]}
+
+
+def test_what_its_rate_does_not_let_start_by_then_waits() -> None:
+    for _ in range(3):
+        rated.send("a")
+    assert len(run_due()) == 2
+    assert len(sent_messages()) == 1
+    assert run_due() == []
+    assert len(run_due(until="1h")) == 1
+
+
+def test_data_without_what_the_rate_counts_fails_as_at_a_worker() -> None:
+    broker = get_backend("default")
+    broker.queue.enqueue([NewMessage("x", Header("default", "testing.rated"), b"[")])
+    (attempt,) = run_due(errors="keep")
+    assert attempt.ended is SettleAction.BURY
 
 
 def test_an_instant_is_reached() -> None:
