@@ -428,6 +428,11 @@ def header_of(handler: registry.Registered | None, key: str, is_own: bool, share
     )
 
 
+def check_options(send: Send) -> None:
+    """Check what a send asks for besides its data and its due time. Raises like `send_delay_message`."""
+    _header(send, Header(DEFAULT_QUEUE, send.key), is_own=False)
+
+
 def _header(send: Send, own: Header, is_own: bool) -> Header:
     """Return the header of a send: `own` itself if the send changes nothing in it, else a new one."""
     if (

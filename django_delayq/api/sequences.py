@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 
 from django_delayq.api.bulk import BATCH_BYTES, checked_batch_size, send_error
 from django_delayq.api.operations import readable
-from django_delayq.api.send import addressed, prepare, rule_text
+from django_delayq.api.send import addressed, check_options, prepare, rule_text
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import NewMessage, Tables
 from django_delayq.conf import DEFAULT_ALIAS, Alias
@@ -347,6 +347,7 @@ def _check(step: Step) -> None:
         to_ms(step.spread, "spread")
     if step.window is not None:
         check_windows(step.window)
+    check_options(_send_of(step))
 
 
 def _send_of(step: Step, **of_start: Any) -> Send:

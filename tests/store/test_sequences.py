@@ -1183,6 +1183,11 @@ def test_wrong_steps_and_names_are_refused() -> None:
         ("s", Step("a"), TypeError),
         ("s", None, TypeError),
         ("s", [Step("a", "soon")], ValueError),
+        ("s", [Step("a", priority=1_000)], ValueError),
+        ("s", [Step("a", queue="a b\n")], ValueError),
+        ("s", [Step("a", timeout="soon")], ValueError),
+        ("s", [Step("a", max_attempts="3")], TypeError),  # type: ignore[arg-type]
+        ("s", [Step("a", at_most_once="no")], TypeError),  # type: ignore[arg-type]
         ("s", [Step("a", "1d", at=At(time="08:00", zone="UTC"))], TypeError),
         ("s", [Step("a", at=START)], TypeError),  # type: ignore[arg-type]
     ]
