@@ -322,6 +322,9 @@ def _attempt(messages: Messages, claimed: Claimed, handler: AnyHandler) -> tuple
         outcome.begun(lease, message)
         exception = _run(claimed, handler, message)
         transition = attempt.after(claimed, handler, exception, started_ms, now_ms())
+        if exception is not None and transition.yields_to_cancel:  # before it is logged as failed
+            lease.cancel_request = _cancel_request(messages, claimed)
+            transition = attempt.unless_cancelled(lease, transition)
     else:
         transition = begun
     outcome.ended(lease, transition, message, exception)
@@ -381,7 +384,12 @@ def _run_batch(started: Sequence[batches.Started], handler: AnyHandler) -> list[
 
 def _is_cancelled(messages: Messages, claimed: Claimed) -> bool:
     """Return whether somebody has asked to cancel the message. There is no renewal to wait for, so this asks."""
-    return isinstance(messages.renew([claimed], LEASE_MS)[0], CancelRequest)
+    return _cancel_request(messages, claimed) is not None
+
+
+def _cancel_request(messages: Messages, claimed: Claimed) -> CancelRequest | None:
+    answer = messages.renew([claimed], LEASE_MS)[0]
+    return answer if isinstance(answer, CancelRequest) else None
 
 
 def _note_progress(messages: Messages, claimed: Claimed, written: str) -> None:

@@ -349,9 +349,10 @@ def test_a_conflict_is_seen_as_on_any_broker() -> None:
 
 
 @pytest.mark.parametrize("how", ["retry", "look"])
-def test_what_is_cancelled_while_it_runs_ends_so(kind: str, how: str) -> None:
+def test_what_is_cancelled_while_it_runs_ends_so(kind: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
     stop.send(how, id="a")
     (attempt,) = run_due(until="1h")
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
     assert (attempt.ended, attempt.error) == (SettleAction.CANCEL, "cancelled while it ran, by alice")
     info = get_delay_message("a")
     assert info is None if kind == "no store" else info is not None and info.state is State.CANCELLED
