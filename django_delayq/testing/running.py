@@ -16,8 +16,7 @@ from django.db import DatabaseError, connections, transaction
 from django_delayq import tracing
 from django_delayq.api.handlers import handlers_by_key
 from django_delayq.api.on_commit import waiting_sends
-from django_delayq.brokers.base import CancelRequest, Claimed, PermitRequest, SettleAction, Transition
-from django_delayq.brokers.memory.limiter import MemoryLimiter
+from django_delayq.brokers.base import CancelRequest, Claimed, SettleAction, Transition
 from django_delayq.conf import DEFAULT_ALIAS, get_alias
 from django_delayq.core import transitions
 from django_delayq.core.errors import DataMismatch
@@ -109,11 +108,11 @@ def run_due(
     if errors not in get_args(Errors):
         raise ValueError(f'errors={errors!r} must be "raise" or "keep".')
     messages, handlers = messages_of(using), handlers_by_key(using)
-    rates = MemoryLimiter(lambda: now_ms() + messages.aged_ms)
+    turns = _Turns(messages)
     _commit_as_test_case(using)
     attempts: list[Attempt] = []
     with passing_time(messages, to_ms(until, "until")) as passage, _Gathering(messages, passage) as gathering:
-        while claimed := _next_run(messages, handlers, rates, passage, gathering):
+        while claimed := _next_run(messages, handlers, turns, passage, gathering):
             key = claimed[0].header.key if claimed[0].header else ""
             if len(attempts) >= MOST_ATTEMPTS:
                 why = f" The one before: {attempts[-1].error}." if attempts[-1].error else ""
@@ -179,10 +178,44 @@ class _Gathering:
         return any(claimed.header is not None and claimed.header.at_most_once for claimed in waiting)
 
 
+class _Turns:
+    """The turns of messages whose handlers have a rate, each of which is given once, in due order.
+
+    A worker asks a limiter whose refusals are spread over its workers. Here nobody else asks, so each message is told
+    its own turn at once.
+    """
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+        self._next_us: dict[tuple[str, str], int] = {}  # when the next start would come at the rate alone
+        self._given: set[str] = set()  # the ids of messages that wait for the turn that they were given
+
+    def wait_of(self, claimed: Claimed, handler: AnyHandler) -> int:
+        """Return for how many ms a message must wait for its turn; 0 if it may start."""
+        limits = handler.limits
+        if limits is None or limits.interval_us is None:
+            return 0
+        if claimed.id in self._given:
+            self._given.remove(claimed.id)
+            return 0
+        try:
+            _permit_value, value = limits.values_of(plain_data(claimed, handler))
+        except DataMismatch:  # its attempt tells
+            return 0
+        now_us = (now_ms() + self._messages.aged_ms) * 1000
+        turn_us = max(self._next_us.get((handler.key, value), now_us), now_us)
+        self._next_us[handler.key, value] = turn_us + limits.interval_us
+        wait_ms = -((now_us + (limits.burst - 1) * limits.interval_us - turn_us) // 1000)
+        if wait_ms <= 0:
+            return 0
+        self._given.add(claimed.id)
+        return wait_ms
+
+
 def _next_run(
     messages: Messages,
     handlers: Mapping[str, AnyHandler],
-    rates: MemoryLimiter,
+    turns: _Turns,
     passage: Passage,
     gathering: _Gathering,
 ) -> list[Claimed]:
@@ -194,27 +227,13 @@ def _next_run(
         if due is None or not passage.reach(due.due_ms):
             return gathering.rest()
         claimed, handler = messages.claim_one(due), handlers[due.key]
-        if wait_ms := _wait_for_turn(rates, claimed, handler):
+        if wait_ms := turns.wait_of(claimed, handler):
             messages.apply([transitions.release(claimed, wait_ms)])
             continue
         if handler.batch is None:
             return [claimed]
         if batch := gathering.add(claimed, handler):
             return batch
-
-
-def _wait_for_turn(rates: MemoryLimiter, claimed: Claimed, handler: AnyHandler) -> int:
-    """Return for how many ms the rate of its handler does not let a message start; 0 if it may."""
-    limits = handler.limits
-    if limits is None or limits.interval_us is None:
-        return 0
-    try:
-        _permit_value, value = limits.values_of(plain_data(claimed, handler))
-    except DataMismatch:  # its attempt tells
-        return 0
-    asked = PermitRequest(handler.key, "", 0, interval_us=limits.interval_us, rate_value=value, burst=limits.burst)
-    (refusal,) = rates.acquire([asked], lease_ms=LEASE_MS)
-    return 0 if refusal is None else refusal.wait_ms
 
 
 def _next_due(messages: Messages, handlers: Mapping[str, AnyHandler], passage: Passage) -> Due | None:
@@ -420,7 +439,7 @@ def _call(claimed: Claimed, handler: AnyHandler, message: Message[Any], database
         # Unlike with asyncio.run, sync code that the handler calls runs in this thread, with its database connection.
         end = sync_to_async(partial(end_left_open, blocks_open()))
         followed = tracing.running(handler, message)
-        exception = async_to_sync(attempt.run_async)(claimed, handler, message, end)
+        exception = async_to_sync(attempt.run_async)(handler, message, end)
         followed.end(exception)
         return exception
     return attempt.run_sync(claimed, handler, message, database)

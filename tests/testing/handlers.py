@@ -39,6 +39,11 @@ def rated(message: Message[str]) -> None:
     seen.append(message)
 
 
+@delay_execute(key="testing.hourly", rate_limit="1/h")
+def hourly(message: Message[str]) -> None:
+    seen.append(message)
+
+
 @delay_execute(key="testing.fail", max_attempts=3, backoff=["1h", "2h"])
 def fail(message: Message[str]) -> None:
     seen.append(message)

@@ -20,13 +20,27 @@ from django_delayq import (
 )
 from django_delayq.api.send import header_of
 from django_delayq.brokers import get_backend
-from django_delayq.brokers.base import Header, NewMessage, SettleAction
+from django_delayq.brokers.base import Claimed, Header, NewMessage, SettleAction, Transition
+from django_delayq.core import transitions
 from django_delayq.core.message import State
 from django_delayq.signals import message_finished, message_started
 from django_delayq.testing import arun_due, run_due, sent_messages
 from django_delayq.testing.timeline import messages_of
 from tests.testing import handlers
-from tests.testing.handlers import chain, fail, for_ever, note, note_async, once, rated, seen, steer, stop, stop_async
+from tests.testing.handlers import (
+    chain,
+    fail,
+    for_ever,
+    hourly,
+    note,
+    note_async,
+    once,
+    rated,
+    seen,
+    steer,
+    stop,
+    stop_async,
+)
 
 
 @pytest.fixture(autouse=True, params=["no store", pytest.param("sqlite", marks=pytest.mark.django_db), "postgresql"])
@@ -90,6 +104,22 @@ def test_a_rate_lets_messages_start_at_their_turns_of_each_value(
         assert (attempt.ended, attempt.number) == (SettleAction.FINISH, 1)
         hours[message.data].append(round((attempt.at - began_at) / timedelta(hours=1), 3))
     assert hours == {"a": [0, 0, 1, 2], "b": [0, 0, 1, 2]}
+
+
+def test_what_waits_for_its_turn_keeps_its_order_and_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[str] = []
+    release = transitions.release
+
+    def note_release(claimed: Claimed, *delay_ms: int) -> Transition:
+        released.append(claimed.id)
+        return release(claimed, *delay_ms)
+
+    monkeypatch.setattr(transitions, "release", note_release)
+    ids = [f"m{n}" for n in range(9)]
+    for id in ids:
+        hourly.send(id, id=id)
+    assert [attempt.id for attempt in run_due(until="8h")] == ids
+    assert released == ids[1:]
 
 
 def test_what_its_rate_does_not_let_start_by_then_waits() -> None:
