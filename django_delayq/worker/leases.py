@@ -196,6 +196,8 @@ class Block:
     def take_surplus(self, now: float) -> list[PermitRequest]:
         """Take out the permits that no lease needs, except those that are kept, and return them."""
         needed = max(len(self.leases), self.most_kept if now < self.kept_until else 0)
+        if self.named:  # what the supervisor may have to renew stays
+            self.requests.sort(key=lambda request: request.token not in self.named)
         surplus = self.requests[needed:]
         del self.requests[needed:]
         return surplus
@@ -544,9 +546,10 @@ class Leases:
 
 def _may_lack_permit(lease: Lease, now: float) -> bool:
     """Return whether others may have the permit of a lease that has not started: it was not renewed in time."""
-    request = lease.permit_request
-    has_own = request is not None and request.most is not None and lease.block is None
-    return has_own and not lease.started_at and lease.held_until <= now
+    request, block = lease.permit_request, lease.block
+    if request is None or request.most is None or lease.started_at:
+        return False
+    return (lease.held_until if block is None else block.held_until) <= now
 
 
 def _stop(lease: Lease) -> None:

@@ -25,7 +25,7 @@ from django_delayq.brokers.base import (
 from django_delayq.core.limits import LONGEST_WAIT_MS, Limits
 from django_delayq.core.message import State
 from django_delayq.worker import leases, limiter, maintenance, starts as starts_of_values
-from django_delayq.worker.leases import Lease, Leases
+from django_delayq.worker.leases import Block, Lease, Leases
 from django_delayq.worker.limiter import Limiter
 from django_delayq.worker.logs import OutageLog
 from django_delayq.worker.options import served_queues
@@ -763,6 +763,15 @@ def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_that_it_admitted_
     frozen.leases._renew()
     assert runs.is_held()
     assert not waits.may_start(clock.now)
+    assert not waits.is_held(), "an async one may have left the buffer already"
+
+
+def test_permits_that_running_handlers_name_to_a_supervisor_are_no_surplus() -> None:
+    first, *named = (PermitRequest("k", "", token, 3) for token in (1, 2, 3))
+    running = {Lease(Claimed(id, 1, 0, None, b""), make_handler(lambda message: None), 0.0, 1.0, 0.0) for id in "ab"}
+    block = Block(0, 0.0, 1.0, 0.0, requests=[first, *named], leases=running, named={each.token for each in named})
+    assert block.take_surplus(0.0) == [first]
+    assert block.requests == named
 
 
 def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, clock: Clock) -> None:
