@@ -162,7 +162,9 @@ def check_not_stopped(claimed: Iterable[Claimed], handler: Handler[Any, Any]) ->
     `message_started` may have taken its time, and a batch takes a while to begin.
     """
     if stopped_among(claimed, handler):
-        raise Stopped("Its sequence, or that of another message of its batch, was stopped before it started.")
+        raise Stopped(
+            "Its sequence, or that of another of its batch, was stopped before it started, or can't be asked."
+        )
 
 
 async def acheck_not_stopped(claimed: Collection[Claimed], handler: Handler[Any, Any]) -> None:
@@ -180,12 +182,13 @@ def run_sync(
     row is finished in the same transaction. Nothing that a handler raises may end its thread.
     """
     try:
+        if not handler.atomic:  # which looks in its transaction
+            check_not_stopped([claimed], handler)
         with tracing.running(handler, message) if tracing.tracer else tracing.UNFOLLOWED:
             if handler.is_async:
-                check_not_stopped([claimed], handler)
                 asyncio.run(acall(handler, message, sync_to_async(end_left_open)))
             elif not handler.atomic:
-                _call_unless_stopped(claimed, handler, message)
+                call(handler, message)
             elif claimed.pk and (store := get_backend(handler.using).store):
                 run = partial(_call_unless_stopped, claimed, handler, message)
                 run_and_finish(run, message, int(claimed.pk), store)
@@ -235,7 +238,7 @@ def call(handler: Handler[Any, Any], argument: Message[Any] | list[Message[Any]]
 
 
 async def run_async(
-    claimed: Claimed, handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen
+    handler: Handler[Any, Any], message: Message[Any], end_left_open: EndLeftOpen
 ) -> BaseException | None:
     """Run an async handler on the running event loop, and return the exception that it raised, or None.
 
@@ -243,7 +246,6 @@ async def run_async(
     it knows why the handler was cancelled.
     """
     try:
-        await acheck_not_stopped([claimed], handler)
         await acall(handler, message, end_left_open)
     except BaseException as exception:  # noqa: BLE001 - as above
         return exception

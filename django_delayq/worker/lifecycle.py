@@ -222,15 +222,17 @@ def run_reloading(make_worker: Callable[[], Runnable]) -> None:
 def _start_again_and_again() -> int:
     """Run the worker in an inner process, and start that again when it asks, or when code that failed has changed.
 
-    Pass SIGTERM and SIGINT on to the inner process as SIGTERM, and return the exit code with which to end.
+    Pass SIGTERM and SIGINT on to the inner process as SIGTERM, but a second SIGINT as it is, which interrupts handlers.
+    Return the exit code with which to end.
     """
     inner: list[subprocess.Popen[bytes]] = []
     signals: list[int] = []  # no `Event`, whose lock a second signal would find taken by the handler of the first
 
     def stop(signum: int, frame: object) -> None:
+        is_hurry = signum == signal.SIGINT and bool(signals)
         signals.append(signum)
         for process in inner:  # a terminal's Ctrl-C reaches it by itself, but not that of an IDE
-            process.terminate()
+            process.send_signal(signal.SIGINT if is_hurry else signal.SIGTERM)
 
     # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
     for signum in (signal.SIGTERM, signal.SIGINT):

@@ -866,6 +866,26 @@ def test_a_step_does_not_start_that_is_stopped_while_it_begins(
     assert (waiting(database), ended(database)) == ([], [("s:x@1", "cancelled")])
 
 
+def test_the_time_of_an_async_step_begins_after_the_look_whether_it_was_stopped(
+    broker: DatabaseBackend, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Sequence("s", [Step("a")]).start(id="x")
+    (claimed,) = claim(broker)
+    called: list[str] = []
+    look = attempt.check_not_stopped
+
+    async def note(message: Message[Any]) -> None:
+        called.append(message.id)
+
+    def look_slowly(*args: Any) -> None:
+        look(*args)
+        sleep(0.2)  # as behind the sync code of other handlers
+
+    monkeypatch.setattr(attempt, "check_not_stopped", look_slowly)
+    transition = run_one(claimed, make_handler(note, timeout_ms=100), database)
+    assert (called, transition.action) == (["s:x@1"], SettleAction.FINISH)
+
+
 @pytest.mark.parametrize("kind", ["atomic", "plain", "async"])
 def test_a_batch_does_not_start_a_step_that_is_stopped_while_it_begins(
     broker: DatabaseBackend, database: str, kind: str

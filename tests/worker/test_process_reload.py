@@ -147,6 +147,18 @@ def test_a_second_ctrl_c_interrupts_what_runs(site: Site) -> None:
     _stop_with_two_signals(site)
 
 
+def test_a_second_sigint_of_an_ide_interrupts_what_runs(site: Site) -> None:
+    worker = site.worker("--reload", "--shutdown-timeout", "600")
+    site.send("a", key="hold")
+    site.line.next()
+    worker.signal(signal.SIGINT)
+    worker.until_says("finishing what runs")
+    worker.signal(signal.SIGINT)
+    worker.wait()
+    site.worker()
+    assert site.line.next_of("a").what == "holds"
+
+
 DEAF = """
 import signal, sys
 from tests.worker.settings import *
@@ -170,7 +182,7 @@ def test_a_second_ctrl_c_that_does_not_wake_the_main_thread_interrupts_what_runs
 
 
 def _stop_with_two_signals(site: Site) -> None:
-    worker = site.worker("--reload")
+    worker = site.worker("--reload", "--shutdown-timeout", "600")
     site.send("a", key="hold")
     site.line.next()
     os.killpg(worker.pid, signal.SIGINT)

@@ -242,7 +242,13 @@ class AsyncioExecutor(Executor):
             return begun
         await self._check_connections(after_s=self._check_every_s)
         await self._events.abegun(lease, begun)
-        exception = await self._run_limited(loop, lease, begun)
+        exception: BaseException | None
+        try:  # before its time begins, as the look may have to wait for the sync code of other handlers
+            await attempt.acheck_not_stopped([claimed], handler)
+        except Exception as error:  # noqa: BLE001 - it has not started, and ends as its exception says
+            exception = error
+        else:
+            exception = await self._run_limited(loop, lease, begun)
         # A handler that ran on to its end although its lease is lost is no interruption: its settlement is refused as
         # an overrun.
         if lease.abandoned and (not lease.lost or isinstance(exception, asyncio.CancelledError | LeaseLost)):
@@ -269,7 +275,7 @@ class AsyncioExecutor(Executor):
         if lease.cancel_request is not None:  # asked for when there was nothing to cancel yet
             exception = Cancelled("It was cancelled before it started.")
         elif lease.check_held():
-            exception = await attempt.run_async(lease.claimed, lease.handler, message, self._sync_thread.watch())
+            exception = await attempt.run_async(lease.handler, message, self._sync_thread.watch())
         else:  # lost when there was nothing to cancel yet
             exception = LeaseLost("Its lease was lost before it started.")
         lease.cancel = lease.on_cancel_request = None
