@@ -1,7 +1,5 @@
 """Batches in a site's tests: what follows one comes once all of its members have ended, however they did."""
 
-import sys
-
 import pytest
 from pytest_django import Settings
 
@@ -56,10 +54,8 @@ def test_it_comes_if_a_handler_cancels_the_last_member() -> None:
     }
 
 
-def test_it_comes_as_messages_get_older(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "time_machine", None)
-    monkeypatch.setitem(sys.modules, "freezegun", None)
-    monkeypatch.delitem(sys.modules, "freezegun.api", raising=False)
+@pytest.mark.usefixtures("_no_library")
+def test_it_comes_as_messages_get_older() -> None:
     batch = batch_of_two()
     run_due(until="1h")
     cancel_delay_messages(f"{batch.id}/000000002")

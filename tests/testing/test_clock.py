@@ -122,11 +122,8 @@ def test_every_statement_takes_the_time_of_the_test(kind: str) -> None:
     assert (again.sent_at, again.due_at) == (NEW_YEAR, NEW_YEAR + HOUR)
 
 
-@pytest.mark.usefixtures("_memory")
-def test_without_a_library_all_that_was_written_gets_older(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setitem(sys.modules, "time_machine", None)
-    monkeypatch.setitem(sys.modules, "freezegun", None)
-    monkeypatch.delitem(sys.modules, "freezegun.api")
+@pytest.mark.usefixtures("_memory", "_no_library")
+def test_without_a_library_all_that_was_written_gets_older(kind: str) -> None:
     fail.send("f", id="failed")
     note.send("later", id="later", delay="30d", expires="1h")
     start = timezone.now()

@@ -1,6 +1,5 @@
 """run_due: moves virtual time, and does with messages what a worker does."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -88,12 +87,10 @@ def test_what_is_due_later_holds_up_nothing_of_another_queue() -> None:
 
 @pytest.mark.parametrize("gets_older", [False, True], ids=["a clock that moves", "messages that get older"])
 def test_a_rate_lets_messages_start_at_their_turns_of_each_value(
-    monkeypatch: pytest.MonkeyPatch, gets_older: bool
+    request: pytest.FixtureRequest, gets_older: bool
 ) -> None:
     if gets_older:
-        for library in ("time_machine", "freezegun"):
-            monkeypatch.setitem(sys.modules, library, None)
-        monkeypatch.delitem(sys.modules, "freezegun.api", raising=False)
+        request.getfixturevalue("_no_library")
     for _ in range(4):
         rated.send("a")
         rated.send("b")

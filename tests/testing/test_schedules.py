@@ -1,6 +1,5 @@
 """Schedules in a site's tests: their occurrences run as the clock moves, and are refused where it does not."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,14 +39,6 @@ def database(request: pytest.FixtureRequest, settings: Settings) -> str:
 
 
 pytestmark = pytest.mark.usefixtures("database", "delayq_memory")
-
-
-@pytest.fixture
-def _no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let neither library be installed that moves the clock."""
-    monkeypatch.setitem(sys.modules, "time_machine", None)
-    monkeypatch.setitem(sys.modules, "freezegun", None)
-    monkeypatch.delitem(sys.modules, "freezegun.api", raising=False)
 
 
 def times(attempts: list[Attempt]) -> list[datetime]:

@@ -1,6 +1,5 @@
 """Sequences in a site's tests: the steps run as the clock moves, or as messages get older."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -52,10 +51,8 @@ def test_the_steps_of_many_run_at_their_times() -> None:
         assert sent_messages() == []
 
 
-def test_each_step_runs_as_messages_get_older(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "time_machine", None)
-    monkeypatch.setitem(sys.modules, "freezegun", None)
-    monkeypatch.delitem(sys.modules, "freezegun.api", raising=False)
+@pytest.mark.usefixtures("_no_library")
+def test_each_step_runs_as_messages_get_older() -> None:
     Sequence("s", [Step("testing.note", "3d"), Step("testing.note", "7d")]).start("x", id="1")
     assert [attempt.id for attempt in run_due(until="4d")] == ["s:1@1"]
     assert run_due(until="5d") == []

@@ -1,6 +1,5 @@
 """With a store: the rows of the test's own transaction."""
 
-import sys
 from datetime import timedelta
 from typing import Any
 
@@ -139,10 +138,8 @@ class TestRows:
     def _stored(self, request: pytest.FixtureRequest, settings: Settings) -> None:
         settings.DELAYQ = request.param
 
-    def test_all_that_was_written_gets_older(self, run_due, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-        for library in ("time_machine", "freezegun"):
-            monkeypatch.setitem(sys.modules, library, None)
-        monkeypatch.delitem(sys.modules, "freezegun.api", raising=False)
+    @pytest.mark.usefixtures("_no_library")
+    def test_all_that_was_written_gets_older(self, run_due) -> None:  # type: ignore[no-untyped-def]
         fail.send("x")
         note.send("done")
         note.send("later", delay="30d", expires="1h")
