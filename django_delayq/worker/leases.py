@@ -196,11 +196,12 @@ class Block:
     def take_surplus(self, now: float) -> list[PermitRequest]:
         """Take out the permits that no lease needs, except those that are kept, and return them."""
         needed = max(len(self.leases), self.most_kept if now < self.kept_until else 0)
+        requests = self.requests
         if self.named:  # what the supervisor may have to renew stays
-            self.requests.sort(key=lambda request: request.token not in self.named)
-        surplus = self.requests[needed:]
-        del self.requests[needed:]
-        return surplus
+            # Not sorted in place: meanwhile the list would be empty, and others read it without the lock.
+            requests = sorted(requests, key=lambda request: request.token not in self.named)
+        self.requests = requests[:needed]
+        return requests[needed:]
 
 
 class LeaseLog:

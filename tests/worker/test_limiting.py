@@ -719,6 +719,16 @@ def test_a_block_takes_new_leases_while_the_permits_of_another_key_cannot_be_ren
     assert len(asked) == 1
 
 
+def _let_another_get(permits: int, rig: Rig, clock: Clock, other: Slots) -> None:
+    """Let 1.2 s pass, in which another worker asks for permits until it has all of them."""
+    for _ in range(6):
+        clock.now += 0.2
+        rig.broker.advance(200)
+        other.admit(permits - len(other.admitted))
+        other.leases._renew()
+    assert len(other.admitted) == permits
+
+
 def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_with_the_permit_that_others_have(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
@@ -726,12 +736,7 @@ def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_with_the_permit_t
     frozen, other = (Slots(rig, limits, 1, lease_ms=1_000) for _ in range(2))
     monkeypatch.setattr(rig.broker.queue, "renew", lambda claimed, *_: [True] * len(claimed))  # not reclaimed yet
     frozen.admit(1)
-    for _ in range(6):
-        clock.now += 0.2
-        rig.broker.advance(200)
-        other.admit(1 - len(other.admitted))
-        other.leases._renew()
-    assert len(other.admitted) == 1
+    _let_another_get(1, rig, clock, other)
     frozen.leases._renew()
     frozen.admit(1)  # claimed ahead, while its first one still runs
     frozen.end(1)
@@ -754,12 +759,7 @@ def test_who_was_frozen_for_longer_than_a_lease_starts_nothing_that_it_admitted_
     for lease in frozen.admitted:
         lease.held_until = clock.now + frozen.leases.hold_s
     assert waits.may_start(clock.now)
-    for _ in range(6):
-        clock.now += 0.2
-        rig.broker.advance(200)
-        other.admit(2 - len(other.admitted))
-        other.leases._renew()
-    assert len(other.admitted) == 2
+    _let_another_get(2, rig, clock, other)
     frozen.leases._renew()
     assert runs.is_held()
     assert not waits.may_start(clock.now)
@@ -772,6 +772,21 @@ def test_permits_that_running_handlers_name_to_a_supervisor_are_no_surplus() -> 
     block = Block(0, 0.0, 1.0, 0.0, requests=[first, *named], leases=running, named={each.token for each in named})
     assert block.take_surplus(0.0) == [first]
     assert block.requests == named
+
+
+def test_permits_of_a_block_can_be_read_while_its_surplus_is_found() -> None:
+    """The renewal reads them without the lock: a permit that it misses is not renewed, or even released."""
+    requests = [PermitRequest("k", "", token, 3) for token in (1, 2, 3)]
+
+    class Watched(set[int]):
+        def __contains__(self, token: object) -> bool:
+            seen.append(len(block.requests))
+            return super().__contains__(token)
+
+    seen: list[int] = []
+    block = Block(0, 0.0, 1.0, 0.0, requests=requests, named=Watched({3}))
+    assert len(block.take_surplus(0.0)) == 3
+    assert set(seen) == {3}
 
 
 def test_a_value_that_is_not_in_use_any_more_gives_its_permit_back(rig: Rig, clock: Clock) -> None:

@@ -122,7 +122,12 @@ class _Notes:
         self.progress = b""
         self.start = 0  # its number among the starts of the process
         self.permit = 0  # the token of the permit that it names while it runs
-        self.named: set[int] = set()  # the tokens that are named by what runs with the permits of its block
+        self.named: set[int] | None = None  # the tokens that running handlers name of its block; None if it has none
+
+    def drop_permit(self) -> None:
+        """Name no permit any more: the handler does not run."""
+        if self.named is not None:
+            self.named.discard(self.permit)
 
 
 class Journal(LeaseLog):
@@ -188,7 +193,7 @@ class Journal(LeaseLog):
         ended = b"" if is_finish else codec.dumps(transition)
         with self._lock:
             if (notes := self._notes.get(lease)) is not None:
-                notes.named.discard(notes.permit)
+                notes.drop_permit()
                 if is_finish:
                     finish = started_ms, ended_ms, transition.is_written
                     note = _FINISH_NOTE.pack(_FINISH.size, _FINISHED, notes.number, *finish)
@@ -204,7 +209,7 @@ class Journal(LeaseLog):
             for lease in leases:
                 self._drop_deadline(lease)
                 if (notes := self._notes.pop(lease, None)) is not None:
-                    notes.named.discard(notes.permit)
+                    notes.drop_permit()
                     forgotten.append(_NOTE.pack(0, _FORGOTTEN, notes.number))
             self._write(b"".join(forgotten))
             self._put(_HELD, _WHOLE, len(self._notes))
@@ -231,10 +236,10 @@ class Journal(LeaseLog):
         request, block = lease.permit_request, lease.block
         if request is None or block is None:
             return request
-        notes.named = block.named
-        request = next((each for each in list(block.requests) if each.token not in notes.named), request)
+        named = notes.named = block.named
+        request = next((each for each in list(block.requests) if each.token not in named), request)
         notes.permit = request.token
-        notes.named.add(notes.permit)
+        named.add(request.token)
         return request
 
     def _progress(self, notes: _Notes, note: bytes) -> None:
@@ -253,6 +258,7 @@ class Journal(LeaseLog):
         for lease, notes in tuple(self._notes.items()):
             free -= len(notes.leased) + len(notes.progress)
             if free < 0:
+                notes.drop_permit()
                 del self._notes[lease]  # no room: its lease lapses if the process dies
             else:
                 kept.append(notes.leased + notes.progress)
