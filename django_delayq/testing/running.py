@@ -179,24 +179,24 @@ class _Gathering:
 
 
 class _Turns:
-    """The turns of messages whose handlers have a rate, each of which is given once, in due order.
+    """The turns of messages whose handlers have a rate, in due order.
 
-    A worker asks a limiter whose refusals are spread over its workers. Here nobody else asks, so each message is told
-    its own turn at once.
+    A limiter keeps no turn for what it refuses, because another worker may ask first. Here nobody else asks, so each
+    message gets a turn of its own at once, and is released once.
     """
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
         self._next_us: dict[tuple[str, str], int] = {}  # when the next start would come at the rate alone
-        self._given: set[str] = set()  # the ids of messages that wait for the turn that they were given
+        self._waiting: set[str] = set()  # the ids of messages that have a turn, and wait for it
 
     def wait_of(self, claimed: Claimed, handler: AnyHandler) -> int:
         """Return for how many ms a message must wait for its turn; 0 if it may start."""
         limits = handler.limits
         if limits is None or limits.interval_us is None:
             return 0
-        if claimed.id in self._given:
-            self._given.remove(claimed.id)
+        if claimed.id in self._waiting:
+            self._waiting.remove(claimed.id)
             return 0
         try:
             _permit_value, value = limits.values_of(plain_data(claimed, handler))
@@ -208,7 +208,7 @@ class _Turns:
         wait_ms = -((now_us + (limits.burst - 1) * limits.interval_us - turn_us) // 1000)
         if wait_ms <= 0:
             return 0
-        self._given.add(claimed.id)
+        self._waiting.add(claimed.id)
         return wait_ms
 
 

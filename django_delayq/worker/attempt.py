@@ -182,7 +182,7 @@ def run_sync(
     row is finished in the same transaction. Nothing that a handler raises may end its thread.
     """
     try:
-        if not handler.atomic:  # which looks in its transaction
+        if not handler.atomic:  # else this is asked within its transaction
             check_not_stopped([claimed], handler)
         with tracing.running(handler, message) if tracing.tracer else tracing.UNFOLLOWED:
             if handler.is_async:

@@ -229,10 +229,10 @@ def _start_again_and_again() -> int:
     signals: list[int] = []  # no `Event`, whose lock a second signal would find taken by the handler of the first
 
     def stop(signum: int, frame: object) -> None:
-        is_hurry = signum == signal.SIGINT and bool(signals)
+        is_second_ctrl_c = signum == signal.SIGINT and bool(signals)
         signals.append(signum)
         for process in inner:  # a terminal's Ctrl-C reaches it by itself, but not that of an IDE
-            process.send_signal(signal.SIGINT if is_hurry else signal.SIGTERM)
+            process.send_signal(signal.SIGINT if is_second_ctrl_c else signal.SIGTERM)
 
     # Django's own restart waits in `subprocess.run`, which kills the inner process when a signal ends the wait.
     for signum in (signal.SIGTERM, signal.SIGINT):

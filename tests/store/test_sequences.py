@@ -489,7 +489,7 @@ def test_upkeep_leaves_what_waits_and_what_has_failed(
 
 @dataclass
 class OwnCalendar:
-    """What a calendar of a site does that looks into a table of this database, and how often it was asked."""
+    """A calendar of a site that reads a table of this database, and counts how often it was asked."""
 
     database: str
     is_ready: bool = True
@@ -504,7 +504,7 @@ class OwnCalendar:
 
 @pytest.fixture
 def own_calendar(database: str, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> OwnCalendar:
-    """The calendar "own" of the alias."""
+    """Return the calendar "own" of the alias."""
     calendar = OwnCalendar(database)
     monkeypatch.setattr(sys.modules[__name__], "is_holiday", calendar.is_holiday, raising=False)
     settings.DELAYQ = {"default": settings.DELAYQ["default"] | {"CALENDARS": {"own": f"{__name__}.is_holiday"}}}

@@ -2,11 +2,12 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.worker.processes import Site
+from tests.worker.processes import Site, WorkerProcess
 
 
 def use_settings(site: Site, directory: Path, code: str) -> Path:
@@ -144,19 +145,11 @@ def test_a_second_sigterm_does_not_break_off_what_the_first_has_begun(site: Site
 
 
 def test_a_second_ctrl_c_interrupts_what_runs(site: Site) -> None:
-    _stop_with_two_signals(site)
+    _stop_with_two_signals(site, _press_ctrl_c)
 
 
 def test_a_second_sigint_of_an_ide_interrupts_what_runs(site: Site) -> None:
-    worker = site.worker("--reload", "--shutdown-timeout", "600")
-    site.send("a", key="hold")
-    site.line.next()
-    worker.signal(signal.SIGINT)
-    worker.until_says("finishing what runs")
-    worker.signal(signal.SIGINT)
-    worker.wait()
-    site.worker()
-    assert site.line.next_of("a").what == "holds"
+    _stop_with_two_signals(site, lambda worker: worker.signal(signal.SIGINT))
 
 
 DEAF = """
@@ -178,16 +171,20 @@ Like a signal that comes just before the main thread begins to wait, it doesn't 
 
 def test_a_second_ctrl_c_that_does_not_wake_the_main_thread_interrupts_what_runs(site: Site, tmp_path: Path) -> None:
     use_settings(site, tmp_path, DEAF)
-    _stop_with_two_signals(site)
+    _stop_with_two_signals(site, _press_ctrl_c)
 
 
-def _stop_with_two_signals(site: Site) -> None:
+def _press_ctrl_c(worker: WorkerProcess) -> None:
+    os.killpg(worker.pid, signal.SIGINT)
+
+
+def _stop_with_two_signals(site: Site, send: Callable[[WorkerProcess], None]) -> None:
     worker = site.worker("--reload", "--shutdown-timeout", "600")
     site.send("a", key="hold")
     site.line.next()
-    os.killpg(worker.pid, signal.SIGINT)
+    send(worker)
     worker.until_says("finishing what runs")
-    os.killpg(worker.pid, signal.SIGINT)
+    send(worker)
     worker.wait()
     assert "Traceback" not in worker.text
     site.env["DJANGO_SETTINGS_MODULE"] = "tests.worker.settings"
