@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from django_delayq.core.errors import Stopped
 from django_delayq.core.message import Message
 from django_delayq.core.requests import Header, NewMessage
 from django_delayq.support.logging import logger
@@ -52,10 +53,10 @@ class Followed:
         self._span = None if begin is None else _guarded(begin)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Let the tracer know that it is over, and what it raised."""
+        """Let the tracer know that it is over, and what it raised. It is no error that a handler was not called."""
         if self._span is not None:
             span, self._span = self._span, None
-            _guarded(partial(span.end, error))
+            _guarded(partial(span.end, None if isinstance(error, Stopped) else error))
 
     def __enter__(self) -> None: ...
 

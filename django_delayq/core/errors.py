@@ -77,6 +77,10 @@ class Cancelled(DelayqError):
     """Somebody has asked to cancel the message that this handler runs; see `Message.ensure_not_cancelled`."""
 
 
+class Stopped(DelayqError):
+    """The sequence of a message was stopped right before its handler was called. Nothing has run."""
+
+
 class HandlerTimeout(DelayqError):
     """A handler ran for longer than its time-out. It counts as a failure like any other."""
 

@@ -19,7 +19,7 @@ from django_delayq import tracing
 from django_delayq.api.handlers import Handler, later_version
 from django_delayq.brokers import get_backend
 from django_delayq.core import history, transitions
-from django_delayq.core.errors import Bury, DataMismatch, Retry, RunAgain, Snooze, StoreUnavailable
+from django_delayq.core.errors import Bury, DataMismatch, Retry, RunAgain, Snooze, Stopped, StoreUnavailable
 from django_delayq.core.human_time import Windows, due_in_window_ms
 from django_delayq.core.lanes import split_lane
 from django_delayq.core.message import Message, State
@@ -149,10 +149,6 @@ def stopped_among(claimed: Iterable[Claimed], handler: Handler[Any, Any]) -> Col
         return store.stopped_among(ids) if store else ()
     except StoreUnavailable:
         return ids
-
-
-class Stopped(Exception):
-    """The sequence of a message was stopped right before its handler was called. Nothing has run."""
 
 
 def check_not_stopped(claimed: Iterable[Claimed], handler: Handler[Any, Any]) -> None:

@@ -41,6 +41,7 @@ from django_delayq import (
     send_delay_message,
     send_delay_messages,
     stop_delay_sequences,
+    tracing,
 )
 from django_delayq.api import sequences as api
 from django_delayq.api.handlers import Handler
@@ -836,9 +837,33 @@ def run_one(claimed: Claimed, handler: Handler[Any, Any], database: str) -> Tran
     return transition
 
 
+class Ends:
+    """A tracer that keeps what each attempt raised."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException | None] = []
+
+    def sending(self, using: str, messages: Any) -> tracing.Span:
+        raise AssertionError("nothing is sent")
+
+    def running(self, handler: tracing.Traced, message: Message[Any]) -> tracing.Span:
+        return self
+
+    def end(self, error: BaseException | None) -> None:
+        self.errors.append(error)
+
+
+@pytest.fixture
+def traced() -> Iterator[Ends]:
+    ends = Ends()
+    tracing.use(ends)
+    yield ends
+    tracing.use(None)
+
+
 @pytest.mark.parametrize("kind", ["atomic", "plain", "async"])
 def test_a_step_does_not_start_that_is_stopped_while_it_begins(
-    broker: DatabaseBackend, database: str, kind: str
+    broker: DatabaseBackend, database: str, traced: Ends, kind: str
 ) -> None:
     """A receiver of `message_started` takes its time, and meanwhile somebody stops the sequence."""
     s, called = Sequence("s", [Step("a")]), list[str]()
@@ -862,6 +887,7 @@ def test_a_step_does_not_start_that_is_stopped_while_it_begins(
     finally:
         message_started.disconnect(stop)
     assert called == []
+    assert not any(traced.errors), "a tracer may follow what was not called, but no error"
     assert broker.queue.apply([transition]) == [True]
     assert (waiting(database), ended(database)) == ([], [("s:x@1", "cancelled")])
 
@@ -888,7 +914,7 @@ def test_the_time_of_an_async_step_begins_after_the_look_whether_it_was_stopped(
 
 @pytest.mark.parametrize("kind", ["atomic", "plain", "async"])
 def test_a_batch_does_not_start_a_step_that_is_stopped_while_it_begins(
-    broker: DatabaseBackend, database: str, kind: str
+    broker: DatabaseBackend, database: str, traced: Ends, kind: str
 ) -> None:
     s, called = Sequence("s", [Step("a")]), list[list[str]]()
 
@@ -910,6 +936,7 @@ def test_a_batch_does_not_start_a_step_that_is_stopped_while_it_begins(
     finally:
         message_started.disconnect(stop)
     assert called == []
+    assert traced.errors == [None, None]
     assert broker.queue.apply(transitions) == [True, True]
     assert (waiting(database), ended(database)) == (["s:y@1"], [("s:x@1", "cancelled")])
     broker.queue.apply(run_batch(claim(broker), handler, database))
