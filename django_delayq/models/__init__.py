@@ -29,6 +29,8 @@ class MessageRow(models.Model):
     the message was buried because its lease ran out, `started_at` is still when it was claimed; if it was buried before
     its handler started, `started_at` is empty. Both are empty if the message waits, or was
     cancelled while it waited.
+
+    The `max_wait` of sends counts from `first_at`; if it is empty, from `sent_at`.
     """
 
     alias = NameField(_("alias"), max_length=MAX_NAME)
@@ -56,8 +58,9 @@ class MessageRow(models.Model):
 
     more_tags: tuple[str, ...] = ()
     """The tags after the first, once store/tags.py has read them."""
+    first_at = InstantField(_("first sent at"), null=True)
     merged: Any = None
-    """How many sends were merged into a message that waits or runs; None stands for 0."""
+    """How many sends were merged into the message; None stands for 0."""
     again: Any = None
     """The send that was kept until the run ends (django_delayq/core/kept.py); None if there is none."""
 
@@ -91,7 +94,6 @@ class ReadyMessage(MessageRow):
     handler is (`read_progress` in core/message.py), as the last renewal of its lease wrote it.
     `placed` is not used any more. The previous release still writes it, and the next one will drop it.
 
-    The `max_wait` of sends counts from `first_at`; if it is empty, from `sent_at`.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -99,7 +101,6 @@ class ReadyMessage(MessageRow):
     token = models.BigIntegerField(_("token"), null=True)
     placed = models.BooleanField(_("placed"), db_default=False)
     interrupted = models.BooleanField(_("interrupted"), db_default=False)  # inserts leave it out
-    first_at = InstantField(_("first sent at"), null=True)
     merged = models.PositiveIntegerField(_("merged sends"), null=True)
     again = models.TextField(_("runs again with"), null=True)  # noqa: DJ001 - inserts leave it out
     cancel_at = InstantField(_("asked to cancel at"), null=True)
@@ -157,6 +158,7 @@ class FinishMessage(MessageRow):
         CANCELLED = "cancelled", _("cancelled")
 
     id = models.BigIntegerField(primary_key=True)
+    merged = models.IntegerField(_("merged sends"), null=True)  # a check would read the whole table
     outcome = models.CharField(_("outcome"), max_length=20, choices=Outcome)
     ended_at = InstantField(_("ended at"))
 
@@ -187,6 +189,7 @@ class ErrorMessage(MessageRow):
     """
 
     id = models.BigIntegerField(primary_key=True)
+    merged = models.IntegerField(_("merged sends"), null=True)  # as in `FinishMessage`
     detail = models.TextField(_("traceback"))
     fingerprint = NameField(_("fingerprint"), max_length=MAX_NAME)
     ended_at = InstantField(_("buried at"))

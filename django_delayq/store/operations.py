@@ -177,6 +177,8 @@ def _move(database: Database, pasts: Sequence[tuple[int, str]]) -> list[Row]:
         worker="''",
         started_at="NULL",
         history="past",
+        first_at="NULL",
+        merged="NULL",
     )
     held = database.dialect.joined(
         database.dialect.values_table("held", _HELD, pasts), Sql("r.id = held.pk"), table="delayq_error"

@@ -295,13 +295,13 @@ def _info(now_ms: int, is_free: bool, lease_end_ms: int | None, row: Row) -> Inf
 def _errors(database: Database, condition: str, parameters: Sequence[Any]) -> list[tuple[int, Info]]:
     """Return the primary keys and messages of the error table."""
     found = database.rows(
-        f"SELECT r.id, r.detail, r.ended_at, {MESSAGE} FROM delayq_error r WHERE r.alias = %s {condition}",
+        f"SELECT r.id, r.detail, r.ended_at, r.merged, {MESSAGE} FROM delayq_error r WHERE r.alias = %s {condition}",
         [database.alias, *parameters],
     )
     infos = []
-    for pk, detail, buried_ms, *row in found:
+    for pk, detail, buried_ms, merged, *row in found:
         info = info_of(tuple(row), State.FAILED)
-        info.detail, info.buried_ms = detail, buried_ms
+        info.detail, info.buried_ms, info.merged = detail, buried_ms, merged or 0
         infos.append((pk, info))
     return infos
 
@@ -379,12 +379,13 @@ def _ended_facts(database: Database, id: str, rows: int = 0, now_ms: int = 0) ->
 
 def _finished_facts(database: Database, id: str, rows: int, now_ms: int) -> MessageFacts | None:
     found = database.rows(
-        f"SELECT r.id, r.outcome, r.started_at, r.ended_at, r.history, {_RULE_COLUMNS}, {MESSAGE}"
+        f"SELECT r.id, r.outcome, r.started_at, r.ended_at, r.history, {_RULE_COLUMNS}, r.merged, {MESSAGE}"
         " FROM delayq_finish r WHERE r.alias = %s AND r.message_id = %s ORDER BY r.ended_at DESC, r.id DESC LIMIT 1",
         [database.alias, id],
     )
-    for pk, outcome, started_ms, ended_ms, history, rule, rule_due_ms, *row in found:
+    for pk, outcome, started_ms, ended_ms, history, rule, rule_due_ms, merged, *row in found:
         info = info_of(tuple(row), State(outcome))
+        info.merged = merged or 0
         attempts = read(history)
         if started_ms is not None:
             how = Ended.FINISHED if info.state is State.FINISHED else Ended.CANCELLED

@@ -25,7 +25,8 @@ Row = tuple[Any, ...]
 
 SHARED = (
     'alias, message_id, queue, "key", data, tag, trace_id, due_at, scheduled_at, sent_at, expires_at, max_attempts, '
-    "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history, version, share"
+    "timeout_ms, at_most_once, failures, crashes, error, worker, started_at, history, version, share, "
+    "first_at, merged"
 )
 """The columns of a message in each table, and of a row that moves from one table to another."""
 

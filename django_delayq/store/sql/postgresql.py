@@ -243,7 +243,7 @@ def insert_from(dialect: Dialect, values: str, kind: str = _HEADER) -> str:
         f" FROM {values} JOIN kinds USING (kind), clock)"
         f" INSERT INTO delayq_ready ({SHARED})"
         ' SELECT %s, message_id, queue, "key", data, tag, trace_id, due_at, due_at, n, due_at + expires_ms,'
-        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', version, share FROM input"
+        " max_attempts, timeout_ms, at_most_once, 0, 0, '', '', NULL, '[]', version, share, NULL, NULL FROM input"
         " ORDER BY message_id"
     )
 
