@@ -11,6 +11,7 @@ puts the message.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 
 from django.db.models import QuerySet
 
@@ -75,6 +76,16 @@ def mend(database: Database) -> tuple[list[Alarm], bool]:
 def find(database: Database, id: str) -> BatchRow | None:
     """Return the batch with this id, if it is not done."""
     return _rows(database).filter(batch_id=id).first()
+
+
+def tagged(database: Database, tag: str, most: int) -> list[BatchRow]:
+    """Return the batches that are not done and whose last message has the tag, the newest first, `most` at most.
+
+    Every row of the alias is read, because the tags are a part of the header: these are only the batches under way.
+    """
+    rows = _rows(database).filter(header__contains=dumps(tag).decode()).order_by("-pk")
+    found = (row for row in rows.iterator() if tag in read(row.header, Header).tags)
+    return list(islice(found, most))
 
 
 def count_left(database: Database, id: str, most: int) -> int:

@@ -6,10 +6,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from django_delayq import Sequence, Step
+from django_delayq import Batch, Sequence, Step
 from django_delayq.api import sequences as api
 from django_delayq.brokers.base import SettleAction
-from django_delayq.models import ErrorMessage
+from django_delayq.models import ErrorMessage, ReadyMessage
 from django_delayq.store import DatabaseBackend
 from tests.admin.support import claim, page, pk_of, settle, text_of, url
 from tests.admin.tenants import FOREIGN, OWN
@@ -109,3 +109,36 @@ def test_a_stopped_sequence_is_told(broker: DatabaseBackend, database: str, supe
     s.start(1, id="x", tag="t")
     assert "it begins anew when this message has ended" in page(superuser.get(address))
     assert "1 dunning.mail" in found(superuser, "t")
+
+
+def send_batch(*tags: str, on_done: str = "import.done") -> Batch:
+    with Batch(on_done=on_done, tag=tags, priority=5) as batch:
+        for number in range(3):
+            batch.send("import.row", number)
+    return batch
+
+
+def test_what_follows_a_batch_is_shown(broker: DatabaseBackend, staff: Callable[..., Client]) -> None:
+    batch = send_batch("customer:3", 'of "Zoë"')
+    other = send_batch("customer:31", on_done="other.done")
+    settle(broker, claim(broker, "import.row"), SettleAction.FINISH)
+    client = staff(*ALL)
+    for text in "customer:3", 'of "Zoë"', batch.id, f"{batch.id}/000000002":
+        shown = found(client, text)
+        assert f"{batch.id} 2 of 3 left import.done default, priority 5 - {batch.id}/000000002" in shown
+        assert other.id not in shown
+    assert "What comes" not in found(client, "CUSTOMER:3")
+    for each in ReadyMessage.objects.using(broker.database.using).filter(message_id__startswith=batch.id):
+        broker.queue.cancel([each.message_id])
+    assert "What comes" not in found(client, "customer:3")
+
+
+def test_a_tenant_does_not_see_what_follows_the_batch_of_another(tenants: DatabaseBackend) -> None:
+    for tenant in (OWN, FOREIGN):
+        with Batch(on_done=f"done of {tenant}", tag="shared") as batch:
+            batch.send("a", 1, tag=tenant)
+    client = Client()
+    client.force_login(User.objects.create_superuser(OWN))
+    shown = found(client, "shared")
+    assert f"done of {OWN}" in shown
+    assert f"done of {FOREIGN}" not in shown

@@ -1,25 +1,32 @@
-"""Show what comes for a tag: the steps of its sequences that have not been put yet."""
+"""Show what comes for a tag: steps of sequences that have not been put yet, and what follows batches."""
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
 from django_delayq.admin.access import database_of, message_address
 from django_delayq.admin.formatting import instant, now_utc, queue_words
 from django_delayq.admin.visibility import visible_rows
-from django_delayq.models import ErrorMessage, MessageRow, ReadyMessage, SequenceRow
+from django_delayq.core.batches import batch_of
+from django_delayq.core.codec import read
+from django_delayq.core.requests import Header
+from django_delayq.models import BatchRow, ErrorMessage, MessageRow, ReadyMessage, SequenceRow
 
 MOST = 20
-"""The most sequences that the page shows."""
+"""The most sequences, and the most batches, that the page shows."""
 
 
 class Coming(NamedTuple):
-    """One line of the page: a step to come, and the message after which it comes."""
+    """One line of the page: a message to come, and one that waits or runs after which it comes.
 
-    sequence: str
-    number: int
+    `source` is the sequence or the batch. `step` is the number of the step, or what is left of the batch.
+    """
+
+    source: str
+    step: int | str
     key: str
     queue: str
     when: Any
@@ -28,14 +35,20 @@ class Coming(NamedTuple):
 
 
 def coming(request: HttpRequest, alias: str, text: str, models: Collection[type[MessageRow]]) -> list[Coming]:
-    """Return the steps to come of the sequences that have the tag `text`, or have come to the message with this id.
+    """Return what comes by sequences and batches that have the tag `text`, or the message with this id.
 
-    They are shown to a user who sees the message to which the sequence has come, which is in one of `models`.
+    It is shown to a user who sees the message to which the sequence has come, or one that is left of the batch. These
+    are in `models`.
     """
-    from django_delayq.store import sequences  # late, as in dashboard/urls.py
-
     if "\0" in text:  # no tag and no id has it, and PostgreSQL takes no such text
         return []
+    steps = _steps(request, alias, text, models)
+    return [*steps, *_ends(request, alias, text)] if ReadyMessage in models else steps
+
+
+def _steps(request: HttpRequest, alias: str, text: str, models: Collection[type[MessageRow]]) -> list[Coming]:
+    from django_delayq.store import sequences  # late, as in dashboard/urls.py
+
     database = database_of(alias)
     rows = [*sequences.under_way(database, text, MOST), *filter(None, [sequences.of_message(database, text)])]
     if not rows:
@@ -46,20 +59,52 @@ def coming(request: HttpRequest, alias: str, text: str, models: Collection[type[
         if model in models:
             found = visible_rows(request.user, model, alias).filter(message_id__in=list(by_message))
             messages |= {message.message_id: message for message in found}
-    return [line for id, message in messages.items() for line in _lines(request, by_message[id], message)]
+    return [line for id, message in messages.items() for line in _steps_after(request, by_message[id], message)]
 
 
-def _lines(request: HttpRequest, row: SequenceRow, message: MessageRow) -> Iterator[Coming]:
+def _steps_after(request: HttpRequest, row: SequenceRow, message: MessageRow) -> Iterator[Coming]:
     from django_delayq.api.sequences import following  # late, as above
 
     ends_at: datetime | None = None if isinstance(message, ErrorMessage) else max(message.due_at, now_utc())
     for step in following(row, ends_at):
         yield Coming(
-            sequence=f"{row.name} {row.sequence_id}",
-            number=step.number,
+            source=f"{row.name} {row.sequence_id}",
+            step=step.number,
             key=step.key,
             queue=queue_words(step.queue),
             when="-" if step.due_at is None else instant(step.due_at),
             after=message.message_id,
             address=message_address(request, message),
         )
+
+
+def _ends(request: HttpRequest, alias: str, text: str) -> Iterator[Coming]:
+    """Yield what follows batches that are not done."""
+    from django_delayq.store import batches  # late, as above
+
+    database = database_of(alias)
+    rows = {row.pk: row for row in [*batches.tagged(database, text, MOST), *_batch_of(alias, text)]}
+    for row in rows.values():
+        members = visible_rows(request.user, ReadyMessage, alias).filter(message_id__startswith=f"{row.batch_id}/")
+        member = members.order_by("message_id").first()
+        if member is None:
+            continue
+        header = read(row.header, Header)
+        left = batches.count_left(database, row.batch_id, row.total)
+        yield Coming(
+            source=row.batch_id,
+            step=_("%(left)d of %(total)d left") % {"left": left, "total": row.total},
+            key=header.key,
+            queue=queue_words(header.queue),
+            when="-",
+            after=member.message_id,
+            address=message_address(request, member),
+        )
+
+
+def _batch_of(alias: str, message_id: str) -> Iterator[BatchRow]:
+    from django_delayq.store import batches  # late, as above
+
+    row = batches.find(database_of(alias), batch_of(message_id) or message_id)
+    if row is not None:
+        yield row
