@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import F
+from django.db.models import F, Max, Min, QuerySet
 
 from django_delayq.brokers import get_backend
 from django_delayq.brokers.base import (
@@ -16,10 +16,12 @@ from django_delayq.brokers.base import (
     Claimed,
     ClaimRequest,
     LeaseId,
+    Pair,
     Tables,
     Transition,
 )
 from django_delayq.core.history import NOTHING, moved
+from django_delayq.core.shares import Shares, Turns
 from django_delayq.core.transitions import SUSPECT_CRASHES
 from django_delayq.models import ErrorMessage, FinishMessage, ReadyMessage
 from django_delayq.models.fields import InstantField
@@ -78,6 +80,7 @@ class Rows:
     def __init__(self, queue: Tables, timer: Messages) -> None:
         self._queue = queue
         self._timer = timer
+        self._turns: dict[Pair, Turns] = {}
 
     @property
     def aged_ms(self) -> int:
@@ -102,7 +105,27 @@ class Rows:
         lanes = read_lanes(database)
         parts = [rows.exclude(queue__in=lanes), *(rows.filter(queue=lane) for lane in lanes)]
         firsts = (part.order_by("due_at", "pk").first() for part in parts)
-        return first_of(Due(to_epoch_ms(row.due_at), row.queue, row.key, row.pk) for row in firsts if row)
+        due = first_of(Due(to_epoch_ms(row.due_at), row.queue, row.key, row.pk) for row in firsts if row)
+        if due is None or (shares := handlers[due.key].shares) is None:
+            return due
+        return self._in_turn(due, rows.filter(queue=due.queue, key=due.key, due_at__lte=clock.now_ms()), shares)
+
+    def _in_turn(self, due: Due, rows: QuerySet[ReadyMessage], shares: Shares) -> Due:
+        """Return the first message of the share whose turn it is, by the turns that a worker takes.
+
+        `rows` are those that are due now, in the place of `due`, which is the first of them.
+        """
+        turns = self._turns.setdefault((due.queue, due.key), Turns(shares.weight_of))
+        last_of = rows.exclude(share=None).values_list("share").annotate(first=Min("due_at"), last=Max("due_at"))
+        for share, _first, last_at in last_of.order_by("first", "share"):
+            turns.add(share, to_epoch_ms(last_at))
+        while len(turns):
+            (planned,) = [*turns.plan(1).items()]
+            row = rows.filter(share=planned[0]).order_by("due_at", "pk").first()
+            if row is not None:
+                return due._replace(due_ms=to_epoch_ms(row.due_at), pk=row.pk)
+            turns.note(dict([planned]), {})
+        return due
 
     def claim_one(self, due: Due) -> Claimed:
         alarm, request = Alarm(due.queue, due.key, str(due.pk)), ClaimRequest(due.queue, due.key, 1)

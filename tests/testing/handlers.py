@@ -34,6 +34,10 @@ async def note_async(message: Message[str]) -> None:
     seen.append(message)
 
 
+@delay_execute(key="testing.shared", share_key="{shop}", share_weight={"large": 2})
+def shared(message: Message[dict[str, str]]) -> None: ...
+
+
 @delay_execute(key="testing.rated", rate_limit="1/h", rate_key="{}", burst=2)
 def rated(message: Message[str]) -> None:
     seen.append(message)

@@ -24,6 +24,7 @@ from tests.testing.handlers import (
     make_group_twice,
     note,
     seen,
+    shared,
 )
 
 STORED: dict[str, Any] = {"default": {"STORE": {}}}
@@ -45,6 +46,20 @@ class InATestCase(DelayqMixin, TestCase):
         run_due()
         assert note.send("second", id="a", id_scope="all").ended
         self.assert_not_sent("testing.note")
+
+    def test_shares_take_turns_among_what_is_due(self) -> None:
+        for shop, count, age in (("large", 30, 3), ("small", 30, 2), ("tiny", 1, 1)):
+            for number in range(count):
+                shared.send({"shop": shop}, id=f"{shop} {number}", at=timezone.now() - timedelta(seconds=age))
+        shared.send({"shop": "large"}, id="later", delay="1h")
+        ran = [attempt.id for attempt in run_due(until="1h")]
+        assert ran.index("tiny 0") <= 5
+        assert ran[-1] == "later"
+        for shop in "large", "small":
+            own = [id for id in ran if id.startswith(shop)]
+            assert own == [f"{shop} {number}" for number in range(30)], "each in its own order"
+        before_the_last_large = ran[: ran.index("large 29")]
+        assert 10 <= sum(id.startswith("small") for id in before_the_last_large) <= 20
 
     def test_what_was_rolled_back_or_cancelled_is_not(self) -> None:
         with transaction.atomic():
