@@ -341,13 +341,21 @@ def _attempt(messages: Messages, claimed: Claimed, handler: AnyHandler) -> tuple
         outcome.begun(lease, message)
         exception = _run(claimed, handler, message)
         transition = attempt.after(claimed, handler, exception, started_ms, now_ms())
-        if exception is not None and transition.yields_to_cancel:  # before it is logged as failed
-            lease.cancel_request = _cancel_request(messages, claimed)
-            transition = attempt.unless_cancelled(lease, transition)
+        transition = _unless_cancelled(messages, lease, transition, exception)
     else:
         transition = begun
     outcome.ended(lease, transition, message, exception)
     return transition, _made(claimed, handler, at, transition, exception)
+
+
+def _unless_cancelled(
+    messages: Messages, lease: Lease, transition: Transition, exception: BaseException | None
+) -> Transition:
+    """Return the end of an attempt before it is logged: cancelled if somebody asked for that, and it has failed."""
+    if exception is None or not transition.yields_to_cancel:
+        return transition
+    lease.cancel_request = _cancel_request(messages, lease.claimed)
+    return attempt.unless_cancelled(lease, transition)
 
 
 def _made(
@@ -378,6 +386,8 @@ def _attempt_batch(
         made = _run_batch(started, handler)
         ended |= {one.id: end for (one, _), end in zip(started, made, strict=True)}
     run = {one.id: message for one, message in started}
+    for id, (transition, exception) in ended.items():
+        ended[id] = _unless_cancelled(messages, leases[id], transition, exception), exception
     for one in claimed:
         if ended[one.id][0].action is not SettleAction.RELEASE:  # of a batch that was rolled back for another
             outcome.ended(leases[one.id], ended[one.id][0], run.get(one.id), ended[one.id][1])

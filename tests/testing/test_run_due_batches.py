@@ -1,5 +1,6 @@
 """run_due calls handlers of many with lists, as a worker would, in virtual time."""
 
+import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +10,7 @@ import time_machine
 from django.contrib.auth.models import Group
 from pytest_django import Settings
 
-from django_delayq import Message, Retry, delay_execute, get_delay_message
+from django_delayq import Message, Retry, cancel_delay_messages, delay_execute, get_delay_message
 from django_delayq.api.handlers import Handler
 from django_delayq.brokers.base import SettleAction
 from django_delayq.core.message import State
@@ -109,6 +110,25 @@ def test_each_batch_is_delivered_twice(index: Any, runs: Any) -> None:
     index.send(1)
     run_due(deliveries=2)
     assert [data for _, data in runs] == [[1], [1]]
+
+
+def test_a_message_of_a_failed_batch_that_was_cancelled_meanwhile_ends_so(caplog: pytest.LogCaptureFixture) -> None:
+    @delay_execute(key="index", batch=3, max_attempts=1)
+    def index(messages: Messages) -> None:
+        cancel_delay_messages("a", running=True, by="alice")
+        raise ValueError("no")
+
+    for id in ("a", "b"):
+        index.send(1, id=id)
+    ran = run_due(errors="keep")
+    ends = {one.id: (one.ended, one.error) for one in ran}
+    assert ends == {
+        "a": (SettleAction.CANCEL, "cancelled while it ran, by alice"),
+        "b": (SettleAction.BURY, "ValueError: no"),
+    }
+    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [text for text in logged if "'a'" in text] == []
+    assert len(logged) == 1, "that of the other"
 
 
 @pytest.mark.django_db
