@@ -6,7 +6,15 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.drains import drain_s
-from benchmarks.limits.delayed import limited, limited_by_order, rated, rated_by_order, unlimited
+from benchmarks.limits.delayed import (
+    limited,
+    limited_by_order,
+    rated,
+    rated_briefly_by_order,
+    rated_by_order,
+    rated_evenly_by_number,
+    unlimited,
+)
 from benchmarks.rates import in_turn
 from benchmarks.result import Result, at_least
 from benchmarks.scale import scaled
@@ -19,24 +27,29 @@ from django_delayq.api.handlers import Handler
 APP = "benchmarks.limits"
 ORDERS = 1_000
 """How many orders the messages are about."""
-LEAST_OF_WRITERS = 0.95
+LEAST = 0.95
 """The least ratio for handlers that do as little as real ones may: they write a row. Others do nothing."""
 
 LIMITS = {
-    "max_concurrency": (limited, 0.4, 0.5),
-    "rate_limit and burst": (rated, 0.5, 0.4),
-    f"concurrency_key, {ORDERS:,} values": (limited_by_order, 0.15, 0.25),
-    f"rate_key, {ORDERS:,} values": (rated_by_order, 0.2, 0.25),
+    "max_concurrency": (limited, LEAST, 0.4, 0.5),
+    "rate_limit and burst": (rated, LEAST, 0.5, 0.4),
+    f"concurrency_key, {ORDERS:,} values": (limited_by_order, LEAST, 0.15, 0.25),
+    f"rate_key, {ORDERS:,} values": (rated_by_order, LEAST, 0.2, 0.25),
+    f"rate_key, {ORDERS:,} values, bursts of 0.2 s": (rated_briefly_by_order, 0.8, 0.2, 0.25),
+    "rate_key, a value for each message, no burst": (rated_evenly_by_number, 0.65, 0.2, 0.25),
 }
-"""The handlers, and their least ratios with a store and with Redis alone."""
+"""The handlers, and their least ratios: if they write a row, with a store, and with Redis alone.
+
+Of the last two, each message writes a row of its limit, too.
+"""
 
 
 def run() -> list[Result]:
     """Return the ratios of messages a second with a limit to messages a second without."""
     results = []
-    for name, (handler, of_store, of_redis) in LIMITS.items():
+    for name, (handler, of_writers, of_store, of_redis) in LIMITS.items():
         for seconds, most, where, least in (
-            (_written_s, 30_000, " that write a row", LEAST_OF_WRITERS),
+            (_written_s, 30_000, " that write a row", of_writers),
             (_stored_s, 50_000, "", of_store),
             (_alone_s, 50_000, ", Redis alone", of_redis),
         ):
@@ -48,7 +61,9 @@ def run() -> list[Result]:
 
 
 def _send(handler: Handler[Any, Any], count: int, *, writes: bool = False) -> None:
-    send_delay_messages(handler.prepare({**DATA, "order": n % ORDERS, "writes": writes}) for n in range(count))
+    send_delay_messages(
+        handler.prepare({**DATA, "order": n % ORDERS, "number": n, "writes": writes}) for n in range(count)
+    )
 
 
 def _written_s(handler: Handler[Any, Any], count: int) -> float:

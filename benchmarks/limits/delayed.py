@@ -37,3 +37,15 @@ def rated(message: Message[Any]) -> None:
 def rated_by_order(message: Message[Any]) -> None:
     """Do as `unlimited`, at a rate for each order that is never reached. A burst lasts 12 s, like 20 of "100/m"."""
     unlimited(message)
+
+
+@delay_execute(key="bench.rated_briefly_by_order", rate_limit="6000/m", rate_key="order:{order}", burst=20)
+def rated_briefly_by_order(message: Message[Any]) -> None:
+    """Do as `unlimited`, at a rate for each order that is never reached. A burst lasts a fifth of a second."""
+    unlimited(message)
+
+
+@delay_execute(key="bench.rated_evenly_by_number", rate_limit="100/m", rate_key="number:{number}")
+def rated_evenly_by_number(message: Message[Any]) -> None:
+    """Do as `unlimited`, at a rate for each message that is never reached, without a burst."""
+    unlimited(message)

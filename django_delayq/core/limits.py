@@ -60,6 +60,18 @@ _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000
 _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
 
 
+class Ahead(NamedTuple):
+    """How the starts of a value are taken ahead: each is used within `within_us`, 0 for at once.
+
+    Besides those for the messages that are there, up to `most` are taken for messages to come, if the value is in use.
+    Then all are used within `longest_within_us`.
+    """
+
+    within_us: int
+    longest_within_us: int
+    most: int
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of one handler. None means that there is no such limit."""
@@ -106,13 +118,23 @@ class Limits:
     def within_us(self) -> int:
         """Return within how many µs a start must be used, because its turn counts from then; 0 for at once.
 
-        It is a small part of the burst, because that part is lost to who starts at once. If it is too short for a busy
-        worker, starts are not taken ahead.
+        It is a small part of the burst, because that part is lost to who starts at once, but no less than a busy worker
+        needs. If that is more than half of the burst, or the part is less than a start, none is taken ahead.
         """
         if self.interval_us is None or self.burst < SHARE_AHEAD:
             return 0
-        within_us = min(self.burst * self.interval_us // SHARE_AHEAD, MOST_WITHIN_US)
-        return within_us if within_us >= LEAST_WITHIN_US else 0
+        return _within_us(self.burst * self.interval_us)
+
+    @property
+    def roomy_within_us(self) -> int:
+        """Return the same where no start was refused lately, so that the rate is not known to be reached.
+
+        It is not 0 for a burst of few starts either, of which one is lost to who starts at once. But it is 0 where all
+        messages share one rate: the next of them would be refused.
+        """
+        if self.interval_us is None or self.rate_key is None:
+            return 0
+        return _within_us(self.burst * self.interval_us)
 
     @property
     def longest_within_us(self) -> int:
@@ -125,10 +147,10 @@ class Limits:
             return 0
         return min(self.burst * self.interval_us // 2, LONGEST_WITHIN_US)
 
-    @property
-    def most_starts_ahead(self) -> int:
-        """Return how many starts of a value a worker may take for messages to come."""
-        return self.burst // SHARE_AHEAD if self.within_us else 0
+    def ahead(self, *, is_roomy: bool) -> "Ahead":
+        """Return how starts may be taken ahead; `is_roomy` if none was refused lately."""
+        most = self.burst // SHARE_AHEAD if self.longest_within_us > LEAST_WITHIN_US else 0
+        return Ahead(self.roomy_within_us if is_roomy else self.within_us, self.longest_within_us, most)
 
     @property
     def shares_permits(self) -> bool:
@@ -156,6 +178,13 @@ class Limits:
         """Return each field in `concurrency_key` and `rate_key`, with the option; '' stands for the data itself."""
         keys = {"concurrency_key": self.concurrency_key, "rate_key": self.rate_key}
         return [(option, name) for option, template in keys.items() for name in fields_in(template or "")]
+
+
+def _within_us(burst_us: int) -> int:
+    """Return the time in which a start of such a burst must be used; 0 if that takes more than half of the burst."""
+    if burst_us // 2 < LEAST_WITHIN_US:
+        return 0
+    return min(max(burst_us // SHARE_AHEAD, LEAST_WITHIN_US), MOST_WITHIN_US)
 
 
 def check_limits(
@@ -322,7 +351,9 @@ def acquire(
     now_ms, interval_us = now_us // 1000, limit.interval_us
     waits_us = 0
     if interval_us is not None:  # a request without a rate leaves the turn of its key alone
-        latest_us = now_us + max(limit.tolerance_us, limit.within_us) + interval_us
+        # A start that was taken ahead moved the turn on by so much more, also if this one is not.
+        ahead_us = max(limit.within_us, min(interval_us // 2, MOST_WITHIN_US))
+        latest_us = now_us + max(limit.tolerance_us, ahead_us) + interval_us
         turn_us = min(turn_us, latest_us)  # the clock may have gone back
         waits_us = max(turn_us - limit.tolerance_us - now_us, 0)
     if limit.most is not None:

@@ -167,7 +167,7 @@ class Limiter:
         if refused_any:
             self._tight_until[buffer] = monotonic() + ALONE_S
         if limits.interval_us is not None:
-            is_enough = limits.within_us > 0 and limits.most_starts is None
+            is_enough = limits.roomy_within_us > 0
         else:  # for what this worker runs, and for a next block beside it
             is_enough = limits.most_of_all is None or limits.most_of_all >= 2 * buffer.concurrency
         buffer.is_roomy = is_enough and monotonic() >= self._tight_until.get(buffer, 0.0)
@@ -178,10 +178,11 @@ class Limiter:
         for lease, (_, value) in values.items():
             by_value[value].append(lease)
         asked: list[tuple[StartBlock, Sequence[Lease], PermitRequest]] = []
+        ahead = limits.ahead(is_roomy=buffer.is_roomy)
         for value, leases in by_value.items():
             block = self._starts_of(buffer, value)
             if rest := block.give(leases):
-                asked.append((block, rest, block.request(buffer.handler.key, limits, value, len(rest))))
+                asked.append((block, rest, block.request(buffer.handler.key, limits, value, len(rest), ahead)))
         answers = self._acquire([request for _, _, request in asked]) if asked else ()
         refusals: dict[Lease, Throttled] = {}
         for (block, rest, request), answer in zip(asked, answers, strict=True):

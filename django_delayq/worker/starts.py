@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from django_delayq.brokers.base import PermitRequest
-from django_delayq.core.limits import LEAST_WITHIN_US, Limits
+from django_delayq.core.limits import LEAST_WITHIN_US, Ahead, Limits
 from django_delayq.worker.leases import Lease
 
 GROWTH = 10
@@ -47,14 +47,14 @@ class StartBlock:
             return leases
         return self._give(leases)
 
-    def request(self, key: str, limits: Limits, value: str, count: int) -> PermitRequest:
+    def request(self, key: str, limits: Limits, value: str, count: int, ahead: Ahead) -> PermitRequest:
         """Return a request of `count` starts that leases need now, and of some for later ones.
 
         Their time begins with it, before the limiter counts it.
         """
         now = monotonic()
-        ahead = self._ahead(limits, count, now)
-        within_us = limits.longest_within_us if ahead else limits.within_us
+        more = self._more(ahead, count, now) if ahead.most and self.used else 0
+        within_us = ahead.longest_within_us if more else ahead.within_us
         self.asked_at, self.start_until = now, now + within_us / 1_000_000 if within_us else math.inf
         return PermitRequest(
             key,
@@ -64,7 +64,7 @@ class StartBlock:
             rate_value=value,
             burst=limits.burst,
             within_us=within_us,
-            starts=count + ahead,
+            starts=count + more,
         )
 
     def fill(self, leases: Sequence[Lease], granted: int, *, is_refused: bool) -> Sequence[Lease]:
@@ -74,12 +74,12 @@ class StartBlock:
             self.alone_until = monotonic() + ALONE_S
         return self._give(leases)
 
-    def _ahead(self, limits: Limits, count: int, now: float) -> int:
+    def _more(self, ahead: Ahead, count: int, now: float) -> int:
         if now < self.alone_until:
             return 0
-        lasts_s = (limits.longest_within_us - LEAST_WITHIN_US) / 1_000_000
+        lasts_s = (ahead.longest_within_us - LEAST_WITHIN_US) / 1_000_000
         expected = self.used * min(lasts_s / max(now - self.asked_at, 0.001), GROWTH)
-        return max(min(math.ceil(expected) - count, limits.most_starts_ahead), 0)
+        return max(min(math.ceil(expected) - count, ahead.most), 0)
 
     def _give(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         given = leases[: self.left]

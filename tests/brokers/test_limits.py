@@ -215,6 +215,15 @@ def test_starts_that_are_taken_ahead_count_from_the_end_of_their_time(rig: Rig) 
     assert granted(rig, at_once) == [4]
 
 
+def test_a_start_at_once_keeps_its_distance_from_one_that_was_taken_ahead(rig: Rig) -> None:
+    assert granted(rig, [PermitRequest("k", "", 1, None, MINUTE_US, within_us=1_000_000)]) == [1]
+    for wait_ms in (0, 60_000):
+        rig.advance(wait_ms)
+        assert granted(rig, [turn(2)]) == [], "the first may start a second after it was granted"
+    rig.advance(1_000)
+    assert granted(rig, [turn(2)]) == [2]
+
+
 def test_of_several_starts_as_many_are_granted_as_may_come_and_the_rest_is_told_its_turn(rig: Rig) -> None:
     block = PermitRequest("k", "", 0, None, MINUTE_US, burst=4, starts=3)
     assert granted(rig, [block]) == [0]

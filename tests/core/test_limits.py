@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from django_delayq import Message, delay_execute
 from django_delayq.core.errors import DataMismatch
@@ -84,7 +84,9 @@ def test_the_rate_and_the_permits_of_a_message_may_have_keys_of_their_own() -> N
         ("100/m", 1, 0, 0),
         ("100/m", 20, 1_000_000, 2),
         ("1000/s", 1_000, 100_000, 100),
-        ("1000/s", 900, 0, 0),  # a tenth of the burst is less than a busy worker needs
+        ("1000/s", 900, 100_000, 90),  # a tenth of the burst would be less than a busy worker needs
+        ("6000/m", 20, 100_000, 2),
+        ("6000/m", 19, 0, 0),  # what it needs is more than half of the burst
     ],
 )
 def test_starts_are_taken_ahead_only_of_a_burst_that_is_long_enough(
@@ -93,6 +95,27 @@ def test_starts_are_taken_ahead_only_of_a_burst_that_is_long_enough(
     limits = check_limits(None, None, rate, None, burst)
     assert limits is not None
     assert (limits.within_us, limits.most_ahead) == (within_us, ahead)
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "within_us"),
+    [
+        ("100/m", 1, 100_000),
+        ("1/m", 1, 1_000_000),
+        ("5/s", 1, 100_000),
+        ("6/s", 1, 0),  # a start may cost its value half of its rate, not more
+        ("6/s", 2, 100_000),
+        ("100/m", 200, 1_000_000),
+    ],
+)
+def test_starts_are_taken_ahead_of_a_short_burst_only_while_its_value_is_not_known_to_be_busy(
+    rate: str, burst: int, within_us: int
+) -> None:
+    of_value, of_all = (check_limits(None, None, rate, key, burst) for key in ("{}", None))
+    assert of_value is not None
+    assert of_all is not None
+    assert (of_value.roomy_within_us, of_all.roomy_within_us) == (within_us, 0)
+    assert of_value.within_us == (0 if burst < 10 else within_us)
 
 
 TEXTS = st.text("1: ,'\"\\\n", max_size=4)
@@ -174,6 +197,7 @@ asks_of_starts = st.lists(
 
 
 @given(asks_of_starts, st.integers(1, 5), st.integers(1, 2_000))
+@example([(0, 1, 1_500), (0, 1, 0), (2_000, 1, 0)], 1, 2_000)  # at once, after one that was taken ahead
 def test_no_span_has_more_starts_than_the_burst_and_its_part_of_the_rate_whenever_they_are_used(
     asks: list[tuple[int, int, int]], burst: int, interval_us: int
 ) -> None:
@@ -181,7 +205,7 @@ def test_no_span_has_more_starts_than_the_burst_and_its_part_of_the_rate_wheneve
     turn_us, now_us = 0, 1_700_000_000_000_000
     for passed_us, count, within_us in asks:
         now_us += passed_us
-        within_us = min(within_us, (burst - 1) * interval_us)  # as that of each handler
+        within_us = min(within_us, max((burst - 1) * interval_us, interval_us // 2))  # as that of each handler
         limit = Limit("k", "", None, interval_us, "", burst, within_us)
         (answer,), turn_us = acquire(limit, Permits(), turn_us, requests(1, starts=count), LEASE_MS, now_us)
         starts += [(now_us, now_us + within_us)] * (count if answer is None else answer.starts)
@@ -241,11 +265,12 @@ def test_a_clock_that_went_back_makes_nobody_wait_for_longer() -> None:
     limit, permits, now_us = Limit("k", "", 1, 1_000_000), Permits(), 1_700_000_000_000_000
     _, turn_us = acquire(limit, permits, 0, requests(1), LEASE_MS, now_us)
     now_us -= 3_600_000_000
+    most_ms = 1_500  # the last start may have been taken half an interval ahead
     for _ in range(2):
         (answer,), turn_us = acquire(limit, permits, turn_us, requests(2), LEASE_MS, now_us)
         assert answer is not None
-        assert answer.wait_ms <= LEASE_MS
-        now_us += LEASE_MS * 1000 // 2
+        assert answer.wait_ms <= most_ms
+        now_us += most_ms * 1000 // 2
     assert acquire(limit, permits, turn_us, requests(3), LEASE_MS, now_us)[0] == [None]
 
 

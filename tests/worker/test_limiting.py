@@ -551,8 +551,8 @@ class Slots:
         self.buffer = PrefetchBuffer(make_handler(lambda message: None, limits=limits), [], slots)
         self.admitted: list[Lease] = []
 
-    def admit(self, count: int) -> None:
-        body = b'{"account":1}'
+    def admit(self, count: int, *, account: int = 1) -> None:
+        body = b'{"account":%d}' % account
         new = [Lease(Claimed("m", 1, 0, None, body), self.buffer.handler, 0.0, math.inf, 0.0) for _ in range(count)]
         self.leases.add(new)
         refused = self.limiter.admit(self.buffer, new)
@@ -610,6 +610,26 @@ def test_the_start_of_a_value_that_soon_comes_again_is_taken_with_the_one_before
         slots.admit(1)
         clock.now += pause_s
     assert starts == asked
+
+
+def test_messages_are_claimed_ahead_under_a_rate_without_a_burst_until_one_is_refused(rig: Rig, clock: Clock) -> None:
+    slots = Slots(rig, Limits(interval_us=600_000, rate_key="{account}"))
+    buffer = slots.buffer
+    assert buffer.is_idle_only
+    slots.admit(1, account=1)
+    assert math.isinf(slots.admitted[-1].start_until), "it must start at once"
+    assert not buffer.is_idle_only
+    slots.admit(1, account=2)
+    assert slots.admitted[-1].start_until == clock.now + 0.1
+    slots.admit(1, account=2)
+    assert len(slots.admitted) == 2
+    assert buffer.is_idle_only
+    clock.now += 4.9
+    slots.admit(1, account=3)
+    assert buffer.is_idle_only
+    clock.now += 0.2
+    slots.admit(1, account=4)
+    assert not buffer.is_idle_only
 
 
 def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(rig: Rig, clock: Clock) -> None:

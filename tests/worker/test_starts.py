@@ -37,12 +37,12 @@ class Taker:
         self.asked: list[PermitRequest] = []
         self._times, self._limiter, self._limits = times, limiter, limits
 
-    def admit(self, count: int, call_us: int = 0) -> list[Lease]:
+    def admit(self, count: int, call_us: int = 0, *, is_roomy: bool = False) -> list[Lease]:
         """Admit leases by a call that takes so long before the limiter answers. Return those that may start."""
         leases = [Lease(Claimed("m", 1, 0, None, b""), HANDLER, 0.0, math.inf, 0.0) for _ in range(count)]
         if not (rest := self.block.give(leases)):
             return leases
-        request = self.block.request("k", self._limits, "a", len(rest))
+        request = self.block.request("k", self._limits, "a", len(rest), self._limits.ahead(is_roomy=is_roomy))
         self._times.monotonic_us += call_us
         (answer,) = self._limiter.acquire([request], lease_ms=1_000)
         self.asked.append(request)
@@ -133,14 +133,15 @@ steps = st.lists(
         st.integers(0, 50_000),  # how long the call takes
         st.floats(0, 1),  # when they start, as a part of the time that they have
         st.sampled_from([0, 0, 0, -300_000, -3_600_000_000]),  # a step of the limiter's clock
+        st.booleans(),  # whether the worker knows of no refusal
     ),
     max_size=50,
 )
 
 
-@given(steps, st.sampled_from([("10/s", 10), ("100/s", 100), ("3/s", 12)]))
+@given(steps, st.sampled_from([("10/s", 10), ("100/s", 100), ("3/s", 12), ("3/s", 1), ("3/s", 2), ("100/s", 20)]))
 def test_no_span_has_more_starts_than_the_rate_says_whenever_two_workers_use_them(
-    steps: list[tuple[int, int, int, int, float, int]], rate: tuple[str, int]
+    steps: list[tuple[int, int, int, int, float, int, bool]], rate: tuple[str, int]
 ) -> None:
     times, limits = Times(), limits_of(*rate)
     limiter = MemoryLimiter(times.clock_ms)
@@ -148,11 +149,12 @@ def test_no_span_has_more_starts_than_the_rate_says_whenever_two_workers_use_the
     started_us: list[float] = []
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(starts, "monotonic", times.monotonic)
-        for number, passed_us, count, call_us, part, step_us in steps:
+        for number, passed_us, count, call_us, part, step_us, is_roomy in steps:
             times.monotonic_us += passed_us
             times.step_us += step_us
-            for lease in workers[number].admit(count, call_us):
-                left_us = max(lease.start_until * 1_000_000 - times.monotonic_us, 0)
+            for lease in workers[number].admit(count, call_us, is_roomy=is_roomy):
+                start_until = lease.start_until if math.isfinite(lease.start_until) else 0.0  # it starts at once
+                left_us = max(start_until * 1_000_000 - times.monotonic_us, 0)
                 started_us.append(times.monotonic_us + part * left_us)
     started_us.sort()
     assert limits.interval_us is not None

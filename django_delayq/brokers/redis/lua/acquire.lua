@@ -11,7 +11,8 @@ local tolerance, within, now_us = tonumber(ARGV[4]), tonumber(ARGV[5]), clock[1]
 local turn = 0
 if interval then
   turn = tonumber(string.match(redis.call('GET', KEYS[3]) or '', '^%d+$') or 0)
-  turn = math.min(turn, now_us + math.max(tolerance, within) + interval) -- the clock may have gone back
+  local ahead = math.max(within, math.min(math.floor(interval / 2), 1000000)) -- of any start, also if this one is not
+  turn = math.min(turn, now_us + math.max(tolerance, ahead) + interval) -- the clock may have gone back
 end
 redis.call('ZREM', KEYS[1], '') -- if memory is full, Redis allows other writes after one that needs no memory
 local line, held, answers = nil, 0, {}
