@@ -8,6 +8,7 @@ from unittest.mock import patch
 from benchmarks.drains import drain_s
 from benchmarks.limits.delayed import (
     limited,
+    limited_and_rated_by_order,
     limited_by_order,
     rated,
     rated_briefly_by_order,
@@ -35,6 +36,7 @@ LIMITS = {
     "rate_limit and burst": (rated, LEAST, 0.5, 0.4),
     f"concurrency_key, {ORDERS:,} values": (limited_by_order, LEAST, 0.15, 0.25),
     f"rate_key, {ORDERS:,} values": (rated_by_order, LEAST, 0.2, 0.25),
+    f"concurrency_key and rate_key, {ORDERS:,} values": (limited_and_rated_by_order, 0.85, 0.15, 0.2),
     f"rate_key, {ORDERS:,} values, bursts of 0.2 s": (rated_briefly_by_order, 0.8, 0.2, 0.25),
     "rate_key, a value for each message, no burst": (rated_evenly_by_number, 0.65, 0.2, 0.25),
 }

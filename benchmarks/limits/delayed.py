@@ -49,3 +49,16 @@ def rated_briefly_by_order(message: Message[Any]) -> None:
 def rated_evenly_by_number(message: Message[Any]) -> None:
     """Do as `unlimited`, at a rate for each message that is never reached, without a burst."""
     unlimited(message)
+
+
+@delay_execute(
+    key="bench.limited_and_rated_by_order",
+    max_concurrency=10,
+    concurrency_key="order:{order}",
+    rate_limit="100/s",
+    rate_key="order:{order}",
+    burst=1_200,
+)
+def limited_and_rated_by_order(message: Message[Any]) -> None:
+    """Do as `unlimited`, under both limits of `limited_by_order` and `rated_by_order`."""
+    unlimited(message)

@@ -153,11 +153,6 @@ class Limits:
         return Ahead(self.roomy_within_us if is_roomy else self.within_us, self.longest_within_us, most)
 
     @property
-    def shares_permits(self) -> bool:
-        """Return whether several messages may use a permit one after the other: they need no start of their own."""
-        return self.max_concurrency is not None and self.interval_us is None
-
-    @property
     def has_keys(self) -> bool:
         """Return whether the limits depend on a message's data."""
         return self.concurrency_key is not None or self.rate_key is not None

@@ -117,17 +117,28 @@ class Limiter:
         if limits is None or not leases:
             return {}
         values = _values_of(limits, leases)
-        if limits.shares_permits:
-            refusals = self._admit_to_blocks(buffer, limits, values)
-        elif limits.max_concurrency is None:
+        if limits.max_concurrency is None:
             refusals = self._admit_at_rate(buffer, limits, values)
-        else:
+        elif limits.interval_us is None:
+            refusals = self._admit_to_blocks(buffer, limits, values)
+        elif buffer.is_roomy:
+            refusals = self._admit_to_both(buffer, limits, values)
+        else:  # one call for each message costs less where many are refused
             refusals = self._request(buffer, limits, values)
+        self._note_room(buffer, limits, refused_any=bool(refusals))
         self._leave_alone(buffer, limits, refusals.values())
         refused = {lease: refusal.wait_ms for lease, refusal in refusals.items()}
         self._note_settled()
         self._refused |= refused
         return refused
+
+    def _admit_to_both(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:
+        """Let leases share permits, and give starts to those that have one. Return the refusals."""
+        refusals = self._admit_to_blocks(buffer, limits, values)
+        permitted = {lease: pair for lease, pair in values.items() if lease not in refusals}
+        early = self._admit_at_rate(buffer, limits, permitted)
+        self._leases.release_permits(early)
+        return refusals | early
 
     def _admit_to_blocks(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:
         """Let leases share the permits of blocks. Ask only for the permits that these lack, and return the refusals."""
@@ -142,7 +153,9 @@ class Limiter:
             if missing := self._leases.join(block, leases, buffer.concurrency):
                 lacking[block] = leases
                 asked += [(block, value)] * missing
-        requests = _requests(buffer, limits, [(value, "") for _, value in asked])
+        key, most = buffer.handler.key, limits.max_concurrency
+        tokens = random_numbers(len(asked))  # one for each, because all leases of a claim share theirs
+        requests = [PermitRequest(key, value, token, most) for (_, value), token in zip(asked, tokens, strict=True)]
         answers = self._acquire(requests) if requests else ()
         refused: defaultdict[Block, list[Throttled]] = defaultdict(list)
         granted: defaultdict[Block, list[PermitRequest]] = defaultdict(list)
@@ -158,7 +171,6 @@ class Limiter:
             for n, (lease, answer) in enumerate(zip_longest(out, refused[block][: len(out)])):
                 if (refusal := answer or last) is not None:
                     refusals[lease] = refusal if answer else refusal._replace(wait_ms=refusal.wait_ms + n)
-        self._note_room(buffer, limits, refused_any=bool(refusals))
         self._look_at = min(self._look_at, monotonic() + KEPT_S)
         return refusals
 
@@ -166,10 +178,10 @@ class Limiter:
         """Note whether messages of a buffer may be claimed ahead as if they had no limits."""
         if refused_any:
             self._tight_until[buffer] = monotonic() + ALONE_S
+        most = limits.most_of_all  # enough for what this worker runs, and for a next block beside it
+        is_enough = most is None or most >= 2 * buffer.concurrency
         if limits.interval_us is not None:
-            is_enough = limits.roomy_within_us > 0
-        else:  # for what this worker runs, and for a next block beside it
-            is_enough = limits.most_of_all is None or limits.most_of_all >= 2 * buffer.concurrency
+            is_enough &= limits.roomy_within_us > 0
         buffer.is_roomy = is_enough and monotonic() >= self._tight_until.get(buffer, 0.0)
 
     def _admit_at_rate(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:
@@ -190,7 +202,6 @@ class Limiter:
             refused = block.fill(rest, granted, is_refused=answer is not None)
             if answer is not None:
                 refusals |= {lease: turns_later(answer, turns, request) for turns, lease in enumerate(refused)}
-        self._note_room(buffer, limits, refused_any=bool(refusals))
         return refusals
 
     def _starts_of(self, buffer: PrefetchBuffer, value: str) -> StartBlock:
@@ -214,7 +225,11 @@ class Limiter:
     def _request(self, buffer: PrefetchBuffer, limits: Limits, values: Values) -> dict[Lease, Throttled]:
         """Ask for a permit and a start of each lease, note what is granted, and return the refusals."""
         refusals: dict[Lease, Throttled] = {}
-        requests = _requests(buffer, limits, list(values.values()))
+        key, most, burst, within_us = buffer.handler.key, limits.max_concurrency, limits.burst, limits.within_us
+        requests = [
+            PermitRequest(key, value, token, most, limits.interval_us, rate_value, burst, within_us)
+            for (value, rate_value), token in zip(values.values(), random_numbers(len(values)), strict=True)
+        ]
         start_until = monotonic() + limits.within_us / 1_000_000 if limits.within_us else math.inf
         answers = self._acquire(requests) if requests else ()
         for lease, request, refusal in zip(values, requests, answers, strict=True):
@@ -276,23 +291,3 @@ def _values_of(limits: Limits, leases: Sequence[Lease]) -> Values:
         with suppress(DataMismatch):
             values[lease] = limits.values_of(plain_data(lease.claimed, lease.handler))
     return values
-
-
-def _requests(buffer: PrefetchBuffer, limits: Limits, values: Sequence[tuple[str, str]]) -> list[PermitRequest]:
-    """Return a permit request for each pair of values.
-
-    Each has a token of its own, because all leases of one claim share one.
-    """
-    return [
-        PermitRequest(
-            buffer.handler.key,
-            value,
-            token,
-            limits.max_concurrency,
-            limits.interval_us,
-            rate_value,
-            limits.burst,
-            limits.within_us,
-        )
-        for (value, rate_value), token in zip(values, random_numbers(len(values)), strict=True)
-    ]

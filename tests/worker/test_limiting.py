@@ -632,6 +632,28 @@ def test_messages_are_claimed_ahead_under_a_rate_without_a_burst_until_one_is_re
     assert not buffer.is_idle_only
 
 
+def test_messages_with_both_limits_share_permits_until_one_is_refused(rig: Rig, clock: Clock) -> None:
+    key = "{account}"
+    slots = Slots(rig, Limits(max_concurrency=4, concurrency_key=key, interval_us=600_000, rate_key=key))
+
+    def permits_of(account: int) -> int:
+        return len(rig.broker._limits._permits["k", str(account)].ends)
+
+    slots.admit(1, account=1)
+    assert slots.admitted[0].block is None
+    slots.admit(1, account=2)
+    slots.end(1)
+    assert slots.admitted[0].block is not None
+    assert math.isfinite(slots.admitted[0].start_until)
+    slots.admit(1, account=2)
+    assert len(slots.admitted) == 1, "it is too early"
+    assert permits_of(2) == 1, "what may not start keeps no permit"
+    slots.admit(1, account=3)
+    assert slots.admitted[1].block is None
+    slots.end(2)
+    assert [permits_of(account) for account in (1, 2, 3)] == [0, 0, 0]
+
+
 def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(rig: Rig, clock: Clock) -> None:
     began_at = clock.now
     keeper, other = (Slots(rig, Limits(max_concurrency=20), slots) for slots in (5, 20))
