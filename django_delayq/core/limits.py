@@ -61,7 +61,7 @@ _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
 
 
 class Ahead(NamedTuple):
-    """How the starts of a value are taken ahead: each is used within `within_us`, 0 for at once.
+    """The terms on which starts of a value are taken ahead: each is used within `within_us`, 0 for at once.
 
     Besides those for the messages that are there, up to `most` are taken for messages to come, if the value is in use.
     Then all are used within `longest_within_us`.

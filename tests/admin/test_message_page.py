@@ -69,6 +69,17 @@ def test_a_waiting_message_says_when_it_is_due_here_and_in_utc(
     assert "it stays parked until a worker comes" in shown  # no worker runs
 
 
+def test_a_message_that_a_limit_has_put_off_says_when_it_was_first_due(
+    broker: DatabaseBackend, superuser: Client, database: str
+) -> None:
+    send("a", 1)
+    assert "First due" not in text_of(open_page(superuser, database, "a"))
+    settle(broker, claim(broker, "order.close"), SettleAction.RELEASE, delay_ms=60_000)
+    row = ReadyMessage.objects.using(database).get()
+    _before, first_due = text_of(open_page(superuser, database, "a")).split("First due")
+    assert f"{row.scheduled_at:%Y-%m-%d %H:%M:%S}" in first_due.split("UTC")[1]
+
+
 def test_a_member_names_its_batch_in_whatever_state(broker: DatabaseBackend, superuser: Client, database: str) -> None:
     with Batch("done") as batch:
         batch.send_many(Send("k", number) for number in range(3))

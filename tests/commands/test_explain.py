@@ -23,7 +23,17 @@ def test_a_pending_message_says_when_it_is_due_and_that_a_worker_runs_it_then(cl
     shown = delayq("explain", "a")
     assert "a: pending\n" in shown
     assert "due: 2027-01-15T09:30:00.000Z (in 1h30m)" in shown
+    assert "first due" not in shown
     assert "next: When it is due the first worker with a free slot runs it." in shown
+
+
+def test_a_message_that_a_limit_has_put_off_says_when_it_was_first_due(clocked_broker: Backend, clock: Clock) -> None:
+    send(clocked_broker, "a")
+    for _ in range(2):
+        (claimed,) = claim(clocked_broker)
+        assert clocked_broker.queue.apply([settlement(claimed, SettleAction.RELEASE, delay_ms=60_000)]) == [True]
+        clock.now_ms += 60_000
+    assert "first due: 2027-01-15T08:00:00.000Z (2m ago)" in delayq("explain", "a")
 
 
 def test_a_message_that_nobody_asks_for_is_parked(broker: Backend) -> None:

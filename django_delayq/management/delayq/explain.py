@@ -121,6 +121,8 @@ def _due(explanation: Explanation) -> Iterator[str]:
     info, now_ms = explanation.info, explanation.now_ms
     is_over = info.state in (State.FINISHED, State.CANCELLED)
     yield f"was due: {to_iso(info.due_ms)}" if is_over else f"due: {to_words(info.due_ms, now_ms)}"
+    if info.header.scheduled_ms < info.due_ms and not is_over:
+        yield f"first due: {to_words(info.header.scheduled_ms, now_ms)}"
     for number, line in enumerate(explanation.rule):
         yield f"    {line}" if number else f"rule: {line}"
     if info.header.expires_at_ms is not None and not is_over:
