@@ -56,6 +56,9 @@ LEAST_WITHIN_US, MOST_WITHIN_US, LONGEST_WITHIN_US = 100_000, 1_000_000, 2_000_0
 The longest one is for starts of a value that is in use: each call takes them for so long.
 """
 
+LONGEST_LOSS_US = 10_000_000
+"""The longest time for which a message may have to wait because a worker has not used a start that it took ahead."""
+
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
 
@@ -119,7 +122,8 @@ class Limits:
         """Return within how many µs a start must be used, because its turn counts from then; 0 for at once.
 
         It is a small part of the burst, because that part is lost to who starts at once, but no less than a busy worker
-        needs. If that is more than half of the burst, or the part is less than a start, none is taken ahead.
+        needs. It is 0 if a busy worker needs more than half of the burst, or if the burst has so few starts that the
+        small part is less than one.
         """
         if self.interval_us is None or self.burst < SHARE_AHEAD:
             return 0
@@ -127,12 +131,15 @@ class Limits:
 
     @property
     def roomy_within_us(self) -> int:
-        """Return the same where no start was refused lately, so that the rate is not known to be reached.
+        """Return within how many µs a start must be used where none was refused lately; 0 for at once.
 
-        It is not 0 for a burst of few starts either, of which one is lost to who starts at once. But it is 0 where all
-        messages share one rate: the next of them would be refused.
+        Then a burst of few starts may lose one to who starts at once, unless all messages share one rate: the next of
+        them would be refused. If a worker stops before it has used a start, the next message of that value waits for as
+        long as the starts are apart. So there is none ahead if that is long.
         """
         if self.interval_us is None or self.rate_key is None:
+            return 0
+        if self.burst < SHARE_AHEAD and self.interval_us > LONGEST_LOSS_US:
             return 0
         return _within_us(self.burst * self.interval_us)
 
@@ -147,7 +154,7 @@ class Limits:
             return 0
         return min(self.burst * self.interval_us // 2, LONGEST_WITHIN_US)
 
-    def ahead(self, *, is_roomy: bool) -> "Ahead":
+    def ahead(self, *, is_roomy: bool) -> Ahead:
         """Return how starts may be taken ahead; `is_roomy` if none was refused lately."""
         most = self.burst // SHARE_AHEAD if self.longest_within_us > LEAST_WITHIN_US else 0
         return Ahead(self.roomy_within_us if is_roomy else self.within_us, self.longest_within_us, most)

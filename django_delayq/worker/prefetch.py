@@ -50,7 +50,7 @@ class PrefetchBuffer:
     last_snapshot: tuple[int, int] = (0, 0)
     """`ended` and the number of waiting leases at the last claim."""
     is_roomy: bool = False
-    """Whether the permits of the handler are known not to run short, so that messages that wait need none."""
+    """Whether its limits refuse nothing lately, and leave room for messages that are claimed ahead."""
     added_at: float = 0.0
     """When leases were last added, by the monotonic clock."""
     batch: int = 1

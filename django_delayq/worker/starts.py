@@ -1,8 +1,8 @@
-"""Take starts of a rate ahead, so that many messages of one value of `rate_key` ask once.
+"""Take starts of a rate for messages to come, so that many messages of one value of `rate_key` ask once.
 
-A start that nobody uses is lost to all workers. So a worker takes none ahead for a value of which it has run no message
-lately, nor for a while after a start of that value was refused. Otherwise it takes as many as it will need while a
-block lasts, if it goes on as since the last one.
+A start that nobody uses is lost to all workers. So a worker takes none for messages to come of a value of which it has
+run none lately, nor for a while after a start of that value was refused. Otherwise it takes as many as it will need
+while a block lasts, if it goes on as since the last one.
 """
 
 import math

@@ -224,6 +224,14 @@ def test_a_start_at_once_keeps_its_distance_from_one_that_was_taken_ahead(rig: R
     assert granted(rig, [turn(2)]) == [2]
 
 
+def test_a_turn_is_never_further_away_than_an_interval_and_a_second(rig: Rig) -> None:
+    hour_us = 60 * MINUTE_US
+    assert granted(rig, [PermitRequest("k", "", 1, None, hour_us, within_us=240 * hour_us)]) == [1]
+    assert granted(rig, [turn(2, hour_us)]) == []  # looks at a turn as after a step back of the clock
+    rig.advance(3_601_500)
+    assert granted(rig, [turn(2, hour_us)]) == [2]
+
+
 def test_of_several_starts_as_many_are_granted_as_may_come_and_the_rest_is_told_its_turn(rig: Rig) -> None:
     block = PermitRequest("k", "", 0, None, MINUTE_US, burst=4, starts=3)
     assert granted(rig, [block]) == [0]

@@ -101,7 +101,10 @@ def test_starts_are_taken_ahead_only_of_a_burst_that_is_long_enough(
     ("rate", "burst", "within_us"),
     [
         ("100/m", 1, 100_000),
-        ("1/m", 1, 1_000_000),
+        ("6/m", 1, 1_000_000),
+        ("5/m", 1, 0),  # a start that is lost would keep its value waiting for over ten seconds
+        ("1/h", 9, 0),
+        ("1/h", 10, 1_000_000),
         ("5/s", 1, 100_000),
         ("6/s", 1, 0),  # a start may cost its value half of its rate, not more
         ("6/s", 2, 100_000),
@@ -116,6 +119,14 @@ def test_starts_are_taken_ahead_of_a_short_burst_only_while_its_value_is_not_kno
     assert of_all is not None
     assert (of_value.roomy_within_us, of_all.roomy_within_us) == (within_us, 0)
     assert of_value.within_us == (0 if burst < 10 else within_us)
+
+
+def test_starts_for_messages_to_come_need_a_burst_that_lasts_longer_than_a_start() -> None:
+    short, longer = (check_limits(None, None, "6000/m", "{}", burst) for burst in (20, 100))
+    assert short is not None
+    assert longer is not None
+    assert short.ahead(is_roomy=True) == (100_000, 100_000, 0)
+    assert longer.ahead(is_roomy=True) == (100_000, 500_000, 10)
 
 
 TEXTS = st.text("1: ,'\"\\\n", max_size=4)

@@ -654,6 +654,31 @@ def test_messages_with_both_limits_share_permits_until_one_is_refused(rig: Rig, 
     assert [permits_of(account) for account in (1, 2, 3)] == [0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(interval_us=1_000, rate_key="{account}"),
+        Limits(interval_us=600_000),
+        Limits(max_concurrency=3, interval_us=600_000, rate_key="{account}"),
+    ],
+    ids=["many a second", "one for all", "few permits"],
+)
+def test_nothing_is_claimed_ahead_under_a_rate_that_leaves_no_room_for_it(rig: Rig, limits: Limits) -> None:
+    slots = Slots(rig, limits)
+    for account in (1, 2):
+        slots.admit(1, account=account)
+        assert slots.buffer.is_idle_only
+
+
+def test_a_message_with_both_limits_that_waits_is_used_within_a_part_of_the_burst(rig: Rig, clock: Clock) -> None:
+    slots = Slots(rig, Limits(max_concurrency=4, interval_us=100_000, burst=50))
+    slots.admit(1)
+    (lease,) = slots.admitted
+    assert lease.start_until == clock.now + 0.5
+    turn_ms = rig.broker._limits._turns_us["k", ""] / 1000 - rig.broker._clock_ms()
+    assert turn_ms == pytest.approx(600, abs=50), "it counts from the end of its time"
+
+
 def test_permits_that_a_worker_keeps_and_does_not_need_are_anothers_within_a_second(rig: Rig, clock: Clock) -> None:
     began_at = clock.now
     keeper, other = (Slots(rig, Limits(max_concurrency=20), slots) for slots in (5, 20))
