@@ -14,7 +14,7 @@ then counts again; otherwise the shares take turns until the next scan. Shares t
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from random import shuffle
@@ -51,7 +51,7 @@ class ShareClaims:
     def __init__(self, database: Database, shares: Shares) -> None:
         self._database = database
         self._shares = shares
-        self._turns = Turns(self._weight_of)
+        self._turns = Turns(weights_of(shares))
         self._since: dict[str, int] = {}
         self._scan_at = self._look_at = 0.0
         self._scanned_to = ""
@@ -59,7 +59,6 @@ class ShareClaims:
         self._knows_all = False  # whether scans have been through all shares once
         self._mixed = self._mixed_to_ms = 0  # how many rows in due order are known to be mixed, and up to when
         self._count_at = 0.0
-        self._has_warned = False
 
     def scan_again(self) -> None:
         """Let the next claim scan for shares. Any thread may call it."""
@@ -203,11 +202,19 @@ class ShareClaims:
             self._database, found, Sql(f"r.id IN (SELECT id FROM {among.text})", among.parameters), lease_ms, worker
         )
 
-    def _weight_of(self, share: str) -> int:
+
+def weights_of(shares: Shares) -> Callable[[str], int]:
+    """Return a function that returns the weight of a share: 1 if the site's function fails, which is logged once."""
+    has_failed = False
+
+    def weight_of(share: str) -> int:
+        nonlocal has_failed
         try:
-            return self._shares.weight_of(share)
+            return shares.weight_of(share)
         except Exception:  # it is the site's code, and its messages must run all the same
-            if not self._has_warned:
+            if not has_failed:
                 logger.exception("share_weight failed for share %r, which counts as of weight 1", share)
-                self._has_warned = True
+                has_failed = True
             return 1
+
+    return weight_of

@@ -28,6 +28,7 @@ from django_delayq.models.fields import InstantField
 from django_delayq.store import batches, schedules
 from django_delayq.store.claim import claim
 from django_delayq.store.presence import read_lanes
+from django_delayq.store.shares import weights_of
 from django_delayq.support.timestamps import from_ms, to_epoch_ms
 from django_delayq.testing import clock
 from django_delayq.testing.broker import LEASE_MS, RUN_DUE, AnyHandler, Due, first_of
@@ -111,11 +112,14 @@ class Rows:
         return self._in_turn(due, rows.filter(queue=due.queue, key=due.key, due_at__lte=clock.now_ms()), shares)
 
     def _in_turn(self, due: Due, rows: QuerySet[ReadyMessage], shares: Shares) -> Due:
-        """Return the first message of the share whose turn it is, by the turns that a worker takes.
+        """Take the next turn among the shares of `rows`, as a worker does. Return the first message of its share.
 
-        `rows` are those that are due now, in the place of `due`, which is the first of them.
+        `rows` are those that are due now. If `due`, the first of them, has no share, return that.
         """
-        turns = self._turns.setdefault((due.queue, due.key), Turns(shares.weight_of))
+        first = rows.order_by("due_at", "pk").first()
+        if first is None or first.share is None:
+            return due
+        turns = self._turns.setdefault((due.queue, due.key), Turns(weights_of(shares)))
         last_of = rows.exclude(share=None).values_list("share").annotate(first=Min("due_at"), last=Max("due_at"))
         for share, _first, last_at in last_of.order_by("first", "share"):
             turns.add(share, to_epoch_ms(last_at))

@@ -34,7 +34,11 @@ async def note_async(message: Message[str]) -> None:
     seen.append(message)
 
 
-@delay_execute(key="testing.shared", share_key="{shop}", share_weight={"large": 2})
+def weight_of(shop: str) -> int:
+    return {"large": 2, "small": 1, "tiny": 1}[shop]
+
+
+@delay_execute(key="testing.shared", share_key="{shop}", share_weight=weight_of)
 def shared(message: Message[dict[str, str]]) -> None: ...
 
 

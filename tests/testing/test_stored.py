@@ -61,6 +61,20 @@ class InATestCase(DelayqMixin, TestCase):
         before_the_last_large = ran[: ran.index("large 29")]
         assert 10 <= sum(id.startswith("small") for id in before_the_last_large) <= 20
 
+    def test_a_message_without_a_share_runs_when_it_is_the_first(self) -> None:
+        for number in range(3):
+            shared.send({"shop": "large"}, id=f"large {number}")
+        ReadyMessage.objects.filter(message_id="large 0").update(share=None)  # as one from before there were shares
+        assert [attempt.id for attempt in run_due()] == [f"large {number}" for number in range(3)]
+
+    def test_a_weight_that_fails_counts_as_one_as_at_a_worker(self) -> None:
+        for shop in ("fails", "small", "fails", "small"):
+            shared.send({"shop": shop}, id=f"{shop} {ReadyMessage.objects.count()}")
+        with self.assertLogs("django_delayq", "ERROR") as logs:
+            assert len(run_due()) == 4
+        assert len(logs.records) == 1
+        assert "share_weight failed for share 'fails'" in logs.output[0]
+
     def test_what_was_rolled_back_or_cancelled_is_not(self) -> None:
         with transaction.atomic():
             note.send("rolled back")
