@@ -93,7 +93,6 @@ class ReadyMessage(MessageRow):
     `cancel_at` and `cancel_by` say when somebody asked to cancel it while it runs, and who. `progress` is how far its
     handler is (`read_progress` in core/message.py), as the last renewal of its lease wrote it.
     `placed` is not used any more. The previous release still writes it, and the next one will drop it.
-
     """
 
     id = models.BigAutoField(primary_key=True)

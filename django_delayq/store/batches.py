@@ -9,20 +9,21 @@ sees that none is left. If so many end at once that each sees the others' member
 puts the message.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from itertools import islice
+from typing import TypeVar
 
 from django.db.models import QuerySet
 
 from django_delayq.brokers.base import BATCH, Alarm, Header, NewMessage, pages
 from django_delayq.core.codec import dumps, read
-from django_delayq.models import BatchRow
+from django_delayq.models import BatchRow, MessageRow
 from django_delayq.store.database import Database, in_transaction
 from django_delayq.store.enqueue import enqueue
 from django_delayq.store.undo import UNSENT
 from django_delayq.support.timestamps import from_ms
 
+M = TypeVar("M", bound=MessageRow)
 FEW = 2 * BATCH
 """From how many members on, ends of a batch take turns."""
 PAGE = 100
@@ -78,14 +79,19 @@ def find(database: Database, id: str) -> BatchRow | None:
     return _rows(database).filter(batch_id=id).first()
 
 
-def tagged(database: Database, tag: str, most: int) -> list[BatchRow]:
-    """Return the batches that are not done and whose last message has the tag, the newest first, `most` at most.
+def tagged(database: Database, tag: str) -> Iterator[BatchRow]:
+    """Yield the batches that are not done and whose last message has the tag, the newest first.
 
     Every row of the alias is read, because the tags are a part of the header: these are only the batches under way.
     """
     rows = _rows(database).filter(header__contains=dumps(tag).decode()).order_by("-pk")
-    found = (row for row in rows.iterator() if tag in read(row.header, Header).tags)
-    return list(islice(found, most))
+    return (row for row in rows if tag in read(row.header, Header).tags)
+
+
+def members(rows: QuerySet[M], id: str) -> QuerySet[M]:
+    """Return those of `rows` that are members of a batch."""
+    first, end = _span(id)
+    return rows.filter(message_id__gte=first, message_id__lt=end)
 
 
 def count_left(database: Database, id: str, most: int) -> int:

@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from django_delayq import Batch, Sequence, Step
+from django_delayq.admin.lists.coming import MOST
 from django_delayq.api import sequences as api
 from django_delayq.brokers.base import SettleAction
 from django_delayq.models import ErrorMessage, ReadyMessage
@@ -128,9 +129,26 @@ def test_what_follows_a_batch_is_shown(broker: DatabaseBackend, staff: Callable[
         assert f"{batch.id} 2 of 3 left import.done default, priority 5 - {batch.id}/000000002" in shown
         assert other.id not in shown
     assert "What comes" not in found(client, "CUSTOMER:3")
+    assert "What comes" in found(staff("view_readymessage"), "customer:3")
+    assert "What comes" not in found(staff("view_finishmessage", "view_errormessage"), "customer:3")
     for each in ReadyMessage.objects.using(broker.database.using).filter(message_id__startswith=batch.id):
         broker.queue.cancel([each.message_id])
     assert "What comes" not in found(client, "customer:3")
+
+
+def test_the_newest_batches_come_first(broker: DatabaseBackend, superuser: Client) -> None:
+    ids = [send_batch("t").id for _ in range(MOST + 1)]
+    shown = found(superuser, "t")
+    assert [id for id in sorted(ids, key=shown.find) if f"{id} 3 of 3 left" in shown] == ids[:0:-1]
+
+
+def test_the_batches_of_other_tenants_take_no_place_of_ones_own(tenants: DatabaseBackend) -> None:
+    for tenant in (OWN, *[FOREIGN] * (MOST + 1)):
+        with Batch(on_done=f"done of {tenant}", tag="shared") as batch:
+            batch.send("a", 1, tag=tenant)
+    client = Client()
+    client.force_login(User.objects.create_superuser(OWN))
+    assert f"done of {OWN}" in found(client, "shared")
 
 
 def test_a_tenant_does_not_see_what_follows_the_batch_of_another(tenants: DatabaseBackend) -> None:

@@ -63,7 +63,7 @@ def test_what_has_ended_tells_how_many_sends_were_merged(
     assert explanation.info.merged == 2
 
 
-def test_a_failed_message_tells_it_until_it_is_rescued(broker: DatabaseBackend) -> None:
+def test_a_failed_message_tells_it_until_it_is_rescued(broker: DatabaseBackend, database: str) -> None:
     send_three("a")
     run(SettleAction.BURY)(broker)
     failed = get_delay_message("a")
@@ -73,6 +73,7 @@ def test_a_failed_message_tells_it_until_it_is_rescued(broker: DatabaseBackend) 
     rescued = get_delay_message("a")
     assert rescued is not None
     assert rescued.merged == 0
+    assert ReadyMessage.objects.using(database).get().first_at is None
 
 
 def test_a_message_whose_cancel_is_undone_goes_on_with_its_sends(broker: DatabaseBackend, database: str) -> None:

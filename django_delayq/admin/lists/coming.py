@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest
@@ -43,7 +44,7 @@ def coming(request: HttpRequest, alias: str, text: str, models: Collection[type[
     if "\0" in text:  # no tag and no id has it, and PostgreSQL takes no such text
         return []
     steps = _steps(request, alias, text, models)
-    return [*steps, *_ends(request, alias, text)] if ReadyMessage in models else steps
+    return [*steps, *islice(_ends(request, alias, text), MOST)] if ReadyMessage in models else steps
 
 
 def _steps(request: HttpRequest, alias: str, text: str, models: Collection[type[MessageRow]]) -> list[Coming]:
@@ -82,11 +83,9 @@ def _ends(request: HttpRequest, alias: str, text: str) -> Iterator[Coming]:
     """Yield what follows batches that are not done."""
     from django_delayq.store import batches  # late, as above
 
-    database = database_of(alias)
-    rows = {row.pk: row for row in [*batches.tagged(database, text, MOST), *_batch_of(alias, text)]}
-    for row in rows.values():
-        members = visible_rows(request.user, ReadyMessage, alias).filter(message_id__startswith=f"{row.batch_id}/")
-        member = members.order_by("message_id").first()
+    database, visible = database_of(alias), visible_rows(request.user, ReadyMessage, alias)
+    for row in chain(_batch_of(alias, text), batches.tagged(database, text)):
+        member = batches.members(visible, row.batch_id).order_by("message_id").first()
         if member is None:
             continue
         header = read(row.header, Header)
