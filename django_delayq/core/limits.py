@@ -56,8 +56,8 @@ LEAST_WITHIN_US, MOST_WITHIN_US, LONGEST_WITHIN_US = 100_000, 1_000_000, 2_000_0
 The longest one is for starts of a value that is in use: each call takes them for so long.
 """
 
-LONGEST_LOSS_US = 10_000_000
-"""The longest time for which a message may have to wait because a worker has not used a start that it took ahead."""
+LONGEST_LOSS_US = 1_000_000
+"""The longest interval after which a value has its next start where a worker has not used one that it took ahead."""
 
 _UNIT_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _RATE = re.compile(r"([0-9]{1,9})/([a-z])", re.ASCII)
@@ -134,8 +134,8 @@ class Limits:
         """Return within how many µs a start must be used where none was refused lately; 0 for at once.
 
         Then a burst of few starts may lose one to who starts at once, unless all messages share one rate: the next of
-        them would be refused. If a worker stops before it has used a start, the next message of that value waits for as
-        long as the starts are apart. So there is none ahead if that is long.
+        them would be refused. If a worker can't use a start in time, because its slots are busy or it stops, that is
+        lost, and the message waits for an interval. So there is none ahead of few starts if these are far apart.
         """
         if self.interval_us is None or self.rate_key is None:
             return 0
@@ -145,7 +145,7 @@ class Limits:
 
     @property
     def longest_within_us(self) -> int:
-        """Return the same for starts that are taken for messages to come, of a value that is in use; 0 for none.
+        """Return within how many µs starts must be used that are taken for messages to come; 0 if none may be taken.
 
         It may be half of the burst, because a value that is in use has less than its burst left anyway. With less,
         such starts would be too late for most messages of a short burst.

@@ -101,8 +101,9 @@ def test_starts_are_taken_ahead_only_of_a_burst_that_is_long_enough(
     ("rate", "burst", "within_us"),
     [
         ("100/m", 1, 100_000),
-        ("6/m", 1, 1_000_000),
-        ("5/m", 1, 0),  # a start that is lost would keep its value waiting for over ten seconds
+        ("60/m", 1, 100_000),
+        ("60/m", 9, 900_000),
+        ("59/m", 1, 0),  # a start that is lost would keep its value waiting for over a second
         ("1/h", 9, 0),
         ("1/h", 10, 1_000_000),
         ("5/s", 1, 100_000),
