@@ -78,6 +78,9 @@ def test_a_message_that_a_limit_has_put_off_says_when_it_was_first_due(
     row = ReadyMessage.objects.using(database).get()
     _before, first_due = text_of(open_page(superuser, database, "a")).split("First due")
     assert f"{row.scheduled_at:%Y-%m-%d %H:%M:%S}" in first_due.split("UTC")[1]
+    ReadyMessage.objects.using(database).update(due_at=row.scheduled_at + timedelta(milliseconds=1))
+    settle(broker, claim(broker, "order.close"), SettleAction.BURY)
+    assert "First due" in text_of(open_page(superuser, database, "a", ErrorMessage))
 
 
 def test_a_member_names_its_batch_in_whatever_state(broker: DatabaseBackend, superuser: Client, database: str) -> None:

@@ -18,6 +18,8 @@ from django_delayq.models import BatchRow, ErrorMessage, MessageRow, ReadyMessag
 
 MOST = 20
 """The most sequences, and the most batches, that the page shows."""
+MOST_LOOKED = 10 * MOST
+"""The most batches at which the page looks: the user may not see each of them."""
 
 
 class Coming(NamedTuple):
@@ -84,7 +86,7 @@ def _ends(request: HttpRequest, alias: str, text: str) -> Iterator[Coming]:
     from django_delayq.store import batches  # late, as above
 
     database, visible = database_of(alias), visible_rows(request.user, ReadyMessage, alias)
-    for row in chain(_batch_of(alias, text), batches.tagged(database, text)):
+    for row in islice(chain(_batch_of(alias, text), batches.tagged(database, text)), MOST_LOOKED):
         member = batches.members(visible, row.batch_id).order_by("message_id").first()
         if member is None:
             continue

@@ -63,7 +63,7 @@ def facts(row: MessageRow) -> Iterator[Fact]:
     yield Fact(_("alias"), row.alias)
     yield _when(_("sent"), row.sent_at)
     yield _when(_("due"), row.due_at)
-    if isinstance(row, ReadyMessage) and row.scheduled_at < row.due_at:
+    if not isinstance(row, FinishMessage) and row.scheduled_at < row.due_at:
         yield _when(_("first due"), row.scheduled_at)
     yield from _lateness(row)
     if row.expires_at is not None:
