@@ -105,20 +105,18 @@ class Rows:
         )
         lanes = read_lanes(database)
         parts = [rows.exclude(queue__in=lanes), *(rows.filter(queue=lane) for lane in lanes)]
-        firsts = (part.order_by("due_at", "pk").first() for part in parts)
-        due = first_of(Due(to_epoch_ms(row.due_at), row.queue, row.key, row.pk) for row in firsts if row)
-        if due is None or (shares := handlers[due.key].shares) is None:
+        firsts = filter(None, [part.order_by("due_at", "pk").first() for part in parts])
+        found = {Due(to_epoch_ms(row.due_at), row.queue, row.key, row.pk): row.share for row in firsts}
+        due = first_of(found)
+        if due is None or found[due] is None or (shares := handlers[due.key].shares) is None:
             return due
         return self._in_turn(due, rows.filter(queue=due.queue, key=due.key, due_at__lte=clock.now_ms()), shares)
 
     def _in_turn(self, due: Due, rows: QuerySet[ReadyMessage], shares: Shares) -> Due:
         """Take the next turn among the shares of `rows`, as a worker does. Return the first message of its share.
 
-        `rows` are those that are due now. If `due`, the first of them, has no share, return that.
+        `rows` are those that are due now. If there are none, return `due`, which comes next.
         """
-        first = rows.order_by("due_at", "pk").first()
-        if first is None or first.share is None:
-            return due
         turns = self._turns.setdefault((due.queue, due.key), Turns(weights_of(shares)))
         last_of = rows.exclude(share=None).values_list("share").annotate(first=Min("due_at"), last=Max("due_at"))
         for share, _first, last_at in last_of.order_by("first", "share"):
